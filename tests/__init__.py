@@ -1,0 +1,1 @@
+"""The tree again, as sentences that hold, with stories on real brokers beside it."""
