@@ -1,0 +1,226 @@
+"""The jars of Kafka's brokers and of Delta for Spark, fetched once into a cache outside the tree.
+
+Ivy does the work: it comes with PySpark, so Java is all a fresh machine needs. A folder appears
+under its name only when it is complete, so whoever finds it may use it without asking further.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from resources.java import java
+from schemas.errors import DownloadFailedError
+
+KAFKA_VERSION = "4.3.0"
+DELTA_VERSION = "4.4.0"
+MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
+
+_ATTEMPTS = 3
+_ATTEMPT_SECONDS = 900
+_REPORT_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """A folder of jars: its name in the cache and the artifacts it holds with all they need."""
+
+    name: str
+    artifacts: tuple[tuple[str, str, str], ...]
+
+
+KAFKA = JarSet(
+    f"kafka-{KAFKA_VERSION}",
+    (
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        ("org.apache.kafka", "connect-mirror", KAFKA_VERSION),
+        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+        # Kafka's POMs name no logging backend: without one a broker cannot say why it failed.
+        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.1"),
+    ),
+)
+DELTA = JarSet(f"delta-{DELTA_VERSION}", (("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),))
+
+
+def kafka_home() -> Path:
+    """Return the folder with every jar of Apache Kafka's broker, tools and MirrorMaker 2.
+
+    Raises DownloadFailedError or JavaMissingError when they have to be fetched and cannot be.
+    """
+    return fetch(KAFKA)
+
+
+def delta_jars() -> list[Path]:
+    """Return the jars Spark needs to read Delta tables, for `spark.jars`, sorted by name.
+
+    Raises DownloadFailedError or JavaMissingError when they have to be fetched and cannot be.
+    """
+    return sorted(fetch(DELTA).glob("*.jar"))
+
+
+def cache_root() -> Path:
+    """Return the folder of everything fetched: DELTAMIRROR_CACHE, or the user's cache folder."""
+    if chosen := os.environ.get("DELTAMIRROR_CACHE"):
+        return Path(chosen)
+    user_cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(user_cache) if user_cache else Path.home() / ".cache") / "deltamirror"
+
+
+def fetch(jars: JarSet) -> Path:
+    """Return the folder of *jars*, fetching them if it is not there yet.
+
+    Two processes may ask at the same time: one fetches, the other waits for it.
+    """
+    folder = cache_root() / jars.name
+    if folder.is_dir():
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.with_name(f".{jars.name}.lock")):
+        if not folder.is_dir():
+            _fetch_into(folder, jars)
+    return folder
+
+
+def repository() -> str:
+    """Return the Maven repository to fetch from, ending in a slash.
+
+    Spark's own variable DEFAULT_ARTIFACT_REPOSITORY comes first, then the mirror of Maven Central
+    in ~/.m2/settings.xml, then Maven Central.
+    """
+    chosen = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or _mirror() or MAVEN_CENTRAL
+    return chosen.rstrip("/") + "/"
+
+
+def _mirror() -> str | None:
+    settings = Path.home() / ".m2" / "settings.xml"
+    if not settings.is_file():
+        return None
+    try:
+        mirrors = ElementTree.parse(settings).getroot().iterfind("{*}mirrors/{*}mirror")
+    except ElementTree.ParseError:
+        return None  # Maven itself reports it; the jars can still come from Maven Central.
+    for mirror in mirrors:
+        mirrored = [name.strip() for name in (mirror.findtext("{*}mirrorOf") or "").split(",")]
+        covers = {"central", "*", "external:*"} & set(mirrored)
+        if covers and "!central" not in mirrored:
+            return mirror.findtext("{*}url")
+    return None
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch_into(folder: Path, jars: JarSet) -> None:
+    _say(f"fetching {jars.name} from {_shown(repository())}")
+    # Kept between attempts and after a failure: the next one fetches only what is still missing.
+    ivy_cache = folder.with_name(f".{jars.name}.ivy")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{jars.name}.") as temporary:
+        work = Path(temporary)
+        _write_settings(work, ivy_cache)
+        _write_module(work, jars)
+        for attempt in range(1, _ATTEMPTS + 1):
+            why = _run_ivy(work)
+            if why is None:
+                break
+            _say(f"attempt {attempt} of {_ATTEMPTS} failed: {why}")
+        else:
+            raise DownloadFailedError(jars.name, _shown(repository()), why)
+        (work / "jars").rename(folder)
+    shutil.rmtree(ivy_cache, ignore_errors=True)
+    _say(f"{len(list(folder.glob('*.jar')))} jars in {folder}")
+
+
+def _write_settings(work: Path, ivy_cache: Path) -> None:
+    root = ElementTree.Element("ivysettings")
+    ElementTree.SubElement(root, "settings", defaultResolver="maven")
+    ElementTree.SubElement(root, "caches", defaultCacheDir=str(ivy_cache))
+    resolvers = ElementTree.SubElement(root, "resolvers")
+    # `ibiblio` is Ivy's name for a resolver of the Maven 2 layout.
+    ElementTree.SubElement(
+        resolvers, "ibiblio", name="maven", m2compatible="true", root=repository()
+    )
+    ElementTree.ElementTree(root).write(work / "settings.xml")
+
+
+def _write_module(work: Path, jars: JarSet) -> None:
+    root = ElementTree.Element("ivy-module", version="2.0")
+    ElementTree.SubElement(root, "info", organisation="deltamirror", module=jars.name)
+    configurations = ElementTree.SubElement(root, "configurations")
+    ElementTree.SubElement(configurations, "conf", name="default")
+    dependencies = ElementTree.SubElement(root, "dependencies")
+    for organisation, name, version in jars.artifacts:
+        ElementTree.SubElement(
+            dependencies,
+            "dependency",
+            {"org": organisation, "name": name, "rev": version, "conf": "default->default"},
+        )
+    ElementTree.ElementTree(root).write(work / "ivy.xml")
+
+
+def _run_ivy(work: Path) -> str | None:
+    """Resolve and copy; None when all went well, else one line that says what did not."""
+    pattern = str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")
+    command = [str(java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+    command += ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
+    command += ["-types", "jar", "bundle", "-retrieve", pattern]
+    log = work / "ivy.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        _watch(process, log)
+    finally:
+        process.kill()
+        process.wait()
+    said = log.read_text().splitlines()
+    troubles = [line for line in said if "UNRESOLVED" in line or "[FAILED" in line.upper()]
+    if process.returncode == 0 and not troubles:
+        return None
+    return (troubles or said[-1:] or [f"exit code {process.returncode}"])[0].strip(" \t:")
+
+
+def _watch(process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait for the end of *process*, bounded, and say now and then how far it is."""
+    give_up_at = time.monotonic() + _ATTEMPT_SECONDS
+    while time.monotonic() < give_up_at:
+        try:
+            process.wait(timeout=_REPORT_SECONDS)
+        except subprocess.TimeoutExpired:
+            said = log.read_text()
+            _say(f"  {said.count('found ')} artifacts found, {said.count('[SUCCESSFUL')} fetched")
+        else:
+            return
+
+
+def _ivy_jar() -> Path:
+    return next(Path(str(files("pyspark"))).glob("jars/ivy-*.jar"))
+
+
+def _shown(url: str) -> str:
+    """Return *url* without a user name or password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def _say(line: str) -> None:
+    # Whoever asks for JSON on stdout still sees why the first run takes its time.
+    print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    kafka_home()
+    delta_jars()

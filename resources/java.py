@@ -1,0 +1,49 @@
+"""The Java that Spark, Kafka's brokers and the downloads run on."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from schemas.errors import JavaMissingError
+
+OLDEST = 17
+_ANSWER_SECONDS = 30
+
+
+@functools.cache
+def java() -> Path:
+    """Return the `java` to run: JAVA_HOME's if that is set, else the one on PATH.
+
+    Raises JavaMissingError when there is none, or when it is older than Java 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if found is None:
+        raise JavaMissingError("there is no java on PATH and JAVA_HOME is not set")
+    version = java_version(Path(found))
+    if int(version.split(".")[0]) < OLDEST:
+        raise JavaMissingError(f"{found} is version {version}")
+    return Path(found)
+
+
+def java_version(executable: Path) -> str:
+    """Return the version *executable* reports, such as `17.0.15`, or `1.8.0_402` for Java 8.
+
+    Raises JavaMissingError when it cannot be run or says something else.
+    """
+    try:
+        answer = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaMissingError(f"{executable} cannot be run ({error})") from error
+    # A JVM with JAVA_TOOL_OPTIONS set says so in a line before its version.
+    match = re.search(r'version "([\d._]+)', answer.stderr)
+    if match is None:
+        raise JavaMissingError(f"{executable} does not say its version")
+    return match[1]

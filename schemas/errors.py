@@ -1,0 +1,276 @@
+"""What can go wrong, with numbers and the next thing to do.
+
+Every error a user can meet derives from `DeltamirrorError`: its message is one sentence that says
+what and where, `hint` one that says what to do next. `ConfigError` ends a command with exit code 2,
+everything else with 1. A `PartitionError` belongs to one partition and never stops another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class DeltamirrorError(Exception):
+    """Anything that a person should read as one line."""
+
+    hint: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Return the error's type as JSON and tables show it."""
+        return type(self).__name__
+
+
+class ConfigError(DeltamirrorError):
+    """What was asked for cannot be meant: exit code 2."""
+
+
+class UnreachableError(DeltamirrorError):
+    """A cluster did not answer."""
+
+    hint = "Check that it runs and that bootstrap.servers names it; the next run goes on from here."
+
+    def __init__(self, alias: str, servers: str, reason: str) -> None:
+        super().__init__(f"cluster {alias} ({servers}) does not answer: {reason}")
+
+
+class LeaseHeldError(DeltamirrorError):
+    """Another process does this duty on this lake."""
+
+    hint = "Stop the other process, or let it do the work; `deltamirror status` shows how far it is."
+
+    def __init__(self, duty: str, holder: str) -> None:
+        super().__init__(f"{duty} is done by another process ({holder})")
+
+
+class LakeError(DeltamirrorError):
+    """The lake cannot be read or written."""
+
+    hint = "Check deltamirror.lake: the folder, its rights and its free space."
+
+
+class StalePlanError(DeltamirrorError):
+    """The lake moved between planning and committing; nothing was written."""
+
+    hint = "The loop plans anew by itself."
+
+
+class TopicMissingError(DeltamirrorError):
+    """A topic was named that is not there."""
+
+    def __init__(self, topic: str, where: str) -> None:
+        super().__init__(f"there is no topic {topic} {where}")
+
+    hint = "`deltamirror status` lists the topics that are mirrored."
+
+
+class PartitionError(DeltamirrorError):
+    """Something is wrong with one partition; the others go on."""
+
+
+class RecordsExpiredError(PartitionError):
+    """Records left the source before they were staged."""
+
+    hint = "They are gone: `deltamirror accept-gap` records what is missing and goes on from there."
+
+    def __init__(self, partition: object, *, wanted: int, low: int) -> None:
+        super().__init__(
+            f"{partition}: records [{wanted}, {low}) expired on the source before they were staged"
+        )
+
+
+class LogTruncatedError(PartitionError):
+    """The source's log was cut below what was staged."""
+
+    hint = (
+        "Staged records are no longer on the source: `deltamirror accept-gap` goes on with what "
+        "the source holds now, as a new incarnation."
+    )
+
+    def __init__(self, partition: object, *, staged: int, end: int) -> None:
+        super().__init__(
+            f"{partition}: staged up to {staged}, but the source's log was cut and now ends at {end}"
+        )
+
+
+class TopicRecreatedError(PartitionError):
+    """A topic was deleted and made again before its former life was staged to its end."""
+
+    hint = "`deltamirror accept-gap` records what is missing and goes on with the new topic."
+
+    def __init__(self, partition: object, *, frontier: int, end: int) -> None:
+        super().__init__(
+            f"{partition}: the topic was re-created; records [{frontier}, {end}) of its former "
+            "life were not staged"
+        )
+
+
+class RecordUnreadableError(PartitionError):
+    """A record cannot be carried exactly by the client library."""
+
+    hint = "`deltamirror accept-gap` leaves the record out, on record."
+
+    def __init__(self, partition: object, offset: int, why: str) -> None:
+        super().__init__(f"{partition}: the record at offset {offset} cannot be carried: {why}")
+
+
+class RangeUnfinishedError(PartitionError):
+    """A planned range was not read to its end in time."""
+
+    hint = "The loop tries again; see the source broker's log if it stays."
+
+    def __init__(self, partition: object, *, at: int, end: int, why: str) -> None:
+        super().__init__(f"{partition}: read up to {at} of [.., {end}): {why}")
+
+
+class StageIncompleteError(PartitionError):
+    """What lies staged is not an unbroken chain from progress on."""
+
+    hint = "Run `deltamirror verify --source --staged`; the missing range has to be staged again."
+
+    def __init__(self, partition: object, *, wanted: int, found: int | None) -> None:
+        has = "nothing is staged there" if found is None else f"the next segment begins at {found}"
+        super().__init__(f"{partition}: replay needs records from {wanted} on, but {has}")
+
+
+class TargetChangedError(PartitionError):
+    """The target topic is not the one that was written before."""
+
+    hint = "`deltamirror resume --restart-topic TOPIC` replays it from the beginning of the stage."
+
+    def __init__(self, partition: object, was: str, now: str) -> None:
+        super().__init__(f"{partition}: the target topic was re-created (id {was}, now {now})")
+
+
+class ProgressBehindError(PartitionError):
+    """The target's progress is behind what the offset map proves to be written."""
+
+    hint = (
+        "The progress group was reset or lost: `deltamirror resume --restart-topic TOPIC` after "
+        "re-creating the target topic, or put the group's offset back."
+    )
+
+    def __init__(self, partition: object, *, progress: int, mapped: int) -> None:
+        super().__init__(
+            f"{partition}: progress on the target is {progress}, the offset map ends at {mapped}"
+        )
+
+
+class MapUnpairedError(PartitionError):
+    """Records that progress says were replayed are not all found on the target."""
+
+    hint = (
+        "The target lost records after they were written: `deltamirror verify --target` shows "
+        "which; re-create the topic and `deltamirror resume --restart-topic TOPIC`."
+    )
+
+    def __init__(self, partition: object, *, start: int, end: int, found: int, wanted: int) -> None:
+        super().__init__(
+            f"{partition}: of {wanted} records staged in [{start}, {end}) only {found} are on the "
+            "target"
+        )
+
+
+class MapAmbiguousError(PartitionError):
+    """Records on the target can be paired with the stage in more than one way."""
+
+    hint = "Another producer writes the same records there; give the flow a topic of its own."
+
+    def __init__(self, partition: object, offset: int) -> None:
+        super().__init__(
+            f"{partition}: the record at downstream offset {offset} fits, but so does another one"
+        )
+
+
+class RecordRefusedError(PartitionError):
+    """The target does not take a record."""
+
+    hint = "Change the target topic's configuration (or the record's), then `deltamirror resume`."
+
+    def __init__(self, partition: object, start: int, end: int, why: str) -> None:
+        super().__init__(f"{partition}: the target refused a record in [{start}, {end}): {why}")
+
+
+class TargetTopicError(PartitionError):
+    """A remote topic cannot be made or does not fit."""
+
+    hint = "Make or change the topic on the target by hand, then `deltamirror resume`."
+
+
+class FencedError(DeltamirrorError):
+    """Another producer has taken over this slot."""
+
+    hint = "Another deltamirror replays this flow; this one tries again while it holds the lease."
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(f"{transactional_id} was fenced by a newer producer or timed out")
+
+
+class CommitUnknownError(DeltamirrorError):
+    """The target did not answer: the transaction may or may not be committed."""
+
+    hint = "Nothing to do: the next try reads progress from the target before it sends anything."
+
+    def __init__(self, transactional_id: str, why: str) -> None:
+        super().__init__(f"{transactional_id}: the outcome of a transaction is not known ({why})")
+
+
+class NothingToTranslateError(DeltamirrorError):
+    """Nothing of this partition has arrived, or it is not mirrored."""
+
+    hint = "`deltamirror status` shows what has been replayed."
+
+
+class DifferencesFoundError(DeltamirrorError):
+    """A comparison found records that differ."""
+
+    hint = "`deltamirror verify --format json` names the first ones."
+
+
+class NotCaughtUpError(DeltamirrorError):
+    """A run that was to end when caught up ended with something failed or paused."""
+
+    hint = "`deltamirror status` shows each one's error and what to do."
+
+    def __init__(self, troubles: Sequence[str]) -> None:
+        first = troubles[0] if troubles else "nothing moved"
+        more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+        super().__init__(f"not caught up: {first}{more}")
+
+
+class JavaMissingError(DeltamirrorError):
+    """No Java, or one that is too old for Spark and Kafka's brokers."""
+
+    hint = "Install a Java runtime, version 17 or newer, and set JAVA_HOME or PATH to it."
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"Java 17 or newer is needed: {found}")
+
+
+class DownloadFailedError(DeltamirrorError):
+    """Jars could not be fetched from the Maven repository."""
+
+    hint = (
+        "Check the network and run `make setup` again; a mirror is read from ~/.m2/settings.xml "
+        "or the environment variable DEFAULT_ARTIFACT_REPOSITORY."
+    )
+
+    def __init__(self, what: str, repository: str, why: str) -> None:
+        super().__init__(f"{what} could not be fetched from {repository}: {why}")
+
+
+class BrokerStartError(DeltamirrorError):
+    """A local Kafka broker did not come up."""
+
+    def __init__(self, name: str, log: object, why: str) -> None:
+        super().__init__(f"broker {name} did not start: {why}")
+        self.hint = f"The whole log is in {log}."
+
+
+class BrokerStopError(DeltamirrorError):
+    """A local Kafka broker is still there after it was ended."""
+
+    hint = "End the process by hand; its data stays as it is."
+
+    def __init__(self, name: str, pid: int, waited_seconds: float) -> None:
+        super().__init__(f"broker {name} (pid {pid}) did not end within {waited_seconds:.0f} s")
