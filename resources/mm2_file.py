@@ -1,0 +1,119 @@
+"""An mm2.properties file with its three scopes: the top level, `alias.key` and `A->B.key`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from resources import properties
+from resources.secrets import resolve
+from schemas.errors import ConfigFileError, UnknownAliasError
+from schemas.flow import Flow
+from schemas.keys import split_list
+from schemas.keys_client import is_connection_key
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a key stands: at a cluster, at a flow or (neither) at the top level."""
+
+    key: str
+    alias: str | None = None
+    flow: Flow | None = None
+
+
+@dataclass(frozen=True)
+class Mm2File:
+    """The keys of a file: as they are written, and with their secrets resolved (never shown)."""
+
+    path: Path
+    written: Mapping[str, str]
+    aliases: tuple[str, ...]
+    values: Mapping[str, str] = field(repr=False)
+
+    @classmethod
+    def read(cls, path: Path) -> Mm2File:
+        """Return the file at *path*. Raises ConfigFileError or SecretError."""
+        written = properties.read(path)
+        values = resolve(written, path)
+        aliases = split_list(values.get("clusters", ""))
+        if not aliases:
+            raise ConfigFileError(path, "no `clusters`: name the cluster aliases, comma separated")
+        return cls(path, written, aliases, values)
+
+    def place(self, key: str) -> Place:
+        """Return where *key* stands. Raises UnknownAliasError for a flow of unlisted clusters."""
+        names, dot, rest = _split_flow(key, self.aliases)
+        if dot:
+            return Place(rest, flow=names)
+        # The longest alias wins, so that `a.b` is not read as key `b` of the cluster `a`.
+        for alias in sorted(self.aliases, key=len, reverse=True):
+            if key.startswith(f"{alias}."):
+                return Place(key[len(alias) + 1 :], alias=alias)
+        return Place(key)
+
+    def top(self) -> dict[str, str]:
+        """Return the keys at the top level."""
+        return {key: value for key, value in self.values.items() if self.place(key) == Place(key)}
+
+    def at_cluster(self, alias: str) -> dict[str, str]:
+        """Return the keys of the cluster *alias*, without the prefix."""
+        return self._at(Place("", alias=alias))
+
+    def at_flow(self, flow: Flow) -> dict[str, str]:
+        """Return the keys of *flow*, without the prefix."""
+        return self._at(Place("", flow=flow))
+
+    def flow_value(self, flow: Flow, key: str) -> str | None:
+        """Return what *flow* says of *key*, else the top level, else None."""
+        return self.values.get(f"{flow.name}.{key}", self.values.get(key))
+
+    def client(self, alias: str, role: str, flow: Flow | None = None) -> dict[str, str]:
+        """Return the Java properties of a client (`consumer`, `producer`, `admin`) of *alias*.
+
+        Later wins: top-level security keys, the cluster's own, the cluster's for this client.
+        What a *flow* that reads from *alias* says (`A->B.consumer.x`) loses to all of these; what
+        it says as `A->B.source.consumer.x` beats them.
+        """
+        cluster, at_flow = self.at_cluster(alias), self.at_flow(flow) if flow else {}
+        return {
+            **_under(f"{role}.", at_flow),
+            **{key: value for key, value in self.top().items() if is_connection_key(key)},
+            **{key: value for key, value in cluster.items() if is_connection_key(key)},
+            **_under(f"{role}.", cluster),
+            **_under(f"source.{role}.", at_flow),
+        }
+
+    def data_producer(self, flow: Flow) -> dict[str, str]:
+        """Return the Java properties of the producer that writes the records of *flow*."""
+        return {
+            **self.client(flow.target, "producer"),
+            **_under("producer.override.", self.at_flow(flow)),
+        }
+
+    def _at(self, wanted: Place) -> dict[str, str]:
+        found = {}
+        for key, value in self.values.items():
+            place = self.place(key)
+            if (place.alias, place.flow) == (wanted.alias, wanted.flow):
+                found[place.key] = value
+        return found
+
+
+def _under(prefix: str, entries: Mapping[str, str]) -> dict[str, str]:
+    return {key[len(prefix) :]: text for key, text in entries.items() if key.startswith(prefix)}
+
+
+def _split_flow(key: str, aliases: tuple[str, ...]) -> tuple[Flow | None, bool, str]:
+    """Return the flow that *key* begins with, whether there is one, and the rest of the key."""
+    if "->" not in key:
+        return None, False, key
+    for source in aliases:
+        for target in sorted(aliases, key=len, reverse=True):
+            if source != target and key.startswith(f"{source}->{target}."):
+                return Flow(source, target), True, key[len(f"{source}->{target}.") :]
+    source, _, rest = key.partition("->")
+    target = rest.partition(".")[0]
+    stranger = source if source not in aliases else target
+    raise UnknownAliasError(f"{source}->{target}", stranger, aliases)

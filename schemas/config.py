@@ -1,0 +1,99 @@
+"""What an mm2.properties file comes to: clusters, flows and the bounds of the work.
+
+Every value here can be pickled (it travels to Spark tasks) and shows no secret in its repr.
+Client settings are complete and in librdkafka's names; the code that opens a client only adds
+what belongs to its duty (group.id, transactional.id, isolation.level, ...).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schemas.errors import UnknownFlowError
+from schemas.flow import Flow
+from schemas.name_filter import NameFilter
+from schemas.replication_policy import ReplicationPolicy, is_cycle
+
+ClientSettings = Mapping[str, str | int | float | bool]
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """A cluster under its alias, and how to reach it as a reader, a writer and an administrator."""
+
+    alias: str
+    bootstrap_servers: str
+    consumer: ClientSettings = field(repr=False)
+    producer: ClientSettings = field(repr=False)
+    admin: ClientSettings = field(repr=False)
+    # Where a partition that exists when its topic is first selected begins: earliest or latest.
+    auto_offset_reset: str = "earliest"
+
+
+@dataclass(frozen=True)
+class FlowConfig:
+    """One enabled flow: what of the source arrives on the target, and under which name."""
+
+    flow: Flow
+    topics: NameFilter
+    groups: NameFilter
+    policy: ReplicationPolicy
+    replication_factor: int
+    producer: ClientSettings = field(repr=False)
+    refresh_topics_interval_s: float | None
+    emit_checkpoints_interval_s: float | None
+    config_properties_exclude: NameFilter
+    heartbeats_replication: bool = True
+
+    def replicates(self, topic: str) -> bool:
+        """Return whether *topic* of the source belongs on the target, as MirrorMaker 2 decides.
+
+        Heartbeats topics come along whatever the filter says (KIP-1089); internal topics and
+        topics that have been on the target before never do.
+        """
+        wanted = self.topics.matches(topic) or (
+            self.heartbeats_replication and self.policy.is_heartbeats_topic(topic)
+        )
+        return (
+            wanted
+            and not self.policy.is_internal(topic)
+            and not is_cycle(self.policy, topic, self.flow.target)
+        )
+
+    def remote_topic(self, topic: str) -> str:
+        """Return what *topic* of the source is called on the target."""
+        return self.policy.remote_topic(self.flow.source, topic)
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole file: its clusters, its enabled flows, the lake, and how much is done at a time.
+
+    *lake* is a local path or an object-store URI. Bytes are bytes, intervals milliseconds;
+    a retention of None keeps for ever.
+    """
+
+    clusters: Mapping[str, ClusterConfig]
+    flows: tuple[FlowConfig, ...]
+    lake: str
+    tasks_max: int
+    max_batch_records: int = 2_000_000
+    max_batch_bytes: int = 512 * MIB
+    chunk_records: int = 50_000
+    chunk_bytes: int = 32 * MIB
+    stage_retention_ms: int | None = None
+    stage_retention_bytes: int | None = None
+
+    def flow(self, name: str) -> FlowConfig:
+        """Return the flow written as *name*. Raises UnknownFlowError, which names the known."""
+        for config in self.flows:
+            if config.flow.name == name.strip():
+                return config
+        raise UnknownFlowError(name, [config.flow.name for config in self.flows])
+
+    def sources(self) -> tuple[str, ...]:
+        """Return the aliases that are the source of an enabled flow, in the flows' order."""
+        return tuple(dict.fromkeys(config.flow.source for config in self.flows))
