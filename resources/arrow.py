@@ -1,0 +1,35 @@
+"""The lake's column types, as Arrow and as Delta know them."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from schemas.tables import Table
+
+HEADERS = pa.list_(
+    pa.field(
+        "element",
+        pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]),
+    )
+)
+
+TYPES: dict[str, pa.DataType] = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "headers": HEADERS,
+}
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """Return the Arrow schema of *table*, partition columns included."""
+    return pa.schema(
+        [pa.field(c.name, TYPES[c.type], nullable=c.nullable) for c in table.columns]
+    )
+
+
+def file_schema(table: Table) -> pa.Schema:
+    """Return the Arrow schema of a data file of *table*: Delta keeps partition columns aside."""
+    schema = arrow_schema(table)
+    return pa.schema([field for field in schema if field.name not in table.partitioned_by])

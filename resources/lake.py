@@ -1,0 +1,64 @@
+"""The lake: where every table is.
+
+    clusters/<alias>/records | segments | group_offsets
+    flows/<source>__<target>/offset_map | checkpoints | lag | verification
+    replays, control, replays_maps/<id>/offset_map, leases/
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from resources.records import Records
+from resources.table import LakeTable
+from schemas.errors import LakeError
+from schemas.flow import Flow
+from schemas.tables import CONTROL, OFFSET_MAP, REPLAYS, SEGMENTS, Table
+
+
+class DeltaLake:
+    """A folder that holds every payload: made with mode 0700."""
+
+    def __init__(self, root: str | Path) -> None:
+        if "://" in str(root):
+            raise LakeError(f"{root}: object stores are not supported yet, only folders")
+        self.root = Path(root)
+
+    def make(self) -> None:
+        """Make the folder where it is missing. Raises LakeError where it cannot be."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LakeError(f"{self.root} cannot be made: {error.strerror}") from error
+
+    def records(self, alias: str) -> Records:
+        """Return the staged log of source cluster *alias*."""
+        return Records(self.root / "clusters" / alias / "records")
+
+    def segments(self, alias: str) -> LakeTable:
+        """Return the staged ranges of source cluster *alias*."""
+        return self.of_cluster(alias, SEGMENTS)
+
+    def of_cluster(self, alias: str, table: Table) -> LakeTable:
+        """Return a table of source cluster *alias*."""
+        return LakeTable(self.root / "clusters" / alias / table.name, table)
+
+    def of_flow(self, flow: Flow, table: Table) -> LakeTable:
+        """Return a table of *flow*."""
+        return LakeTable(self.root / "flows" / flow.key / table.name, table)
+
+    def offset_map(self, flow: Flow, replay_id: str | None = None) -> LakeTable:
+        """Return the offset map of *flow*, or of one of its point-in-time replays."""
+        if replay_id is None:
+            return self.of_flow(flow, OFFSET_MAP)
+        return LakeTable(self.root / "replay_maps" / replay_id / OFFSET_MAP.name, OFFSET_MAP)
+
+    @property
+    def control(self) -> LakeTable:
+        """Return the operators' orders."""
+        return LakeTable(self.root / CONTROL.name, CONTROL)
+
+    @property
+    def replays(self) -> LakeTable:
+        """Return the point-in-time replays."""
+        return LakeTable(self.root / REPLAYS.name, REPLAYS)

@@ -1,0 +1,75 @@
+"""One process per duty: a lock that is gone with its process.
+
+The lease is the belt, compared marks and transactional ids are the braces (DESIGN 3): a lease
+that fails to exclude costs work, never a record.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from schemas.errors import LakeError, LeaseHeldError
+
+
+class Lease:
+    """The right to do *duty* on the lake at *root*: an OS file lock.
+
+    The descriptor is not inherited by child processes, so neither the JVM nor Spark's workers
+    keep the lock when the holder dies.
+    """
+
+    def __init__(self, root: Path, duty: str) -> None:
+        self.duty = duty
+        self._path = root / "leases" / f"{duty.replace('->', '__').replace(' ', '_')}.lock"
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lease. Raises LeaseHeldError where another process has it."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LakeError(f"{self._path} cannot be made: {error.strerror}") from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(file, 100, 0).decode(errors="replace").strip() or "unknown"
+            os.close(file)
+            raise LeaseHeldError(self.duty, f"process {holder}") from None
+        os.ftruncate(file, 0)
+        os.pwrite(file, str(os.getpid()).encode(), 0)
+        self._file = file
+
+    def try_acquire(self) -> bool:
+        """Take the lease if it is free; return whether this process has it now."""
+        try:
+            self.acquire()
+        except LeaseHeldError:
+            return False
+        return True
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether this object holds the lease."""
+        return self._file is not None
+
+    def release(self) -> None:
+        """Give the lease back; doing it twice is doing it once."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Lease:
+        self.acquire()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()

@@ -1,0 +1,134 @@
+"""The table `records`: files that tasks wrote, committed with the frontier they reach."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake.transaction import AddAction, RemoveAction
+
+from resources.table import LakeTable
+from schemas.errors import StalePlanError
+from schemas.segment import Segment
+from schemas.staged_file import StagedFile
+from schemas.tables import RECORDS
+from schemas.topic_partition import SourcePartition
+
+SEGMENTS_KEY = "deltamirror.segments"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsFile:
+    """A live file of the table: relative *path*, its slot, sequence, size and record count.
+
+    Files of a slot hold later offsets of a partition the higher their *sequence* is.
+    """
+
+    path: str
+    slot: int
+    sequence: int
+    size_bytes: int
+    records: int
+
+
+def file_name(sequence: int, unique: str) -> str:
+    """Return the name of a data file planned for version *sequence* of the table."""
+    return f"part-{sequence:012d}-{unique}.parquet"
+
+
+def sequence_of(path: str) -> int:
+    """Return the sequence that a data file's name carries."""
+    return int(Path(path).name.split("-")[1])
+
+
+class Records(LakeTable):
+    """A source cluster's staged log."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, RECORDS)
+
+    def frontier(self, partition: SourcePartition) -> int | None:
+        """Return the next offset to stage of *partition*, or None: it is new to us."""
+        return self.mark(partition.app_id)
+
+    def stage(
+        self,
+        files: Sequence[StagedFile],
+        segments: Sequence[Segment],
+        expected: Mapping[SourcePartition, int | None],
+    ) -> int:
+        """Add *files* and move the frontier of every segment's partition, in one commit.
+
+        *expected* are the frontiers the segments were planned from, compared on the snapshot that
+        commits. Returns the version. Raises StalePlanError: somebody else moved one, nothing was
+        added. A commit that failed because it was ours already counts as made.
+        """
+        self.refresh()
+        self.compare({p.app_id: version for p, version in expected.items()})
+        marks = {segment.source.app_id: segment.end for segment in segments}
+        actions = [_add(file, data_change=True) for file in files]
+        metadata = {SEGMENTS_KEY: json.dumps([s.to_dict() for s in segments])}
+        try:
+            return self.commit(actions, marks, metadata)
+        except StalePlanError:
+            if files and files[0].path in {file.path for file in self.files()}:
+                return self.version
+            raise
+
+    def files(self) -> list[RecordsFile]:
+        """Return the live files of the snapshot last seen, in order of slot and sequence."""
+        actions = self.delta.get_add_actions(flatten=True)
+        columns = [actions.column(n).to_pylist() for n in ("path", "size_bytes", "num_records")]
+        slots = actions.column("partition.slot").to_pylist()
+        return sorted(
+            (
+                RecordsFile(unquote(path), int(slot), sequence_of(path), size, count or 0)
+                for path, size, count, slot in zip(*columns, slots, strict=True)
+            ),
+            key=lambda file: (file.slot, file.sequence, file.path),
+        )
+
+    def sealed_since(self, version: int) -> list[tuple[int, list[Segment]]]:
+        """Return the segments of every commit after *version*, oldest first, with its version."""
+        entries = self.delta.history(limit=max(1, self.version - version))
+        found = [
+            (int(entry["version"]), json.loads(entry[SEGMENTS_KEY]))
+            for entry in entries
+            if SEGMENTS_KEY in entry and int(entry["version"]) > version
+        ]
+        return [(v, [Segment.from_dict(row) for row in rows]) for v, rows in sorted(found)]
+
+    def replace(self, old: Sequence[RecordsFile], new: Sequence[StagedFile]) -> int:
+        """Put *new* files in place of *old* ones that hold the same records."""
+        self.refresh()
+        removed = [_remove(file, data_change=False) for file in old]
+        return self.commit([*(_add(f, data_change=False) for f in new), *removed], {})
+
+    def drop(self, old: Sequence[RecordsFile]) -> int:
+        """Remove *old* files and their records: retention, and only that."""
+        self.refresh()
+        return self.commit([_remove(file, data_change=True) for file in old], {})
+
+
+def _add(file: StagedFile, *, data_change: bool) -> AddAction:
+    return AddAction(
+        file.path,
+        file.size_bytes,
+        {"slot": str(file.slot)},
+        file.modified_ms,
+        data_change,
+        file.stats_json,
+    )
+
+
+def _remove(file: RecordsFile, *, data_change: bool) -> RemoveAction:
+    return RemoveAction(
+        file.path,
+        data_change,
+        deletion_timestamp=None,
+        size=file.size_bytes,
+        partition_values={"slot": str(file.slot)},
+    )

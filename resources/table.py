@@ -1,0 +1,188 @@
+"""A Delta table of the lake: appended to, compared with, and read.
+
+All tables are committed to by `deltalake` alone, whatever wrote their files, and read by whoever
+likes. A commit that carries a mark (`txn`) is made on the very snapshot whose marks were compared:
+deltalake refuses a stale snapshot but would take a fresh one with a lower mark (DESIGN 2.1).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from resources.arrow import arrow_schema, file_schema
+from schemas.errors import LakeError, StalePlanError
+from schemas.tables import Table
+
+
+class LakeTable:
+    """One table at *path*, described by *table*; made at its first use."""
+
+    def __init__(self, path: Path, table: Table) -> None:
+        self.path = path
+        self.table = table
+        self._delta: DeltaTable | None = None
+
+    @property
+    def delta(self) -> DeltaTable:
+        """Return the open table at the version last seen. Raises LakeError where it is broken."""
+        if self._delta is None:
+            self._delta = self._open()
+        return self._delta
+
+    @property
+    def version(self) -> int:
+        """Return the version last seen."""
+        return self.delta.version()
+
+    def refresh(self) -> int:
+        """See what others committed since; return the version."""
+        try:
+            self.delta.update_incremental()
+        except (DeltaError, OSError) as error:
+            self._delta = None
+            raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
+        return self.version
+
+    def exists(self) -> bool:
+        """Return whether the table was made already; asking does not make it."""
+        return self._delta is not None or DeltaTable.is_deltatable(str(self.path))
+
+    def mark(self, app_id: str) -> int | None:
+        """Return the version of the `txn` mark *app_id* in the snapshot last seen, or None."""
+        return self.delta.transaction_version(app_id)
+
+    def append(
+        self,
+        rows: pa.Table | Sequence[Mapping[str, Any]],
+        *,
+        marks: Mapping[str, int] | None = None,
+        expected: Mapping[str, int | None] | None = None,
+    ) -> int:
+        """Append *rows* and set *marks* in one commit; return its version.
+
+        *expected* marks are compared on the snapshot that commits. Raises StalePlanError, with
+        nothing written, where one differs or somebody else committed the same mark meanwhile.
+        """
+        rows = self._as_table(rows)
+        self.refresh()
+        self.compare(expected or {})
+        actions = [self._write(rows)] if rows.num_rows else []
+        return self.commit(actions, marks or {})
+
+    def compare(self, expected: Mapping[str, int | None]) -> None:
+        """Raise StalePlanError where a mark of the snapshot last seen is not the expected one."""
+        for app_id, version in expected.items():
+            found = self.mark(app_id)
+            if found != version:
+                raise StalePlanError(f"{self.path}: {app_id} is at {found}, not at {version}")
+
+    def commit(
+        self,
+        actions: Sequence[AddAction | RemoveAction],
+        marks: Mapping[str, int],
+        metadata: Mapping[str, str] | None = None,
+    ) -> int:
+        """Commit *actions* with *marks* on the snapshot last seen; return the new version.
+
+        Raises StalePlanError where another writer was first, LakeError for anything else.
+        """
+        properties = CommitProperties(
+            custom_metadata=dict(metadata or {}),
+            app_transactions=[Transaction(app_id, v) for app_id, v in marks.items()],
+        )
+        try:
+            self.delta.create_write_transaction(
+                list(actions),
+                mode="append",
+                schema=self.delta.schema(),
+                partition_by=list(self.table.partitioned_by),
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            self.refresh()
+            raise StalePlanError(f"{self.path}: {_line(error)}") from error
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
+        # The object that committed still shows its old version (reference, delta-staging 6.1).
+        return self.refresh()
+
+    def rows(
+        self,
+        columns: Sequence[str] | None = None,
+        where: Any = None,
+        version: int | None = None,
+    ) -> pa.Table:
+        """Return rows as an Arrow table, of the snapshot last seen or of *version*.
+
+        *where* is a `pyarrow.dataset` expression. A table that nobody made yet has no rows.
+        """
+        if not self.exists():
+            empty = arrow_schema(self.table).empty_table()
+            return empty.select(list(columns)) if columns else empty
+        try:
+            delta = self.delta if version is None else DeltaTable(str(self.path), version=version)
+            dataset = delta.to_pyarrow_dataset()
+            return dataset.to_table(columns=list(columns) if columns else None, filter=where)
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
+
+    def version_at(self, at_ms: int) -> int:
+        """Return the newest version committed at or before *at_ms*. Raises LakeError: none is."""
+        for entry in self.delta.history():
+            if entry["timestamp"] <= at_ms:
+                return int(entry["version"])
+        raise LakeError(f"{self.path} has no version from that time or before")
+
+    def _open(self) -> DeltaTable:
+        try:
+            return DeltaTable(str(self.path))
+        except TableNotFoundError:
+            return self._create()
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
+
+    def _create(self) -> DeltaTable:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            return DeltaTable.create(
+                str(self.path),
+                arrow_schema(self.table),
+                mode="ignore",
+                partition_by=list(self.table.partitioned_by) or None,
+                name=self.table.name,
+                description=f"One row is {self.table.row}.",
+                configuration=dict(self.table.properties),
+            )
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.path} cannot be made: {_line(error)}") from error
+
+    def _as_table(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
+        if isinstance(rows, pa.Table):
+            return rows
+        return pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
+
+    def _write(self, rows: pa.Table) -> AddAction:
+        name = f"part-{uuid4().hex}.parquet"
+        try:
+            pq.write_table(rows.cast(file_schema(self.table)), self.path / name)
+            size = (self.path / name).stat().st_size
+        except OSError as error:
+            raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
+        stats = json.dumps({"numRecords": rows.num_rows})
+        return AddAction(name, size, {}, int(time.time() * 1000), True, stats)
+
+
+def _line(error: BaseException) -> str:
+    """Return the first line of an error's text: these libraries append whole reports."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
