@@ -138,8 +138,8 @@ def _fetch_into(folder: Path, jars: JarSet) -> None:
             if why is None:
                 break
             _say(f"attempt {attempt} of {_ATTEMPTS} failed: {why}")
-        else:
-            raise DownloadFailedError(jars.name, _shown(repository()), why)
+            if attempt == _ATTEMPTS:
+                raise DownloadFailedError(jars.name, _shown(repository()), why)
         (work / "jars").rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)
     _say(f"{len(list(folder.glob('*.jar')))} jars in {folder}")

@@ -1,0 +1,45 @@
+"""This machine's processes and ports, as far as local brokers need them."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import subprocess
+from pathlib import Path
+
+# Below the range that outgoing connections take theirs from: a server that is down for a moment
+# finds its port free again.
+_PORTS = range(20_000, 32_000)
+
+
+def started_at(pid: int) -> str | None:
+    """Return when process *pid* began, in the system's own words; None if it does not run.
+
+    A number is given to another process one day: number and beginning together name one.
+    """
+    if not Path("/proc/self/stat").exists():
+        asked = ["ps", "-o", "lstart=", "-p", str(pid)]
+        return subprocess.run(asked, capture_output=True, text=True).stdout.strip() or None
+    try:
+        # What follows the program's name, which may itself hold blanks and brackets.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    has_ended = fields[0] == "Z"
+    return None if has_ended else fields[19]
+
+
+def free_ports(count: int) -> list[int]:
+    """Return *count* different ports of 127.0.0.1 that nobody listens on."""
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            probe = held.enter_context(socket.socket())
+            # As servers do: a port whose last connections are still winding up is free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                port = random.choice(_PORTS)
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+        return ports

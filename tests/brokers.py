@@ -1,0 +1,229 @@
+"""What tests do to a cluster from outside: make topics, write, read to the very end, run the CLI."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic
+
+ANSWER_SECONDS = 30
+COMMAND_SECONDS = 150
+ROOT = Path(__file__).parent.parent
+
+
+class Record(NamedTuple):
+    """A record to produce; a timestamp of None is the time of writing."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp: int | None = None
+    partition: int = 0
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: object) -> None:
+    """Make a topic and return when it has leaders; `retention_ms=-1` is `retention.ms=-1`.
+
+    Kafka deletes records with old timestamps within minutes unless retention.ms is -1, so that is
+    the default here, as are timestamps of any age or future.
+    """
+    settings = {
+        "retention.ms": "-1",
+        "message.timestamp.after.max.ms": str(2**63 - 1),
+        **{key.replace("_", "."): str(value) for key, value in configs.items()},
+    }
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(
+        ANSWER_SECONDS
+    )
+    _await_leaders(admin, name, partitions)
+
+
+def _await_leaders(admin: AdminClient, name: str, partitions: int) -> None:
+    give_up_at = time.monotonic() + ANSWER_SECONDS
+    while time.monotonic() < give_up_at:
+        topic = admin.list_topics(name, timeout=ANSWER_SECONDS).topics[name]
+        led = [p for p in topic.partitions.values() if p.leader >= 0 and p.error is None]
+        if topic.error is None and len(led) == partitions:
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"topic {name} has no leaders")
+
+
+def produce(
+    bootstrap: str,
+    topic: str,
+    records: Iterable[Record],
+    *,
+    transactional_id: str | None = None,
+    commit: bool = True,
+) -> None:
+    """Write *records* in order and return when all are acknowledged.
+
+    With *transactional_id* they are one transaction, committed or, if *commit* is False, aborted.
+    """
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+    if transactional_id:
+        settings["transactional.id"] = transactional_id
+    producer = Producer(settings)
+    if transactional_id:
+        producer.init_transactions(ANSWER_SECONDS)
+        producer.begin_transaction()
+    errors: list[KafkaError] = []
+    for record in records:
+        _send(producer, topic, record, errors)
+    unsent = producer.flush(ANSWER_SECONDS)
+    if errors or unsent:
+        raise KafkaException(errors[0] if errors else KafkaError(KafkaError._TIMED_OUT))
+    if transactional_id:
+        settle = producer.commit_transaction if commit else producer.abort_transaction
+        settle(ANSWER_SECONDS)
+
+
+def _send(producer: Producer, topic: str, record: Record, errors: list[KafkaError]) -> None:
+    def report(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            errors.append(error)
+
+    # No timestamp at all, rather than 0: librdkafka takes 0 for now as well.
+    stamp = {} if record.timestamp is None else {"timestamp": record.timestamp}
+    while True:
+        try:
+            producer.produce(
+                topic,
+                value=record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=list(record.headers),
+                on_delivery=report,
+                **stamp,
+            )
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            producer.poll(0)
+            return
+
+
+def consume_all(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Message]:
+    """Return every record of *topic* that *isolation* shows, ordered by (partition, offset).
+
+    The end is the high watermark, as a read_uncommitted consumer sees it. Markers of a transaction
+    land a moment after its commit has answered, so a read_committed reader goes on until the
+    partition's end that it reports has reached that watermark.
+    """
+    ends = high_watermarks(bootstrap, topic)
+    consumer = _reader(bootstrap, isolation)
+    found: list[Message] = []
+    try:
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+        open_partitions = {partition for partition, end in ends.items() if end > 0}
+        give_up_at = time.monotonic() + ANSWER_SECONDS
+        while open_partitions:
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"{topic}: {open_partitions} not read to {ends}")
+            message = consumer.poll(0.2)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            elif message.offset() >= ends[message.partition()]:
+                open_partitions.discard(message.partition())
+    finally:
+        consumer.close()
+    return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+
+def high_watermarks(bootstrap: str, topic: str) -> dict[int, int]:
+    """Return each partition's high watermark: one past the last offset written, markers too."""
+    consumer = _reader(bootstrap, "read_uncommitted")
+    try:
+        partitions = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions
+        return {
+            partition: consumer.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=ANSWER_SECONDS
+            )[1]
+            for partition in sorted(partitions)
+        }
+    finally:
+        consumer.close()
+
+
+def _reader(bootstrap: str, isolation: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests-reader",  # librdkafka asks for one; nothing is ever committed
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "auto.offset.reset": "earliest",
+            "enable.partition.eof": True,
+            "fetch.wait.max.ms": 50,
+        }
+    )
+
+
+def commit_group(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+    """Set the committed offsets of *group*, keyed by (topic, partition). It must have no members."""
+    wanted = [TopicPartition(topic, partition, at) for (topic, partition), at in offsets.items()]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
+    _raise_errors(asked[group].result(ANSWER_SECONDS))
+
+
+def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
+    """Return what *group* has committed, keyed by (topic, partition)."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    answer = asked[group].result(ANSWER_SECONDS)
+    _raise_errors(answer)
+    return {(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
+
+
+def _raise_errors(answer: ConsumerGroupTopicPartitions) -> None:
+    for partition in answer.topic_partitions:
+        if partition.error is not None:
+            raise KafkaException(partition.error)
+
+
+def run_cli(
+    *arguments: str | Path,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float = COMMAND_SECONDS,
+) -> subprocess.CompletedProcess[str]:
+    """Run `deltamirror` with *arguments* in a process of its own; its exit code is the caller's to judge."""
+    return subprocess.run(
+        [sys.executable, "-m", "assets.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=cli_environment(env),
+        cwd=cwd,
+    )
+
+
+def cli_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return an environment in which this tree's packages are found from any folder."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # Never the folder Dagster keeps its state in on the developer's machine.
+    inherited = {key: value for key, value in os.environ.items() if key != "DAGSTER_HOME"}
+    return {**inherited, "PYTHONPATH": path, **(extra or {})}
