@@ -1,0 +1,90 @@
+"""Pairs of offsets become runs, and runs the same pairs again."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.map import encode, expand, join
+from schemas.offset_run import OffsetRun
+
+
+@st.composite
+def sent(draw):
+    """Return the offsets of some records at both ends: gaps on either side, always rising."""
+    count = draw(st.integers(0, 40))
+    gaps = st.lists(st.integers(1, 3), min_size=count, max_size=count)
+    start = st.integers(0, 1000)
+    upstream = draw(start) + np.cumsum(np.array(draw(gaps), dtype=np.int64))
+    downstream = draw(start) + np.cumsum(np.array(draw(gaps), dtype=np.int64))
+    return upstream, downstream
+
+
+def test_records_that_are_neighbours_on_both_sides_share_a_run():
+    runs = encode(np.array([10, 11, 14, 15]), np.array([3, 4, 6, 7]))
+
+    assert runs == [OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)]
+
+
+def test_a_transaction_marker_on_the_target_ends_a_run():
+    runs = encode(np.array([10, 11, 12]), np.array([3, 4, 6]))
+
+    assert runs == [OffsetRun(10, 3, 2), OffsetRun(12, 6, 1)]
+
+
+def test_no_records_are_no_runs():
+    nothing = np.array([], dtype=np.int64)
+
+    assert encode(nothing, nothing) == []
+
+
+@given(sent())
+def test_what_was_encoded_is_what_was_sent(pairs):
+    upstream, downstream = pairs
+
+    runs = encode(upstream, downstream)
+
+    assert list(expand(runs)) == list(zip(upstream.tolist(), downstream.tolist(), strict=True))
+
+
+@given(sent())
+def test_runs_are_as_few_as_can_be(pairs):
+    runs = encode(*pairs)
+
+    assert join(runs) == runs
+    assert not any(
+        (b.upstream_start, b.downstream_start) == (a.upstream_end, a.downstream_end)
+        for a, b in pairwise(runs)
+    )
+
+
+@given(sent(), st.integers(0, 40))
+def test_runs_of_two_chunks_join_to_the_runs_of_one(pairs, cut):
+    upstream, downstream = pairs
+
+    joined = join(
+        encode(upstream[:cut], downstream[:cut]) + encode(upstream[cut:], downstream[cut:])
+    )
+
+    assert joined == encode(upstream, downstream)
+
+
+@pytest.mark.parametrize(
+    ("upstream", "downstream", "says"),
+    [
+        pytest.param([5, 5], [1, 2], "upstream offsets do not rise: 5 after 5", id="repeated"),
+        pytest.param([5, 6], [2, 1], "downstream offsets do not rise: 1 after 2", id="reordered"),
+        pytest.param([5, 6], [2], "2 upstream offsets, 1 downstream", id="a report is missing"),
+        pytest.param([5], [-1001], "downstream offset -1001 is negative", id="not delivered"),
+    ],
+)
+def test_offsets_that_cannot_be_become_an_error_with_the_numbers(upstream, downstream, says):
+    with pytest.raises(ValueError, match=says):
+        encode(np.array(upstream), np.array(downstream))
+
+
+def test_runs_that_overlap_are_never_joined():
+    with pytest.raises(ValueError, match="do not rise"):
+        join([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)])
