@@ -81,6 +81,9 @@ logger.ready.level=INFO
 _SERVER = "kafka.Kafka"
 _READY = "Kafka Server started"
 
+# Python warns of a process that still runs when the object which started it goes away.
+_left_running: list[Broker] = []
+
 
 @dataclass(slots=True)
 class _State:
@@ -311,7 +314,8 @@ class Broker:
             return log.read().decode(errors="replace")
 
     def _log_tail(self, since: int) -> str:
-        lines = [line.strip() for line in self._log_since(since).splitlines() if line.strip()]
+        lines = [line.strip() for line in self._log_since(since).splitlines()]
+        lines = [line for line in lines if line and not line.startswith("at ")]  # stack traces
         return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it ended without a word"
 
 
@@ -324,6 +328,7 @@ def up(names: Sequence[str], home: Path) -> dict[str, str]:
     brokers = [Broker(name, home / name) for name in names]
     with ThreadPoolExecutor(max_workers=max(1, len(brokers))) as starters:
         list(starters.map(Broker.start, brokers))
+    _left_running.extend(brokers)
     return {broker.name: broker.bootstrap_servers for broker in brokers}
 
 

@@ -1,4 +1,4 @@
-"""What tests do to a cluster from outside: make topics, write, read to the very end, run the CLI."""
+"""What tests do to a cluster from outside: make topics, write, read to the end, run the CLI."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _reader(bootstrap: str, isolation: str) -> Consumer:
 
 
 def commit_group(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-    """Set the committed offsets of *group*, keyed by (topic, partition). It must have no members."""
+    """Set the committed offsets of *group*, which has no members, keyed by (topic, partition)."""
     wanted = [TopicPartition(topic, partition, at) for (topic, partition), at in offsets.items()]
     admin = AdminClient({"bootstrap.servers": bootstrap})
     asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
@@ -210,7 +210,7 @@ def run_cli(
     cwd: Path | None = None,
     timeout: float = COMMAND_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `deltamirror` with *arguments* in a process of its own; its exit code is the caller's to judge."""
+    """Run `deltamirror` with *arguments* in a process of its own, whatever its exit code."""
     return subprocess.run(
         [sys.executable, "-m", "assets.cli", *map(str, arguments)],
         capture_output=True,

@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker, Broker]]:
-    """Source and target: started side by side by the first test that needs one, ended at the end."""
+    """Source and target, started side by side by the first test that needs one."""
     home = tmp_path_factory.mktemp("kafka")
     both = Broker("source", home / "source"), Broker("target", home / "target")
     with running(*both):
