@@ -1,0 +1,154 @@
+"""How a command meets a person or a script: its options, its answer, its errors.
+
+A command takes `@options` and `@click.pass_obj` (a `Console`). Its answer goes to stdout through
+`Console.show`, once; logs and errors go to stderr. With `--format json` stdout holds one JSON
+object and nothing else, also where the command fails: `{"error": {"type", "message", "hint"}}`.
+Exit codes: 0 done, 1 failed or found something (`ctx.exit(1)` after the answer), 2 bad usage or
+configuration, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import click
+
+from schemas.errors import ConfigError, DeltamirrorError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from schemas.config import Config
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+CONFIG_VARIABLE = "DELTAMIRROR_CONFIG"
+DEBUG_VARIABLE = "DELTAMIRROR_DEBUG"
+
+# Tables that go to a file or a pipe are not cut at a terminal's 80 columns.
+PIPE_WIDTH = 200
+
+
+class Console:
+    """What a command was told about its surroundings: the file to read, the way to answer."""
+
+    def __init__(self) -> None:
+        self.path = Path(os.environ.get(CONFIG_VARIABLE, "mm2.properties"))
+        self.format = "table"
+
+    def config(self) -> Config:
+        """Return what the configuration file says. Raises ConfigError for what cannot be meant."""
+        from resources.settings import read_config
+
+        return read_config(self.path)
+
+    def show(
+        self, data: Mapping[str, Any], table: RenderableType | Callable[[], RenderableType]
+    ) -> None:
+        """Print the command's answer: *data* as JSON, or *table* (or what it returns) with rich."""
+        if self.format == "json":
+            click.echo(json.dumps(data, indent=2))
+            return
+        from rich.console import Console as Rich
+
+        # Names such as `orders[a]` are text here, not rich's markup.
+        rich = Rich(
+            markup=False, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
+        )
+        rich.print(table() if callable(table) else table)
+
+    def fail(self, kind: str, message: str, hint: str) -> None:
+        """Print an error: one line and its hint on stderr, or one JSON object on stdout."""
+        if self.format == "json":
+            click.echo(
+                json.dumps({"error": {"type": kind, "message": message, "hint": hint}}, indent=2)
+            )
+            return
+        click.echo(f"error: {message}", err=True)
+        if hint:
+            click.echo(f"hint:  {hint}", err=True)
+
+
+def options(command: Command) -> Command:
+    """Give *command* `--config` and `--format`; said twice, the one nearest to the command wins."""
+
+    def set_path(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+        if value is not None:
+            context.ensure_object(Console).path = value
+
+    def set_format(context: click.Context, _: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            context.ensure_object(Console).format = value
+
+    config = click.option(
+        "--config",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=set_path,
+        expose_value=False,
+        help=f"MirrorMaker 2's file.  [default: ${CONFIG_VARIABLE}, else ./mm2.properties]",
+    )
+    output = click.option(
+        "--format",
+        type=click.Choice(["table", "json"]),
+        callback=set_format,
+        expose_value=False,
+        help="A table for people or JSON for scripts.  [default: table]",
+    )
+    return config(output(command))
+
+
+class CommandLine(click.Group):
+    """A group whose errors are lines for people, never tracebacks."""
+
+    def main(self, args: Sequence[str] | None = None, *_: object, **extra: Any) -> NoReturn:  # noqa: ANN401 - click's own
+        """Run the command that *args* name and end the process with its exit code."""
+        console = Console()
+        extra |= {"standalone_mode": False, "obj": console}
+        args = sys.argv[1:] if args is None else list(args)
+        try:
+            code = super().main(args, **extra)
+        except Exception as error:
+            # A usage error comes before any option's value is known.
+            if isinstance(error, click.UsageError) and _asks_for_json(args):
+                console.format = "json"
+            sys.exit(_report(console, error))
+        # Without standalone mode click returns the code of `ctx.exit(code)`.
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report(console: Console, error: Exception) -> int:
+    """Print *error* and return the exit code it means."""
+    if isinstance(error, click.Abort):  # click's word for Ctrl-C
+        return 130
+    if isinstance(error, click.UsageError):
+        help_of = error.ctx.command_path if error.ctx else "deltamirror"
+        console.fail("UsageError", error.format_message(), f"See `{help_of} --help`.")
+        return 2
+    if isinstance(error, click.ClickException):
+        console.fail(type(error).__name__, error.format_message(), "")
+        return error.exit_code
+    if isinstance(error, DeltamirrorError):
+        console.fail(error.kind, str(error), error.hint)
+        return 2 if isinstance(error, ConfigError) else 1
+    if os.environ.get(DEBUG_VARIABLE):
+        traceback.print_exception(error)
+    # The text of an error that nobody foresaw could hold a secret; its type and place cannot.
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(at.filename).name}, line {at.lineno}"
+    console.fail(
+        type(error).__name__,
+        f"unexpected {type(error).__name__} ({where}): this is a defect of deltamirror",
+        f"Please report it with the traceback that {DEBUG_VARIABLE}=1 shows.",
+    )
+    return 1
+
+
+def _asks_for_json(args: Sequence[str]) -> bool:
+    return "--format=json" in args or ("--format", "json") in pairwise(args)
