@@ -347,3 +347,33 @@ class SecretError(ConfigError):
 
     def __init__(self, reference: str, why: str) -> None:
         super().__init__(f"{reference} cannot be resolved: {why}")
+
+
+class RequestRefusedError(DeltamirrorError):
+    """A cluster answered, and said no; *code* is Kafka's name for the reason."""
+
+    hint = "See the broker's log; where rights are missing, grant them to deltamirror's user."
+
+    def __init__(self, alias: str, what: str, code: str, reason: str) -> None:
+        super().__init__(f"cluster {alias} refused to {what}: {reason} ({code})")
+        self.code = code
+
+
+class GroupActiveError(DeltamirrorError):
+    """Offsets of a consumer group cannot be set while it has members."""
+
+    hint = "Stop the group's consumers on that cluster, then do it again."
+
+    def __init__(self, alias: str, group: str) -> None:
+        super().__init__(f"group {group} on cluster {alias} has active members")
+
+
+class GroupUnreadableError(DeltamirrorError):
+    """A consumer group's offsets cannot be read by the client library."""
+
+    hint = "The other groups go on; offsets committed without metadata can be read."
+
+    def __init__(self, alias: str, group: str) -> None:
+        super().__init__(
+            f"group {group} on cluster {alias}: the metadata of its commits cannot be read"
+        )

@@ -1,0 +1,31 @@
+"""A topic and its settings, as its cluster describes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic in its present life: *topic_id* is `none` on clusters that give topics no ids."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    is_internal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """One setting of a topic: *source* says whose word it is, in Kafka's names.
+
+    `DYNAMIC_TOPIC_CONFIG` is the topic's own, `DYNAMIC_BROKER_CONFIG` and
+    `DYNAMIC_DEFAULT_BROKER_CONFIG` its brokers', `STATIC_BROKER_CONFIG` their files',
+    `DEFAULT_CONFIG` Kafka's. The value of a sensitive setting is never told (None).
+    """
+
+    value: str | None
+    source: str
+    is_default: bool
+    is_read_only: bool
+    is_sensitive: bool
