@@ -275,7 +275,7 @@ class Broker:
                 raise BrokerStopError(self.name, pid, STOP_SECONDS)
             time.sleep(_POLL_SECONDS)
         self._forget()
-        if self._new_class_archive.exists():
+        if how is signal.SIGTERM and self._new_class_archive.exists():
             with contextlib.suppress(OSError):  # Another file system: the archive is a comfort.
                 self._new_class_archive.replace(self._class_archive)
 

@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from resources.java import java
-from schemas.errors import DownloadFailedError
+from schemas.errors import DeltamirrorError, DownloadFailedError
 
 KAFKA_VERSION = "4.3.0"
 DELTA_VERSION = "4.4.0"
@@ -222,5 +222,8 @@ def _say(line: str) -> None:
 
 
 if __name__ == "__main__":
-    kafka_home()
-    delta_jars()
+    try:
+        kafka_home()
+        delta_jars()
+    except DeltamirrorError as error:
+        raise SystemExit(f"{error}. {error.hint}") from None

@@ -47,3 +47,11 @@ def java_version(executable: Path) -> str:
     if match is None:
         raise JavaMissingError(f"{executable} does not say its version")
     return match[1]
+
+
+if __name__ == "__main__":
+    # `make setup` asks before it fetches anything, with whatever Python it finds.
+    try:
+        java()
+    except JavaMissingError as error:
+        raise SystemExit(f"{error}. {error.hint}") from None

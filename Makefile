@@ -1,0 +1,85 @@
+# `make` alone lists what there is.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+READY := .venv/.ready
+UV_VERSION := 0.13.9
+# The newest of those that run: a version manager's stand-in for a Python it does not have fails.
+PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3.10 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && break; done)
+
+.PHONY: help
+help: ## List the targets
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  \1|\2/p' Makefile | column -t -s '|' 2>/dev/null \
+		|| sed -nE 's/^([a-z-]+):.*## (.*)/  \1: \2/p' Makefile
+
+.PHONY: setup
+setup: $(READY) ## Make .venv and fetch everything the project needs
+	@$(BIN)/python -m resources.downloads
+
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed: none of python3.13 ... python3 runs." >&2; exit 1; }
+	@$(PYTHON) -m resources.java
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv \
+		|| { rm -rf .venv; echo "$(PYTHON) cannot make .venv: install its venv module (Debian: python3-venv)." >&2; exit 1; }
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@UV_HTTP_TIMEOUT=300 $(BIN)/uv pip install --python $(BIN)/python --requirement requirements.lock
+	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+.PHONY: demo
+demo: setup ## Mirror real flights between two local clusters, fail over, prove it
+	@$(BIN)/python -m assets.demo
+
+.PHONY: ui
+ui: setup ## Open Dagster's UI on the demo's clusters
+	@$(BIN)/python -m assets.ui
+
+.PHONY: down
+down: ## Stop what the demo left running
+	@$(BIN)/python -m assets.demo down
+
+.PHONY: check
+check: ## Format, lint, types, imports, Dagster definitions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/dagster definitions validate --workspace workspace.yaml --log-level error
+
+.PHONY: test
+test: ## Tests, with two real Kafka brokers
+	$(BIN)/python -m pytest -m "not story" --durations 25
+
+.PHONY: story
+story: ## Long stories: crashes, failovers, chaos
+	$(BIN)/python -m pytest -m story --durations 40
+
+.PHONY: bench
+bench: setup ## Measure deltamirror beside MirrorMaker 2
+	@$(BIN)/python -m benchmarks
+
+.PHONY: wheel-test
+wheel-test: ## Test the built wheel, with the source out of reach
+	@$(BIN)/python tools/wheel_test.py
+
+.NOTPARALLEL:
+
+.PHONY: ci
+ci: check wheel-test story test ## What CI runs after setup
+
+.PHONY: docs
+docs: ## Write the pages that are made from the code
+	@$(BIN)/python -m assets.docs
+
+.PHONY: lock
+lock: ## Write requirements.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --extra demo --extra dev \
+		--custom-compile-command "make lock" pyproject.toml --output-file requirements.lock
+
+.PHONY: clean
+clean: ## Delete what can be made again, except .venv
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +

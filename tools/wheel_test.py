@@ -1,0 +1,87 @@
+"""Build the wheel, install it where the source is out of reach, and run the tests there.
+
+From the repository's root tests import the source even if the wheel is broken: a package that
+was forgotten shows only here. The new environment borrows the dependencies of .venv, which are
+the same pinned ones, and nothing else: the editable install's link to the source is left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("assets", "pipeline", "resources", "schemas")
+
+
+def main() -> int:
+    """Return pytest's exit code."""
+    with tempfile.TemporaryDirectory(prefix="deltamirror-wheel-") as temporary:
+        work = Path(temporary).resolve()
+        wheel = build(work / "dist")
+        python = install(wheel, work / "venv")
+        elsewhere = work / "elsewhere"
+        copy_all_but_packages(elsewhere)
+        prove_origin(python, elsewhere)
+        return subprocess.run(
+            [python, "-m", "pytest", "-q", "-m", "not kafka and not story"],
+            cwd=elsewhere,
+        ).returncode
+
+
+def build(folder: Path) -> Path:
+    """Build the wheel into *folder* with the hatchling of this environment; return its path."""
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation"]
+    subprocess.run([*command, "--outdir", folder, ROOT], check=True, stdout=subprocess.DEVNULL)
+    return next(folder.glob("*.whl"))
+
+
+def install(wheel: Path, folder: Path) -> Path:
+    """Make an environment with *wheel* and this one's dependencies; return its interpreter."""
+    venv.create(folder, with_pip=False)
+    python = folder / "bin" / "python"
+    # A wheel of pure Python is installed by unpacking it.
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site_packages = folder / "lib" / version / "site-packages"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site_packages)
+    # A path in a .pth file is searched, but the .pth files in it are not read: so the editable
+    # install's link to the source stays behind.
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+def copy_all_but_packages(folder: Path) -> None:
+    """Copy what tests may look at (themselves, documents, settings) into the new *folder*."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if name.split("/")[0] not in PACKAGES and (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+
+
+def prove_origin(python: Path, elsewhere: Path) -> None:
+    """Stop if the new interpreter would import a package of ours from anywhere but the wheel."""
+    script = f"import {', '.join(PACKAGES)}; print(*(p.__file__ for p in ({', '.join(PACKAGES)})))"
+    found = subprocess.run(
+        [python, "-c", script], cwd=elsewhere, check=True, capture_output=True, text=True
+    )
+    for origin in found.stdout.split():
+        if not Path(origin).is_relative_to(python.parent.parent):
+            raise SystemExit(f"imported from {origin}, not from the wheel")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
