@@ -1,12 +1,111 @@
-"""Java client properties to librdkafka's."""
+"""Java client properties in, librdkafka's settings out, and what became of each of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
+from resources.security import secure
 from schemas.config import ClientSettings
+from schemas.errors import RefusedKeyError
+from schemas.keys import Kind, Ruling, Status, parse_boolean, parse_integer
+from schemas.keys_client import ClientKey, client_key, is_connection_key
+
+Value = str | int | float | bool
+
+# Java checks every record's CRC unless told otherwise; librdkafka does not.
+DEFAULTS: Mapping[str, ClientSettings] = {"consumer": {"check.crcs": True}}
+MOST_IN_FLIGHT = 5  # of an idempotent producer
+KIB = 1024
 
 
-def translate(role: str, java: Mapping[str, str]) -> ClientSettings:
-    """Return librdkafka's settings for a client of the kind *role*."""
-    return dict(java)
+@dataclass
+class Translation:
+    """librdkafka's settings (they hold secrets) and a ruling for each Java property."""
+
+    settings: dict[str, Value] = field(repr=False)
+    rulings: dict[str, Ruling]
+
+
+def translate(role: str, java: Mapping[str, str]) -> Translation:
+    """Return the settings of a `consumer`, `producer` or `admin` with the properties *java*.
+
+    Nothing is raised: a property that cannot be had is ruled `refused`, one that Java does not
+    know has no ruling.
+    """
+    settings = dict(DEFAULTS.get(role, {}))
+    rulings: dict[str, Ruling] = {}
+    for name, value in java.items():
+        key = client_key(role, name)
+        if key is not None:
+            try:
+                rulings[name] = _translate_one(key, value.strip(), java, settings)
+            except ValueError as failure:
+                rulings[name] = Ruling(Status.REFUSED, str(failure))
+    security = secure({name: text for name, text in java.items() if is_connection_key(name)})
+    _fit_fetch_sizes(role, settings)
+    return Translation({**settings, **security.settings}, {**rulings, **security.rulings})
+
+
+def settings_of(role: str, java: Mapping[str, str], where: str) -> ClientSettings:
+    """Return the settings alone. Raises RefusedKeyError, with *where* before the key's name."""
+    translation = translate(role, java)
+    refuse_any(translation.rulings.items(), where)
+    return translation.settings
+
+
+def refuse_any(rulings: Iterable[tuple[str, Ruling]], where: str) -> None:
+    """Raise RefusedKeyError for the first of *rulings* that is a refusal."""
+    for name, ruling in rulings:
+        if ruling.status is Status.REFUSED:
+            raise RefusedKeyError(f"{where}{name}", ruling.note)
+
+
+def _translate_one(
+    key: ClientKey, value: str, java: Mapping[str, str], settings: dict[str, Value]
+) -> Ruling:
+    """Put what *key* comes to into *settings* and rule it. Raises ValueError for a bad value."""
+    if key.name == "isolation.level":
+        honoured = value == "read_committed"
+        return Ruling(
+            Status.HONOURED if honoured else Status.NO_EFFECT,
+            "The source is read with read_committed, always: aborted records are not replicated.",
+        )
+    if key.name == "auto.offset.reset":
+        if value not in ("earliest", "latest"):
+            raise ValueError("it must be earliest or latest")
+        return Ruling(Status.HONOURED, "Where a topic begins when it is first selected.")
+    if not key.librdkafka:
+        return Ruling(Status.NO_EFFECT, key.note)
+    if key.librdkafka == "compression.level":
+        codec = key.name.split(".")[1]
+        if java.get("compression.type", "none").strip() != codec:
+            return Ruling(Status.NO_EFFECT, f"compression.type is not {codec}.")
+    settings[key.librdkafka] = number = _value(key, value)
+    same = key.librdkafka == key.name and str(number).lower() == value.lower()
+    if same:
+        return Ruling(Status.HONOURED, f"librdkafka: {key.librdkafka}")
+    return Ruling(Status.TRANSLATED, f"librdkafka: {key.librdkafka}={number}")
+
+
+def _value(key: ClientKey, value: str) -> Value:
+    if key.kind is Kind.BOOLEAN:
+        return parse_boolean(value)
+    if key.kind is Kind.STRING:
+        return value
+    number = parse_integer(value)
+    match key.name:
+        case "buffer.memory":
+            return max(1, number // KIB)
+        case "send.buffer.bytes" | "receive.buffer.bytes":
+            return max(0, number)  # Java's -1, the system's default, is librdkafka's 0
+        case "max.in.flight.requests.per.connection":
+            return min(number, MOST_IN_FLIGHT)
+    return number
+
+
+def _fit_fetch_sizes(role: str, settings: dict[str, Value]) -> None:
+    """Lower librdkafka's message.max.bytes (1,000,000) to a smaller fetch.max.bytes: it insists."""
+    fetch = settings.get("fetch.max.bytes")
+    if role == "consumer" and isinstance(fetch, int) and fetch < 1_000_000:
+        settings["message.max.bytes"] = fetch

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from resources import properties
 from resources.secrets import resolve
-from schemas.errors import ConfigFileError, UnknownAliasError
+from schemas.errors import ConfigFileError, SecretError, UnknownAliasError
 from schemas.flow import Flow
 from schemas.keys import split_list
 from schemas.keys_client import is_connection_key
@@ -22,31 +23,50 @@ class Place:
     alias: str | None = None
     flow: Flow | None = None
 
+    @property
+    def scope(self) -> str:
+        """Return T for the top level, C for a cluster, F for a flow."""
+        return "C" if self.alias else "F" if self.flow else "T"
+
+    @property
+    def written(self) -> str:
+        """Return the whole key as the file holds it."""
+        before = self.alias or (self.flow.name if self.flow else "")
+        return f"{before}.{self.key}" if before else self.key
+
 
 @dataclass(frozen=True)
 class Mm2File:
-    """The keys of a file: as they are written, and with their secrets resolved (never shown)."""
+    """The keys of a file: as they are written, and with their references resolved.
+
+    *failures* holds the keys whose reference leads to nothing. Both mappings hold secrets.
+    """
 
     path: Path
-    written: Mapping[str, str]
     aliases: tuple[str, ...]
+    written: Mapping[str, str] = field(repr=False)
     values: Mapping[str, str] = field(repr=False)
+    failures: Mapping[str, SecretError] = field(repr=False)
 
     @classmethod
     def read(cls, path: Path) -> Mm2File:
-        """Return the file at *path*. Raises ConfigFileError or SecretError."""
+        """Return the file at *path*. Raises ConfigFileError."""
         written = properties.read(path)
-        values = resolve(written, path)
+        values, failures = resolve(written, path.absolute().parent)
         aliases = split_list(values.get("clusters", ""))
         if not aliases:
             raise ConfigFileError(path, "no `clusters`: name the cluster aliases, comma separated")
-        return cls(path, written, aliases, values)
+        return cls(path, aliases, written, values, failures)
+
+    def without_strangers(self) -> Mm2File:
+        """Return the same file without the keys of flows whose clusters it does not list."""
+        return replace(self, values={k: v for k, v in self.values.items() if self._is_placed(k)})
 
     def place(self, key: str) -> Place:
         """Return where *key* stands. Raises UnknownAliasError for a flow of unlisted clusters."""
-        names, dot, rest = _split_flow(key, self.aliases)
-        if dot:
-            return Place(rest, flow=names)
+        if "->" in key:
+            flow, rest = _split_flow(key, self.aliases)
+            return Place(rest, flow=flow)
         # The longest alias wins, so that `a.b` is not read as key `b` of the cluster `a`.
         for alias in sorted(self.aliases, key=len, reverse=True):
             if key.startswith(f"{alias}."):
@@ -55,15 +75,15 @@ class Mm2File:
 
     def top(self) -> dict[str, str]:
         """Return the keys at the top level."""
-        return {key: value for key, value in self.values.items() if self.place(key) == Place(key)}
+        return self._at(None)
 
     def at_cluster(self, alias: str) -> dict[str, str]:
         """Return the keys of the cluster *alias*, without the prefix."""
-        return self._at(Place("", alias=alias))
+        return self._at(alias)
 
     def at_flow(self, flow: Flow) -> dict[str, str]:
         """Return the keys of *flow*, without the prefix."""
-        return self._at(Place("", flow=flow))
+        return self._at(flow)
 
     def flow_value(self, flow: Flow, key: str) -> str | None:
         """Return what *flow* says of *key*, else the top level, else None."""
@@ -92,27 +112,35 @@ class Mm2File:
             **_under("producer.override.", self.at_flow(flow)),
         }
 
-    def _at(self, wanted: Place) -> dict[str, str]:
-        found = {}
+    def _at(self, owner: str | Flow | None) -> dict[str, str]:
+        return self._by_owner.get(owner, {})
+
+    @cached_property
+    def _by_owner(self) -> dict[str | Flow | None, dict[str, str]]:
+        found: dict[str | Flow | None, dict[str, str]] = {}
         for key, value in self.values.items():
             place = self.place(key)
-            if (place.alias, place.flow) == (wanted.alias, wanted.flow):
-                found[place.key] = value
+            found.setdefault(place.alias or place.flow, {})[place.key] = value
         return found
+
+    def _is_placed(self, key: str) -> bool:
+        try:
+            self.place(key)
+        except UnknownAliasError:
+            return False
+        return True
 
 
 def _under(prefix: str, entries: Mapping[str, str]) -> dict[str, str]:
     return {key[len(prefix) :]: text for key, text in entries.items() if key.startswith(prefix)}
 
 
-def _split_flow(key: str, aliases: tuple[str, ...]) -> tuple[Flow | None, bool, str]:
-    """Return the flow that *key* begins with, whether there is one, and the rest of the key."""
-    if "->" not in key:
-        return None, False, key
+def _split_flow(key: str, aliases: tuple[str, ...]) -> tuple[Flow, str]:
+    """Return the flow that *key* begins with and the rest. Raises UnknownAliasError."""
     for source in aliases:
         for target in sorted(aliases, key=len, reverse=True):
             if source != target and key.startswith(f"{source}->{target}."):
-                return Flow(source, target), True, key[len(f"{source}->{target}.") :]
+                return Flow(source, target), key[len(f"{source}->{target}.") :]
     source, _, rest = key.partition("->")
     target = rest.partition(".")[0]
     stranger = source if source not in aliases else target

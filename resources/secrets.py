@@ -1,11 +1,105 @@
-"""Where a file's secrets are: `${env:NAME}`, `${file:path:key}`, `${dir:path:file}`."""
+"""Where a file's secrets are: `${env:NAME}`, `${file:path:key}`, `${dir:path:file}`.
+
+These are Kafka's three config providers. Their usual names work without being declared; other
+names are declared as MirrorMaker 2 wants it (`config.providers`). Nothing here is ever logged.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from resources import properties
+from schemas.errors import ConfigError, SecretError
+from schemas.keys import split_list
 
-def resolve(entries: Mapping[str, str], path: Path) -> dict[str, str]:
-    """Return *entries* with every reference replaced by what it names."""
-    return dict(entries)
+REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
+CLASSES = {
+    "EnvVarConfigProvider": "env",
+    "FileConfigProvider": "file",
+    "DirectoryConfigProvider": "dir",
+}
+CLASS_PREFIX = "org.apache.kafka.common.config.provider."
+
+Params = Mapping[str, str]
+
+
+def provider_of(class_name: str) -> str | None:
+    """Return which provider a Java class is: env, file or dir. None: not one of Kafka's."""
+    return CLASSES.get(class_name.strip().removeprefix(CLASS_PREFIX))
+
+
+def resolve(
+    entries: Mapping[str, str], base: Path
+) -> tuple[dict[str, str], dict[str, SecretError]]:
+    """Return *entries* with every reference replaced, and what is wrong with those that fail.
+
+    A relative path of a reference lies beside the configuration file, in the folder *base*.
+    """
+    values: dict[str, str] = {}
+    failures: dict[str, SecretError] = {}
+    for key, written in entries.items():
+        try:
+            values[key] = REFERENCE.sub(lambda found: _look_up(found, entries, base), written)
+        except SecretError as failure:
+            values[key] = written
+            failures[key] = failure
+    return values, failures
+
+
+def _look_up(found: re.Match[str], entries: Mapping[str, str], base: Path) -> str:
+    name, path, key = found.group(1), found.group(2) or "", found.group(3)
+    declared = name in split_list(entries.get("config.providers", ""))
+    java_class = entries.get(f"config.providers.{name}.class", "") if declared else ""
+    kind = provider_of(java_class) if java_class else name
+    if kind is None or kind not in READERS:
+        raise SecretError(found.group(), "the providers are env, file and dir")
+    prefix = f"config.providers.{name}.param."
+    params = {k[len(prefix) :]: v for k, v in entries.items() if k.startswith(prefix)}
+    try:
+        return READERS[kind](base / path, key, params)
+    except LookupError as missing:
+        raise SecretError(found.group(), str(missing.args[0])) from None
+    except OSError as failure:
+        raise SecretError(found.group(), failure.strerror or "it cannot be read") from None
+    except (ConfigError, ValueError):
+        raise SecretError(found.group(), "the file cannot be read as text") from None
+
+
+def _from_environment(_path: Path, name: str, params: Params) -> str:
+    if not re.fullmatch(params.get("allowlist.pattern", ".*"), name):
+        raise LookupError("allowlist.pattern does not allow this variable")
+    if name not in os.environ:
+        raise LookupError("this variable is not set in the environment")
+    return os.environ[name]
+
+
+def _from_file(path: Path, key: str, params: Params) -> str:
+    _check_allowed(path, params)
+    # Kafka reads this file as UTF-8, unlike the configuration itself.
+    entries = properties.parse(path.read_text(encoding="utf-8"))
+    if key not in entries:
+        raise LookupError("the file does not hold this key")
+    return entries[key]
+
+
+def _from_directory(path: Path, name: str, params: Params) -> str:
+    _check_allowed(path / name, params)
+    if (path / name).resolve().parent != path.resolve():
+        raise LookupError("the file lies outside of the directory")
+    return (path / name).read_text(encoding="utf-8")
+
+
+def _check_allowed(path: Path, params: Params) -> None:
+    allowed = split_list(params.get("allowed.paths", ""))
+    if allowed and not any(path.resolve().is_relative_to(Path(each).resolve()) for each in allowed):
+        raise LookupError("allowed.paths does not allow this path")
+
+
+READERS: Mapping[str, Callable[[Path, str, Params], str]] = {
+    "env": _from_environment,
+    "file": _from_file,
+    "dir": _from_directory,
+}

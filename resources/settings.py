@@ -6,19 +6,14 @@ import itertools
 import os
 from pathlib import Path
 
-from resources.librdkafka import translate
+from resources.librdkafka import settings_of
 from resources.mm2_file import Mm2File
-from schemas.config import MIB, ClusterConfig, Config, FlowConfig
+from resources.verdicts import judge
+from schemas.config import ClusterConfig, Config, FlowConfig
 from schemas.errors import ConfigError, RefusedKeyError
 from schemas.flow import Flow
-from schemas.keys import (
-    CONFIG_PROPERTIES_EXCLUDE,
-    GROUPS_EXCLUDE,
-    TOPICS_EXCLUDE,
-    parse_boolean,
-    parse_integer,
-    split_list,
-)
+from schemas.keys import KeyVerdict, parse_boolean, parse_integer, split_list
+from schemas.keys_flow import default_of
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
@@ -29,36 +24,41 @@ OWN_GROUPS = r"deltamirror\..*"
 def read_config(path: Path) -> Config:
     """Return what the file at *path* comes to. Raises a ConfigError for what cannot be meant."""
     file = Mm2File.read(path)
+    for judgement in judge(file):
+        if judgement.error is not None:
+            raise judgement.error
     flows = tuple(_flow(file, flow) for flow in _enabled_flows(file))
     clusters = {alias: _cluster(file, alias, flows) for alias in file.aliases}
-    top = _Top(file)
     return Config(
         clusters=clusters,
         flows=flows,
         lake=_lake(file),
         tasks_max=_tasks_max(file, flows),
-        max_batch_records=top.integer("deltamirror.stage.max.records", 2_000_000),
-        max_batch_bytes=top.integer("deltamirror.stage.max.bytes", 512 * MIB),
-        chunk_records=top.integer("deltamirror.replay.chunk.records", 50_000),
-        chunk_bytes=top.integer("deltamirror.replay.chunk.bytes", 32 * MIB),
-        stage_retention_ms=top.retention("deltamirror.stage.retention.ms"),
-        stage_retention_bytes=top.retention("deltamirror.stage.retention.bytes"),
+        max_batch_records=_integer(file, "deltamirror.stage.max.records"),
+        max_batch_bytes=_integer(file, "deltamirror.stage.max.bytes"),
+        chunk_records=_integer(file, "deltamirror.replay.chunk.records"),
+        chunk_bytes=_integer(file, "deltamirror.replay.chunk.bytes"),
+        stage_retention_ms=_retention(file, "deltamirror.stage.retention.ms"),
+        stage_retention_bytes=_retention(file, "deltamirror.stage.retention.bytes"),
     )
 
 
-class _Top:
-    """Typed values of the top level."""
+def check(path: Path) -> list[KeyVerdict]:
+    """Return what becomes of each key of the file at *path*, in its order, secrets masked.
 
-    def __init__(self, file: Mm2File) -> None:
-        self.file = file
+    Raises ConfigFileError where the file cannot be read or lists no clusters.
+    """
+    return [judgement.verdict for judgement in judge(Mm2File.read(path))]
 
-    def integer(self, key: str, default: int) -> int:
-        return parse_integer(self.file.values.get(key, str(default)), 1)
 
-    def retention(self, key: str) -> int | None:
-        """Return a bound; -1 (Kafka's word for it) and absence keep for ever."""
-        bound = parse_integer(self.file.values.get(key, "-1"), -1)
-        return None if bound < 0 else bound
+def _integer(file: Mm2File, key: str) -> int:
+    return parse_integer(file.values.get(key, default_of(key)))
+
+
+def _retention(file: Mm2File, key: str) -> int | None:
+    """Return a bound; -1 (Kafka's word for it) keeps for ever."""
+    bound = _integer(file, key)
+    return None if bound < 0 else bound
 
 
 def _enabled_flows(file: Mm2File) -> list[Flow]:
@@ -80,15 +80,17 @@ def _is_enabled(file: Mm2File, flow: Flow) -> bool:
 
 
 def _cluster(file: Mm2File, alias: str, flows: tuple[FlowConfig, ...]) -> ClusterConfig:
-    if not split_list(file.values.get(f"{alias}.bootstrap.servers", "")):
+    admin = file.client(alias, "admin")
+    servers = split_list(admin.get("bootstrap.servers", ""))
+    if not servers:
         raise RefusedKeyError(f"{alias}.bootstrap.servers", "every cluster needs one")
     consumer = _consumer(file, alias, [config.flow for config in flows])
     return ClusterConfig(
         alias=alias,
-        bootstrap_servers=",".join(split_list(file.values[f"{alias}.bootstrap.servers"])),
-        consumer=translate("consumer", consumer),
-        producer=translate("producer", file.client(alias, "producer")),
-        admin=translate("admin", file.client(alias, "admin")),
+        bootstrap_servers=",".join(servers),
+        consumer=settings_of("consumer", consumer, f"{alias}.consumer."),
+        producer=settings_of("producer", file.client(alias, "producer"), f"{alias}.producer."),
+        admin=settings_of("admin", admin, f"{alias}.admin."),
         auto_offset_reset=consumer.get("auto.offset.reset", "earliest"),
     )
 
@@ -105,35 +107,31 @@ def _consumer(file: Mm2File, alias: str, flows: list[Flow]) -> dict[str, str]:
 
 
 def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
-    def text(key: str, default: str) -> str:
+    def text(key: str) -> str:
         value = file.flow_value(flow, key)
-        return default if value is None else value
+        return default_of(key) if value is None else value
 
-    def interval(enabled: str, seconds: str, default: str) -> float | None:
-        length = parse_integer(text(seconds, default))
-        return float(length) if parse_boolean(text(enabled, "true")) and length > 0 else None
+    def names(key: str) -> tuple[str, ...]:
+        return split_list(text(key))
 
-    def names(include: str, exclude: str, default: str, *more: str) -> NameFilter:
-        left_out = (*split_list(text(exclude, default)), *more)
-        return NameFilter(split_list(text(include, ".*")), left_out)
+    def interval_s(what: str) -> float | None:
+        """Return how often *what* happens, in seconds. None: never again after the start."""
+        length = parse_integer(text(f"{what}.interval.seconds"))
+        return float(length) if parse_boolean(text(f"{what}.enabled")) and length > 0 else None
 
     return FlowConfig(
         flow=flow,
-        topics=names("topics", "topics.exclude", TOPICS_EXCLUDE),
-        groups=names("groups", "groups.exclude", GROUPS_EXCLUDE, OWN_GROUPS),
+        topics=NameFilter(names("topics"), names("topics.exclude")),
+        groups=NameFilter(names("groups"), (*names("groups.exclude"), OWN_GROUPS)),
         policy=_policy(file, flow),
-        replication_factor=parse_integer(text("replication.factor", "2"), -1),
-        producer=translate("producer", file.data_producer(flow)),
-        refresh_topics_interval_s=interval(
-            "refresh.topics.enabled", "refresh.topics.interval.seconds", "600"
+        replication_factor=parse_integer(text("replication.factor")),
+        producer=settings_of(
+            "producer", file.data_producer(flow), f"{flow.name}.producer.override."
         ),
-        emit_checkpoints_interval_s=interval(
-            "emit.checkpoints.enabled", "emit.checkpoints.interval.seconds", "60"
-        ),
-        config_properties_exclude=NameFilter(
-            split_list(text("config.properties.exclude", CONFIG_PROPERTIES_EXCLUDE))
-        ),
-        heartbeats_replication=parse_boolean(text("heartbeats.replication.enabled", "true")),
+        refresh_topics_interval_s=interval_s("refresh.topics"),
+        emit_checkpoints_interval_s=interval_s("emit.checkpoints"),
+        config_properties_exclude=NameFilter(names("config.properties.exclude")),
+        heartbeats_replication=parse_boolean(text("heartbeats.replication.enabled")),
     )
 
 

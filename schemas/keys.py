@@ -1,7 +1,7 @@
-"""What mm2.properties may say: every key with its type, default, scopes and what becomes of it.
+"""What mm2.properties may say: how a key is described, and how its value is read.
 
-Source of the keys: MirrorMaker 2 4.3.0. Client properties are in `keys_client`, what only a
-Connect worker reads in `keys_worker`.
+The tables are `keys_flow` (what is replicated and how), `keys_worker` (what only a Connect worker
+reads) and `keys_client` (Java client properties). Source: MirrorMaker 2 4.3.0.
 """
 
 from __future__ import annotations
@@ -9,6 +9,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+
+SECRET_NAME = re.compile(
+    r"password|passphrase|secret|token(?!\.endpoint)|jaas|credential|(keystore|ssl|truststore)\.key$"
+    r"|keystore\.certificate|private|assertion",
+    re.IGNORECASE,
+)
+SECRET_VALUE = re.compile(r"(password|secret|token)\s*=|PRIVATE KEY", re.IGNORECASE)
+REFERENCE_ONLY = re.compile(r"\$\{[^}]*\}")
+MASK = "********"
 
 
 class Status(str, Enum):
@@ -26,8 +35,17 @@ class Kind(str, Enum):
 
     STRING = "string"
     LIST = "list"
+    PATTERNS = "list of regular expressions"
     BOOLEAN = "boolean"
     INTEGER = "integer"
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What becomes of a key, and why."""
+
+    status: Status
+    note: str
 
 
 @dataclass(frozen=True)
@@ -35,7 +53,8 @@ class Key:
     """A key of the file.
 
     *scopes* holds T for the top level, C for `alias.key`, F for `A->B.key`. *note* says what the
-    key does here, or why it does nothing. *least* bounds an integer from below.
+    key does here, or why it does nothing. *least* bounds an integer from below; *allowed* is a
+    regular expression, and a value that it does not match is refused with *otherwise*.
     """
 
     name: str
@@ -45,6 +64,24 @@ class Key:
     status: Status
     note: str
     least: int | None = None
+    allowed: str | None = None
+    otherwise: str = ""
+
+    def rule(self, value: str) -> Ruling:
+        """Return what becomes of this key where it holds *value*."""
+        try:
+            self._read(value)
+        except ValueError as failure:
+            return Ruling(Status.REFUSED, str(failure))
+        return Ruling(self.status, self.note)
+
+    def _read(self, value: str) -> None:
+        if self.kind is Kind.BOOLEAN:
+            parse_boolean(value)
+        elif self.kind is Kind.INTEGER:
+            parse_integer(value, self.least)
+        if self.allowed is not None and not re.fullmatch(self.allowed, value.strip()):
+            raise ValueError(self.otherwise)
 
 
 @dataclass(frozen=True)
@@ -69,41 +106,25 @@ def parse_boolean(text: str) -> bool:
             return True
         case "false":
             return False
-    raise ValueError("neither true nor false")
+    raise ValueError("it must be true or false")
 
 
 def parse_integer(text: str, least: int | None = None) -> int:
     """Return the integer *text*, at least *least*. Raises ValueError for anything else."""
     if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
-        raise ValueError("not a whole number")
+        raise ValueError("it must be a whole number")
     number = int(text)
     if least is not None and number < least:
-        raise ValueError(f"less than {least}")
+        raise ValueError(f"it must be at least {least}")
     return number
 
 
-_H, _T, _N = Status.HONOURED, Status.TRANSLATED, Status.NO_EFFECT
-_S, _L, _B, _I = Kind.STRING, Kind.LIST, Kind.BOOLEAN, Kind.INTEGER
-_NOT_DONE = "not done yet: "
+def fit_to_show(key: str, written: str, status: Status) -> str:
+    """Return a value as it stands in the file, hidden where it is or may be a secret.
 
-TOPICS_EXCLUDE = r"mm2.*\.internal, .*\.replica, __.*"
-GROUPS_EXCLUDE = "console-consumer-.*, connect-.*, __.*"
-CONFIG_PROPERTIES_EXCLUDE = (
-    r"follower\.replication\.throttled\.replicas, leader\.replication\.throttled\.replicas, "
-    r"message\.timestamp\.difference\.max\.ms, message\.timestamp\.type, "
-    r"unclean\.leader\.election\.enable, min\.insync\.replicas"
-)
-
-KEYS = (
-    Key("clusters", _L, None, "T", _H, "The aliases of the clusters; every other key uses them."),
-    Key("bootstrap.servers", _L, None, "C", _H, "The cluster's brokers: required for each alias."),
-    Key("enabled", _B, "false", "TF", _H, "Replicate this flow."),
-    Key("topics", _L, ".*", "TF", _H, "Names or regular expressions of topics to replicate."),
-    Key("topics.exclude", _L, TOPICS_EXCLUDE, "TF", _H, "Topics to leave out; wins over topics."),
-    Key("groups", _L, ".*", "TF", _H, "Names or regular expressions of consumer groups."),
-    Key(
-        "groups.exclude", _L, GROUPS_EXCLUDE, "TF", _H,
-        "Groups to leave out; our own deltamirror.* groups always are.",
-    ),
-)  # fmt: skip
-BY_NAME = {key.name: key for key in KEYS}
+    A reference such as `${env:NAME}` is shown. An unknown key may be a misspelt password.
+    """
+    if REFERENCE_ONLY.fullmatch(written.strip()):
+        return written
+    hidden = SECRET_NAME.search(key) or SECRET_VALUE.search(written) or status is Status.UNKNOWN
+    return MASK if hidden and written else written

@@ -1,8 +1,199 @@
-"""Java client properties: what librdkafka calls them, or why they do nothing here."""
+"""Java client properties: what librdkafka calls them, or why they do nothing here.
+
+Measured against librdkafka 2.16. A Java name that is missing here is unknown.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from schemas.keys import Kind
+
+ROLES = ("consumer", "producer", "admin")
+ALL, CONSUMER, PRODUCER, ADMIN = "CPA", "C", "P", "A"
+
+
+@dataclass(frozen=True)
+class ClientKey:
+    """A Java client property.
+
+    *clients* holds C, P, A for consumer, producer, admin. *librdkafka* is its name there, or
+    empty: then *note* says why it has no effect.
+    """
+
+    name: str
+    clients: str
+    librdkafka: str
+    kind: Kind = Kind.INTEGER
+    note: str = ""
+
+
+_S, _B, _I = Kind.STRING, Kind.BOOLEAN, Kind.INTEGER
+_SAME = (
+    ("client.id", ALL, _S), ("client.dns.lookup", ALL, _S), ("connections.max.idle.ms", ALL, _I),
+    ("reconnect.backoff.ms", ALL, _I), ("reconnect.backoff.max.ms", ALL, _I),
+    ("retry.backoff.ms", ALL, _I), ("retry.backoff.max.ms", ALL, _I),
+    ("socket.connection.setup.timeout.ms", ALL, _I), ("enable.metrics.push", ALL, _B),
+    ("metadata.recovery.strategy", ALL, _S),
+    ("metadata.recovery.rebootstrap.trigger.ms", ALL, _I),
+    ("client.rack", CONSUMER, _S), ("fetch.min.bytes", CONSUMER, _I),
+    ("fetch.max.bytes", CONSUMER, _I), ("max.partition.fetch.bytes", CONSUMER, _I),
+    ("check.crcs", CONSUMER, _B), ("batch.size", PRODUCER, _I), ("linger.ms", PRODUCER, _I),
+    ("compression.type", PRODUCER, _S), ("transaction.timeout.ms", PRODUCER, _I),
+    ("max.in.flight.requests.per.connection", PRODUCER, _I),
+)  # fmt: skip
+_RENAMED = (
+    ("metadata.max.age.ms", ALL, "topic.metadata.refresh.interval.ms"),
+    ("send.buffer.bytes", ALL, "socket.send.buffer.bytes"),
+    ("receive.buffer.bytes", ALL, "socket.receive.buffer.bytes"),
+    ("request.timeout.ms", ALL, "socket.timeout.ms"),
+    ("fetch.max.wait.ms", CONSUMER, "fetch.wait.max.ms"),
+    ("buffer.memory", PRODUCER, "queue.buffering.max.kbytes"),
+    ("max.request.size", PRODUCER, "message.max.bytes"),
+    ("compression.gzip.level", PRODUCER, "compression.level"),
+    ("compression.lz4.level", PRODUCER, "compression.level"),
+    ("compression.zstd.level", PRODUCER, "compression.level"),
+)
+_METRICS = "There is no JMX here; `deltamirror run` serves /metrics."
+_CALLS = "Every call has its own bound here."
+_PLANNED = "Partitions are assigned at planned offsets: no consumer group is used on the source."
+_PARTITION = "A record keeps its partition."
+_NO_EFFECT = {
+    (ALL, _METRICS): (
+        "metric.reporters", "metrics.num.samples", "metrics.recording.level",
+        "metrics.sample.window.ms", "auto.include.jmx.reporter",
+    ),
+    (ALL, _CALLS): ("default.api.timeout.ms", "max.block.ms", "retries"),
+    (ALL, "librdkafka has one bound for a connection's set-up, not a growing one."): (
+        "socket.connection.setup.timeout.max.ms",
+    ),
+    (ALL, "A Java class cannot be used here."): (
+        "interceptor.classes", "security.providers", "config.providers",
+    ),
+    (CONSUMER, _PLANNED): (
+        "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",
+        "heartbeat.interval.ms", "session.timeout.ms", "max.poll.interval.ms",
+        "partition.assignment.strategy", "enable.auto.commit", "auto.commit.interval.ms",
+        "exclude.internal.topics", "internal.leave.group.on.close",
+        "internal.throw.on.fetch.stable.offset.unsupported", "share.acknowledgement.mode",
+        "share.acquire.mode",
+    ),
+    (CONSUMER, "Reads are as big as fetches and memory allow."): ("max.poll.records",),
+    (CONSUMER, "A topic of the source is never created by reading it."): (
+        "allow.auto.create.topics",
+    ),
+    (CONSUMER, "Records travel as bytes, untouched."): ("key.deserializer", "value.deserializer"),
+    (PRODUCER, "Records travel as bytes, untouched."): ("key.serializer", "value.serializer"),
+    (PRODUCER, "Always `all`: a transaction needs it."): ("acks",),
+    (PRODUCER, "Always true: a transaction needs it."): ("enable.idempotence",),
+    (PRODUCER, "One id per flow and slot: it fences older processes."): (
+        "transactional.id", "transaction.two.phase.commit.enable",
+    ),
+    (PRODUCER, "transaction.timeout.ms bounds delivery: a transaction is whole or not at all."): (
+        "delivery.timeout.ms",
+    ),
+    (PRODUCER, _PARTITION): (
+        "partitioner.class", "partitioner.ignore.keys",
+        "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
+    ),
+    (PRODUCER, "librdkafka keeps what it uses."): ("metadata.max.idle.ms",),
+    (ADMIN, "Brokers are asked, never controllers."): ("bootstrap.controllers",),
+}  # fmt: skip
+# Both are ruled by their value, in resources/librdkafka.py.
+_BY_VALUE = (
+    ClientKey("isolation.level", CONSUMER, "", _S, "Always read_committed."),
+    ClientKey("auto.offset.reset", CONSUMER, "", _S, "earliest or latest."),
+)
+
+CLIENT_KEYS = (
+    *(ClientKey(name, clients, name, kind) for name, clients, kind in _SAME),
+    *(ClientKey(name, clients, there) for name, clients, there in _RENAMED),
+    *(
+        ClientKey(name, clients, "", _S, note)
+        for (clients, note), names in _NO_EFFECT.items()
+        for name in names
+    ),
+    *_BY_VALUE,
+)
+
+# What a cluster's three clients share: written at the top level, at an alias or at a client.
+# The second column is what becomes of it; resources/librdkafka.py does it.
+CONNECTION_KEYS = {
+    "bootstrap.servers": "bootstrap.servers",
+    "security.protocol": "security.protocol, in capitals",
+    "sasl.mechanism": "sasl.mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
+    "sasl.jaas.config": "sasl.username and sasl.password, or the client id and secret of OIDC",
+    "sasl.oauthbearer.token.endpoint.url": "the same, with sasl.oauthbearer.method=oidc",
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
+    "sasl.login.callback.handler.class": "none: OIDC needs no handler; others are refused",
+    "ssl.truststore.type": "PEM; JKS and PKCS12 are refused with the command that converts them",
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.truststore.password": "none: a PEM file has no password",
+    "ssl.keystore.type": "PKCS12 or PEM; JKS is refused with the command that converts it",
+    "ssl.keystore.location": "ssl.keystore.location, or for PEM ssl.certificate/key.location",
+    "ssl.keystore.password": "ssl.keystore.password",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "ssl.key.password": "ssl.key.password",
+    "ssl.endpoint.identification.algorithm": "the same; empty becomes `none`",
+    "ssl.cipher.suites": "the same, in OpenSSL's names",
+}
+_OPENSSL = "No effect: OpenSSL negotiates the newest protocol that both sides have."
+_KERBEROS = "No effect: the Kafka client here is built without Kerberos."
+_LOGIN = "No effect: librdkafka refreshes a login by itself."
+_BROKER_SIDE = "No effect: brokers check tokens, clients only fetch them."
+NO_EFFECT_CONNECTION_KEYS = {
+    **dict.fromkeys(("ssl.protocol", "ssl.enabled.protocols", "ssl.provider",
+                     "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
+                     "ssl.secure.random.implementation"), _OPENSSL),
+    **dict.fromkeys(("sasl.kerberos.service.name", "sasl.kerberos.kinit.cmd",
+                     "sasl.kerberos.min.time.before.relogin",
+                     "sasl.kerberos.ticket.renew.jitter",
+                     "sasl.kerberos.ticket.renew.window.factor"), _KERBEROS),
+    **dict.fromkeys(("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
+                     "sasl.login.refresh.buffer.seconds",
+                     "sasl.login.refresh.min.period.seconds",
+                     "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
+                     "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms"), _LOGIN),
+    **dict.fromkeys(("sasl.oauthbearer.clock.skew.seconds", "sasl.oauthbearer.expected.audience",
+                     "sasl.oauthbearer.expected.issuer",
+                     "sasl.oauthbearer.jwks.endpoint.refresh.ms",
+                     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+                     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+                     "sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.scope.claim.name",
+                     "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.header.urlencode",
+                     "sasl.oauthbearer.jwt.validator.class"), _BROKER_SIDE),
+}  # fmt: skip
+_CLASS = "a Java class cannot be used here"
+REFUSED_CONNECTION_KEYS = {
+    "ssl.engine.factory.class": f"{_CLASS}: give PEM or PKCS12 files instead",
+    "sasl.client.callback.handler.class": f"{_CLASS}: give the mechanism's own settings",
+    "sasl.login.class": f"{_CLASS}: give the mechanism's own settings",
+    "sasl.oauthbearer.jwt.retriever.class": f"{_CLASS}: use a client id and secret",
+}
+
 
 def is_connection_key(name: str) -> bool:
-    """Return whether *name* says how to connect, so that it holds for all clients of a cluster."""
-    return name in ("bootstrap.servers", "security.protocol") or name.startswith(("ssl.", "sasl."))
+    """Return whether *name* says how to connect: it then holds for all clients of a cluster."""
+    return name in ("bootstrap.servers", "security.protocol") or (
+        name.startswith(("ssl.", "sasl.")) and name != "ssl.client.auth"
+    )
+
+
+def client_key(role: str, name: str) -> ClientKey | None:
+    """Return the row of *name* for a `consumer`, `producer` or `admin`. None: Java has none."""
+    return _BY_ROLE[role].get(name)
+
+
+def client_names(role: str) -> tuple[str, ...]:
+    """Return every property that a client of the kind *role* may have."""
+    shared = (*CONNECTION_KEYS, *NO_EFFECT_CONNECTION_KEYS, *REFUSED_CONNECTION_KEYS)
+    return (*_BY_ROLE[role], *shared)
+
+
+_BY_ROLE = {
+    role: {key.name: key for key in CLIENT_KEYS if role[0].upper() in key.clients} for role in ROLES
+}

@@ -1,0 +1,237 @@
+"""Java's security.protocol, ssl.* and sasl.* in, librdkafka's settings out.
+
+No note here holds a value that may be a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from resources import jaas
+from schemas.keys import Ruling, Status, split_list
+from schemas.keys_client import NO_EFFECT_CONNECTION_KEYS, REFUSED_CONNECTION_KEYS
+
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+TO_PEM = "only PEM is read: `keytool -list -rfc -keystore FILE > ca.pem`, then type PEM"
+TO_PKCS12 = (
+    "a JKS keystore (Java's default type) cannot be read: `keytool -importkeystore -srckeystore "
+    "FILE -destkeystore FILE.p12 -deststoretype PKCS12`, then type PKCS12"
+)
+NO_KERBEROS = (
+    "the Kafka client here is built without Kerberos: use SCRAM, PLAIN, OAUTHBEARER or TLS"
+)
+OIDC = {
+    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
+    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
+}
+
+
+@dataclass
+class Security:
+    """librdkafka's security settings (they hold secrets) and a ruling for each Java property."""
+
+    java: Mapping[str, str] = field(repr=False)
+    settings: dict[str, str] = field(default_factory=dict, repr=False)
+    rulings: dict[str, Ruling] = field(default_factory=dict)
+
+    def get(self, name: str) -> str:
+        return self.java.get(name, "").strip()
+
+    def put(self, java: str, setting: str, value: str) -> None:
+        """Set *setting* because of the Java property *java*."""
+        self.settings[setting] = value
+        told = Status.HONOURED if java == setting else Status.TRANSLATED
+        self.rulings[java] = Ruling(told, f"librdkafka: {setting}")
+
+    def rule(self, status: Status, name: str, note: str) -> None:
+        """Rule *name*, if the file says it, and leave the settings as they are."""
+        if name in self.java:
+            self.rulings[name] = Ruling(status, note)
+
+    def refuse(self, name: str, note: str) -> None:
+        """Refuse *name*; also where the file should have said it and does not."""
+        self.rulings[name] = Ruling(Status.REFUSED, note)
+
+
+def secure(java: Mapping[str, str]) -> Security:
+    """Return what the connection properties *java* come to; a key nobody knows has no ruling."""
+    out = Security(java)
+    for name in java:
+        if name in NO_EFFECT_CONNECTION_KEYS:
+            out.rule(Status.NO_EFFECT, name, NO_EFFECT_CONNECTION_KEYS[name].split(": ", 1)[1])
+        elif name in REFUSED_CONNECTION_KEYS:
+            out.refuse(name, REFUSED_CONNECTION_KEYS[name])
+    if "bootstrap.servers" in java:
+        servers = ",".join(split_list(java["bootstrap.servers"]))
+        out.put("bootstrap.servers", "bootstrap.servers", servers)
+    _protocol(out)
+    _sasl(out)
+    _trust(out)
+    _identity(out)
+    _checks(out)
+    return out
+
+
+def _protocol(out: Security) -> None:
+    protocol = out.get("security.protocol").upper()
+    if not protocol:
+        return
+    if protocol not in PROTOCOLS:
+        out.refuse("security.protocol", f"it must be one of {', '.join(PROTOCOLS)}")
+        return
+    out.put("security.protocol", "security.protocol", protocol)
+    if protocol.startswith("SASL_") and not out.get("sasl.mechanism"):
+        out.refuse("sasl.mechanism", f"Java's default is GSSAPI, and {NO_KERBEROS}")
+
+
+def _sasl(out: Security) -> None:
+    mechanism = out.get("sasl.mechanism")
+    if mechanism:
+        if mechanism in MECHANISMS:
+            out.put("sasl.mechanism", "sasl.mechanism", mechanism)
+        else:
+            why = NO_KERBEROS if mechanism == "GSSAPI" else f"it must be {', '.join(MECHANISMS)}"
+            out.refuse("sasl.mechanism", why)
+    if out.get("sasl.jaas.config"):
+        try:
+            _log_in(out, jaas.parse(out.get("sasl.jaas.config")))
+        except ValueError as failure:
+            out.refuse("sasl.jaas.config", str(failure))
+    if mechanism == "OAUTHBEARER":
+        _oidc(out)
+    else:
+        for name in (*OIDC, "sasl.oauthbearer.token.endpoint.url"):
+            out.rule(Status.NO_EFFECT, name, "sasl.mechanism is not OAUTHBEARER.")
+    _login_handler(out)
+
+
+def _log_in(out: Security, module: jaas.LoginModule) -> None:
+    """Put in what the login *module* says. Raises ValueError where it cannot be had."""
+    match module.name:
+        case "PlainLoginModule" | "ScramLoginModule":
+            if module.options.get("tokenauth", "false").lower() == "true":
+                raise ValueError("delegation tokens are unknown to librdkafka: use a user's own")
+            if not {"username", "password"} <= module.options.keys():
+                raise ValueError("the login module needs a username and a password")
+            out.put("sasl.jaas.config", "sasl.username", module.options["username"])
+            out.put("sasl.jaas.config", "sasl.password", module.options["password"])
+            note = "librdkafka: sasl.username, sasl.password"
+        case "OAuthBearerLoginModule":
+            _log_in_oidc(out, module)
+            note = "librdkafka: sasl.oauthbearer.client.id, .client.secret, .scope, .extensions"
+        case "Krb5LoginModule":
+            raise ValueError(NO_KERBEROS)
+        case _:
+            raise ValueError("this login module is a Java class that cannot be used here")
+    out.rulings["sasl.jaas.config"] = Ruling(Status.TRANSLATED, note)
+
+
+def _log_in_oidc(out: Security, module: jaas.LoginModule) -> None:
+    names = {"clientId": "client.id", "clientSecret": "client.secret", "scope": "scope"}
+    extensions = []
+    for option, value in module.options.items():
+        if option in names:
+            out.settings[f"sasl.oauthbearer.{names[option]}"] = value
+        elif option.startswith("extension_"):
+            extensions.append(f"{option.removeprefix('extension_')}={value}")
+        else:
+            raise ValueError(
+                "of OAuthBearerLoginModule clientId, clientSecret, scope and extension_* are known"
+            )
+    if extensions:
+        out.settings["sasl.oauthbearer.extensions"] = ",".join(extensions)
+
+
+def _oidc(out: Security) -> None:
+    endpoint = "sasl.oauthbearer.token.endpoint.url"
+    if not out.get(endpoint):
+        out.refuse(endpoint, "OAUTHBEARER needs it: tokens come from there (OIDC)")
+        return
+    out.put(endpoint, endpoint, out.get(endpoint))
+    out.settings["sasl.oauthbearer.method"] = "oidc"
+    for java, setting in OIDC.items():
+        if java in out.java:
+            out.put(java, setting, out.get(java))
+
+
+def _login_handler(out: Security) -> None:
+    name = "sasl.login.callback.handler.class"
+    if out.get(name).endswith("OAuthBearerLoginCallbackHandler"):
+        out.rule(Status.NO_EFFECT, name, "OIDC needs no handler here.")
+    elif out.get(name):
+        out.refuse(name, "a Java class cannot be used here: use OIDC's client id and secret")
+    else:
+        out.rule(Status.NO_EFFECT, name, "It is empty.")
+
+
+def _trust(out: Security) -> None:
+    """Translate what the client trusts: certificates in PEM, as a file or inline."""
+    location, certificates = "ssl.truststore.location", "ssl.truststore.certificates"
+    if out.get(certificates):
+        out.put(certificates, "ssl.ca.pem", out.get(certificates))
+    if out.get(location):
+        if out.get("ssl.truststore.type").upper() == "PEM":
+            out.put(location, "ssl.ca.location", out.get(location))
+        else:
+            out.refuse(location, TO_PEM)
+    out.rule(Status.HONOURED, "ssl.truststore.type", "How the truststore is read.")
+    out.rule(Status.NO_EFFECT, "ssl.truststore.password", "A PEM file has no password.")
+
+
+def _identity(out: Security) -> None:
+    """Translate what the client shows: a PKCS12 file, a PEM file, or PEM inline."""
+    location, kind = "ssl.keystore.location", out.get("ssl.keystore.type").upper()
+    password, key_password = "ssl.keystore.password", "ssl.key.password"
+    chain, key = "ssl.keystore.certificate.chain", "ssl.keystore.key"
+    out.rule(Status.HONOURED, "ssl.keystore.type", "How the keystore is read.")
+    out.rule(Status.NO_EFFECT, password, "Only a PKCS12 keystore has one.")
+    out.rule(Status.NO_EFFECT, key_password, "Only a key in PEM has one of its own.")
+    for java, setting in ((chain, "ssl.certificate.pem"), (key, "ssl.key.pem")):
+        if out.get(java):
+            out.put(java, setting, out.get(java))
+    pem = bool(out.get(key))
+    if out.get(location) and kind == "PKCS12":
+        out.put(location, location, out.get(location))
+        if out.get(password):
+            out.put(password, password, out.java[password])
+    elif out.get(location) and kind == "PEM":
+        pem = True
+        out.put(location, "ssl.certificate.location", out.get(location))
+        out.settings["ssl.key.location"] = out.get(location)
+    elif out.get(location):
+        out.refuse(location, TO_PKCS12)
+    if pem and out.get(key_password):
+        out.put(key_password, key_password, out.java[key_password])
+
+
+def _checks(out: Security) -> None:
+    """Translate how the broker's certificate is checked and what may encrypt."""
+    algorithm, suites = "ssl.endpoint.identification.algorithm", "ssl.cipher.suites"
+    if algorithm in out.java:
+        out.put(algorithm, algorithm, out.get(algorithm).lower() or "none")
+    names = [_openssl_name(name) for name in split_list(out.get(suites))]
+    older = [name for name in names if name]
+    if older:
+        out.put(suites, suites, ":".join(older))
+    else:
+        out.rule(Status.NO_EFFECT, suites, "TLS 1.3 has suites of its own, which stay allowed.")
+
+
+def _openssl_name(suite: str) -> str:
+    """Return OpenSSL's name of a cipher suite; empty for those of TLS 1.3.
+
+    `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is `ECDHE-RSA-AES128-GCM-SHA256`.
+    """
+    exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
+    if not found:
+        return "" if suite.startswith("TLS_") else suite
+    for length in ("128", "256"):
+        cipher = cipher.replace(f"AES_{length}", f"AES{length}")
+    if cipher.startswith("CHACHA20"):
+        cipher = cipher.removesuffix("_SHA256")
+    cipher = cipher.replace("_CBC", "")
+    prefix = "" if exchange == "RSA" else f"{exchange}-"
+    return f"{prefix}{cipher}".replace("_", "-")

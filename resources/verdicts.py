@@ -1,0 +1,186 @@
+"""What becomes of every key of a file, one by one: the rules behind `config check`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from resources.librdkafka import translate
+from resources.mm2_file import Mm2File, Place
+from resources.secrets import provider_of
+from schemas.errors import (
+    ConfigError,
+    RefusedKeyError,
+    UnknownAliasError,
+    UnknownKeyError,
+)
+from schemas.keys import Key, KeyVerdict, Kind, Ruling, Status, fit_to_show, split_list
+from schemas.keys_client import ROLES, client_names, is_connection_key
+from schemas.keys_flow import KEYS
+from schemas.keys_worker import worker_names, worker_ruling
+from schemas.name_filter import NameFilter
+
+NO_SMT = KEYS["transforms"].otherwise
+# What `A->B.<prefix><client property>` is, where it is read at all.
+SYNCS_PRODUCER = (
+    "MirrorMaker 2 gives this to its offset-syncs producer only: A->B.producer.override.* is for "
+    "the records."
+)
+PER_CLUSTER = "One client serves all flows of a cluster: write it at the cluster's alias."
+FLOW_CLIENTS = {
+    "source.consumer.": ("consumer", ""),
+    "consumer.": ("consumer", ""),
+    "producer.override.": ("producer", ""),
+    "source.producer.": ("producer", SYNCS_PRODUCER),
+    "target.producer.": ("producer", SYNCS_PRODUCER),
+    "producer.": ("producer", SYNCS_PRODUCER),
+    "target.consumer.": ("consumer", PER_CLUSTER),
+    "consumer.override.": ("consumer", PER_CLUSTER),
+    "source.admin.": ("admin", PER_CLUSTER),
+    "target.admin.": ("admin", PER_CLUSTER),
+    "admin.override.": ("admin", PER_CLUSTER),
+    "admin.": ("admin", PER_CLUSTER),
+}
+SCOPE_NAMES = {"T": "at the top level", "C": "as alias.{}", "F": "as A->B.{}"}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict, and the error that it is to who wants to run with this file (None: it is fit)."""
+
+    verdict: KeyVerdict
+    error: ConfigError | None
+
+
+def judge(file: Mm2File) -> Iterator[Judgement]:
+    """Yield a judgement for every key of *file*, in the file's order."""
+    known = file.without_strangers()
+    for key, written in file.written.items():
+        ruling, error = _rule(known, key)
+        shown = fit_to_show(key, written, ruling.status)
+        yield Judgement(KeyVerdict(key, shown, ruling.status, ruling.note), error)
+
+
+def _rule(file: Mm2File, key: str) -> tuple[Ruling, ConfigError | None]:
+    try:
+        if key in file.failures:
+            raise file.failures[key]
+        place = file.place(key)
+        ruling = _ruling(file, place, file.values[key])
+    except UnknownAliasError as error:
+        return Ruling(Status.UNKNOWN, f"{error}. {error.hint}"), error
+    except ConfigError as error:
+        return Ruling(Status.REFUSED, str(error)), error
+    if ruling is None:
+        unknown = UnknownKeyError(key, _nearest(file, key, place))
+        return Ruling(Status.UNKNOWN, unknown.hint), unknown
+    if ruling.status is Status.REFUSED:
+        return ruling, RefusedKeyError(key, ruling.note)
+    return ruling, None
+
+
+def _ruling(file: Mm2File, place: Place, value: str) -> Ruling | None:
+    """Return what becomes of the key at *place*. None: nobody knows it."""
+    key = KEYS.get(place.key)
+    if key is not None and place.scope in key.scopes:
+        return _table_ruling(file, place, key, value)
+    ruling = (
+        _family_ruling(place, value)
+        or _client_ruling(file, place)
+        or worker_ruling(place.key)
+        or (_misplaced(key) if key is not None else None)
+    )
+    if ruling is None and place.alias and any(place.key in client_names(r) for r in ROLES):
+        where = f"{place.alias}.consumer.{place.key} (or producer, admin)"
+        return Ruling(Status.NO_EFFECT, f"Only a Connect worker reads it here: write {where}.")
+    return ruling
+
+
+def _table_ruling(file: Mm2File, place: Place, key: Key, value: str) -> Ruling:
+    """Rule a key of the table. Raises InvalidPatternError."""
+    if key.kind is Kind.PATTERNS and key.status is Status.HONOURED:
+        NameFilter(split_list(value))
+    if place.alias and key.name == "bootstrap.servers":
+        return translate("admin", file.client(place.alias, "admin")).rulings[key.name]
+    return key.rule(value)
+
+
+def _family_ruling(place: Place, value: str) -> Ruling | None:
+    """Rule keys that the file makes up the middle of: transforms, predicates, providers."""
+    name = place.key
+    if name.startswith(("transforms.", "predicates.")):
+        return Ruling(Status.REFUSED, NO_SMT)
+    if place.scope == "T" and name.startswith("config.providers."):
+        if name.endswith(".class") and provider_of(value) is None:
+            why = "only Kafka's own EnvVar-, File- and DirectoryConfigProvider are known here"
+            return Ruling(Status.REFUSED, why)
+        return Ruling(Status.HONOURED, "A config provider.")
+    if place.scope == "F" and name.startswith(("source.cluster.", "target.cluster.")):
+        return Ruling(Status.NO_EFFECT, PER_CLUSTER)
+    return None
+
+
+def _client_ruling(file: Mm2File, place: Place) -> Ruling | None:
+    """Rule a Java client property, with all that the same client is told elsewhere in mind."""
+    if is_connection_key(place.key):
+        return _connection_ruling(file, place)
+    if place.flow is not None:
+        return _flow_client_ruling(file, place)
+    role, dot, name = place.key.partition(".")
+    if not dot or role not in ROLES:
+        return None
+    if place.alias is not None:
+        return translate(role, file.client(place.alias, role)).rulings.get(name)
+    if name not in client_names(role):
+        return None
+    return Ruling(
+        Status.NO_EFFECT, f"Not read at the top level (MirrorMaker 2 neither): alias.{place.key}."
+    )
+
+
+def _connection_ruling(file: Mm2File, place: Place) -> Ruling | None:
+    if place.flow is not None:
+        alone = translate("admin", {place.key: file.values[place.written]})
+        return Ruling(Status.NO_EFFECT, PER_CLUSTER) if place.key in alone.rulings else None
+    alias = place.alias or file.aliases[0]
+    return translate("admin", file.client(alias, "admin")).rulings.get(place.key)
+
+
+def _flow_client_ruling(file: Mm2File, place: Place) -> Ruling | None:
+    for prefix, (role, why_not) in FLOW_CLIENTS.items():
+        if not place.key.startswith(prefix) or place.flow is None:
+            continue
+        name = place.key.removeprefix(prefix)
+        if why_not:
+            return Ruling(Status.NO_EFFECT, why_not) if name in client_names(role) else None
+        java = (
+            file.data_producer(place.flow)
+            if role == "producer"
+            else file.client(place.flow.source, role, place.flow)
+        )
+        return translate(role, java).rulings.get(name)
+    return None
+
+
+def _misplaced(key: Key) -> Ruling:
+    where = " or ".join(SCOPE_NAMES[scope].format(key.name) for scope in key.scopes)
+    return Ruling(
+        Status.NO_EFFECT, f"Not read at this place (MirrorMaker 2 neither): write it {where}."
+    )
+
+
+def _nearest(file: Mm2File, key: str, place: Place) -> str | None:
+    """Return the known key that is most like *key*, written as the file would have it."""
+    prefix = key[: len(key) - len(place.key)]
+    names = {prefix + name for name, known in KEYS.items() if place.scope in known.scopes}
+    for role in ROLES:
+        before = [f"{role}."] if place.alias else []
+        if place.flow is not None:
+            before = [p for p, (r, why_not) in FLOW_CLIENTS.items() if r == role and not why_not]
+        names |= {f"{prefix}{p}{name}" for p in before for name in client_names(role)}
+    names |= {prefix + name for name in client_names("admin") if is_connection_key(name)}
+    names |= {prefix + name for name in worker_names() if not name.endswith("*")}
+    if place.scope == "T":
+        names |= {f"{alias}.bootstrap.servers" for alias in file.aliases}
+    return next(iter(difflib.get_close_matches(key, sorted(names), n=1, cutoff=0.7)), None)

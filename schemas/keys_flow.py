@@ -1,0 +1,182 @@
+"""The keys that say what is replicated, where to and how: MirrorMaker 2's and our own few."""
+
+from __future__ import annotations
+
+from schemas.keys import Key, Kind, Status
+
+_H, _T, _N, _R = Status.HONOURED, Status.TRANSLATED, Status.NO_EFFECT, Status.REFUSED
+_S, _L, _P, _B, _I = Kind.STRING, Kind.LIST, Kind.PATTERNS, Kind.BOOLEAN, Kind.INTEGER
+
+TOPICS_EXCLUDE = r"mm2.*\.internal, .*\.replica, __.*"
+GROUPS_EXCLUDE = "console-consumer-.*, connect-.*, __.*"
+CONFIG_PROPERTIES_EXCLUDE = (
+    r"follower\.replication\.throttled\.replicas, leader\.replication\.throttled\.replicas, "
+    r"message\.timestamp\.difference\.max\.ms, message\.timestamp\.type, "
+    r"unclean\.leader\.election\.enable, min\.insync\.replicas"
+)
+
+_MIRROR = r"(org\.apache\.kafka\.connect\.mirror\.)?"
+_BYTES = r"(org\.apache\.kafka\.connect\.converters\.)?ByteArrayConverter"
+_AS_BYTES = "records travel as bytes, untouched: leave it out"
+_SYNCS_LATER = "Not done yet: offset syncs are for MirrorMaker 2's tools; our offset map is exact."
+_ACLS_LATER = "Not done yet: ACLs are not copied."
+_GROUPS_LATER = "Not done yet: `deltamirror groups apply` moves groups when you say so."
+_HEARTBEATS_LATER = "Not done yet: heartbeats are not emitted."
+_CHECKPOINTS_LATER = "Not done yet: the checkpoints topic is not written."
+_GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
+_NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
+
+CLUSTERS = (
+    Key("clusters", _L, None, "T", _H, "The aliases of the clusters; all other keys use them."),
+    Key("bootstrap.servers", _L, None, "C", _H, "The brokers of the cluster: required."),
+    Key("config.providers", _L, "", "T", _H,
+        "Names of config providers; env, file and dir need no declaration."),
+)  # fmt: skip
+
+NAMES = (
+    Key("enabled", _B, "false", "TF", _H, "Replicate this flow."),
+    Key("topics", _P, ".*", "TF", _H, "Topics to replicate, by name or regular expression."),
+    Key("topics.exclude", _P, TOPICS_EXCLUDE, "TF", _H, "Topics to leave out; beats `topics`."),
+    Key("topics.blacklist", _P, None, "TF", _R, _GONE.format("topics.exclude")),
+    Key("groups", _P, ".*", "TF", _H, "Consumer groups whose offsets are translated."),
+    Key("groups.exclude", _P, GROUPS_EXCLUDE, "TF", _H,
+        "Groups to leave out; our own `deltamirror.*` groups always are."),
+    Key("groups.blacklist", _P, None, "TF", _R, _GONE.format("groups.exclude")),
+    Key("replication.policy.class", _S, "DefaultReplicationPolicy", "TF", _H,
+        "What a remote topic is called.",
+        allowed=_MIRROR + "(Default|Identity)ReplicationPolicy",
+        otherwise="only DefaultReplicationPolicy and IdentityReplicationPolicy are known here"),
+    Key("replication.policy.separator", _S, ".", "TF", _H, "Between the alias and the topic."),
+    Key("replication.policy.internal.topic.separator.enabled", _B, "true", "TF", _H,
+        "Use the separator in internal topics' names too; read beside a separator only."),
+    Key("topic.filter.class", _S, "DefaultTopicFilter", "TF", _H, "How topics are chosen.",
+        allowed=_MIRROR + "DefaultTopicFilter", otherwise="use topics and topics.exclude"),
+    Key("group.filter.class", _S, "DefaultGroupFilter", "TF", _H, "How groups are chosen.",
+        allowed=_MIRROR + "DefaultGroupFilter", otherwise="use groups and groups.exclude"),
+    Key("heartbeats.replication.enabled", _B, "true", "TF", _H,
+        "Replicate heartbeats topics whatever the filter says."),
+)  # fmt: skip
+
+TOPICS = (
+    Key("replication.factor", _I, "2", "TF", _H,
+        "Replicas of a remote topic when it is created; -1 is the target's default.", least=-1),
+    Key("refresh.topics.enabled", _B, "true", "TF", _H, "Look for new topics and partitions."),
+    Key("refresh.topics.interval.seconds", _I, "600", "TF", _H,
+        "How often to look; 0 or less: only at the start."),
+    Key("config.properties.exclude", _P, CONFIG_PROPERTIES_EXCLUDE, "TF", _H,
+        "Topic configurations that are never copied."),
+    Key("config.properties.blacklist", _P, None, "TF", _R,
+        _GONE.format("config.properties.exclude")),
+    Key("config.property.filter.class", _S, "DefaultConfigPropertyFilter", "TF", _H,
+        "How topic configurations are chosen.", allowed=_MIRROR + "DefaultConfigPropertyFilter",
+        otherwise="use config.properties.exclude"),
+    Key("use.defaults.from", _S, "target", "TF", _N,
+        "A remote topic has the target's defaults.", allowed="target",
+        otherwise="only `target` is done: a remote topic has the target's defaults"),
+    Key("sync.topic.configs.enabled", _B, "true", "TF", _N,
+        "Not done yet: configurations are copied when a remote topic is created."),
+    Key("sync.topic.configs.interval.seconds", _I, "600", "TF", _N,
+        "Not done yet: configurations are copied when a remote topic is created."),
+    Key("use.incremental.alter.configs", _S, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
+    Key("sync.topic.acls.enabled", _B, "true", "TF", _N, _ACLS_LATER),
+    Key("sync.topic.acls.interval.seconds", _I, "600", "TF", _N, _ACLS_LATER),
+    Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N, "Topics are made directly.",
+        allowed=r"(org\.apache\.kafka\.clients\.admin\.)?ForwardingAdmin",
+        otherwise="a Java admin class cannot be used; create the remote topics beforehand"),
+)  # fmt: skip
+
+GROUPS = (
+    Key("emit.checkpoints.enabled", _B, "true", "TF", _H, "Snapshot and translate group offsets."),
+    Key("emit.checkpoints.interval.seconds", _I, "60", "TF", _H, "How often; 0 or less: never."),
+    Key("checkpoints.topic.replication.factor", _I, "3", "TF", _N, _CHECKPOINTS_LATER),
+    Key("refresh.groups.enabled", _B, "true", "TF", _N, "Groups are listed at every snapshot."),
+    Key("refresh.groups.interval.seconds", _I, "600", "TF", _N,
+        "Groups are listed at every snapshot."),
+    Key("sync.group.offsets.enabled", _B, "false", "TF", _N, _GROUPS_LATER),
+    Key("sync.group.offsets.interval.seconds", _I, "60", "TF", _N, _GROUPS_LATER),
+    Key("emit.offset-syncs.enabled", _B, "true", "TF", _N, _SYNCS_LATER),
+    Key("offset-syncs.topic.replication.factor", _I, "3", "TF", _N, _SYNCS_LATER),
+    Key("offset-syncs.topic.location", _S, "source", "TF", _N, _SYNCS_LATER,
+        allowed="source|target", otherwise="it must be source or target"),
+    Key("offset.lag.max", _I, "100", "TF", _N, "Every offset has its translation: none is sampled.",
+        least=0),
+    Key("emit.heartbeats.enabled", _B, "true", "TF", _N, _HEARTBEATS_LATER),
+    Key("emit.heartbeats.interval.seconds", _I, "1", "TF", _N, _HEARTBEATS_LATER),
+    Key("heartbeats.topic.replication.factor", _I, "3", "TF", _N, _HEARTBEATS_LATER),
+)  # fmt: skip
+
+CONNECTOR = (
+    Key("tasks.max", _I, "the cores", "TF", _T,
+        "How many tasks run at a time in this process: the most that any flow asks for.", least=1),
+    Key("tasks.max.enforce", _B, "true", "TF", _N, "tasks.max always holds."),
+    Key("source.cluster.alias", _S, None, "TF", _N, "The flow's name says it."),
+    Key("target.cluster.alias", _S, None, "TF", _N, "The flow's name says it."),
+    Key("consumer.poll.timeout.ms", _I, "1000", "TF", _N, "Reads wait as long as they need."),
+    Key("admin.timeout.ms", _I, "60000", "TF", _N,
+        "A cluster is probed for 3 s, then tried again later."),
+    Key("add.source.alias.to.metrics", _B, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
+    Key("metric.names.formats", _L, "legacy", "TF", _N, "There are no JMX metrics here."),
+    Key("metric.reporters", _L, "JmxReporter", "TF", _N, "There are no JMX metrics here."),
+    *(
+        Key(name, _S, "ByteArrayConverter", "TCF", _N, "Records travel as bytes, untouched.",
+            allowed=_BYTES, otherwise=_AS_BYTES)
+        for name in ("key.converter", "value.converter", "header.converter")
+    ),
+    *(
+        Key(name, _L, "", "TF", _N, "None.", allowed="", otherwise=_NO_SMT)
+        for name in ("transforms", "predicates")
+    ),
+    Key("errors.tolerance", _S, "none", "TF", _N, "No record is ever skipped in silence.",
+        allowed="none", otherwise="no record is ever skipped in silence: leave it out"),
+    *(
+        Key(name, _S, None, "TF", _N, "The loop retries by itself and `status` shows the error.")
+        for name in (
+            "errors.retry.timeout", "errors.retry.delay.max.ms", "errors.log.enable",
+            "errors.log.include.messages", "config.action.reload",
+        )
+    ),
+    Key("name", _S, None, "TF", _N, "There are no connectors here."),
+    Key("connector.class", _S, None, "TF", _N, "There are no connectors here."),
+    Key("connector.plugin.version", _S, None, "TF", _N, "There are no connectors here."),
+    *(
+        Key(name, _S, None, "TCF", _N, "A replay transaction ends with its chunk.")
+        for name in ("transaction.boundary", "transaction.boundary.interval.ms")
+    ),
+    Key("exactly.once.support", _S, None, "TF", _N, "Exactly once is always on."),
+    Key("offsets.storage.topic", _S, None, "TF", _N,
+        "Progress is kept in the group `deltamirror.A->B` on the target."),
+)  # fmt: skip
+
+OWN = (
+    Key("deltamirror.lake", _S, "./lake", "T", _H,
+        "Where records are staged: a folder (relative to the file's) or an object-store URI."),
+    Key("deltamirror.stage.max.records", _I, "2000000", "T", _H,
+        "Records that one staging commit holds at most.", least=1),
+    Key("deltamirror.stage.max.bytes", _I, "536870912", "T", _H,
+        "Bytes that one staging commit holds, to the next record boundary.", least=1),
+    Key("deltamirror.replay.chunk.records", _I, "50000", "T", _H,
+        "Records that one transaction on the target holds at most.", least=1),
+    Key("deltamirror.replay.chunk.bytes", _I, "33554432", "T", _H,
+        "Bytes that one transaction on the target holds, to the next record boundary.", least=1),
+    Key("deltamirror.stage.retention.ms", _I, "-1", "T", _H,
+        "How long staged records stay after every flow has replayed them; -1: for ever.",
+        least=-1),
+    Key("deltamirror.stage.retention.bytes", _I, "-1", "T", _H,
+        "How many bytes of staged records stay after every flow has replayed them; -1: all.",
+        least=-1),
+)  # fmt: skip
+
+SECTIONS = {
+    "Clusters": CLUSTERS,
+    "What is replicated, under which name": NAMES,
+    "Topics on the target": TOPICS,
+    "Groups, checkpoints, heartbeats": GROUPS,
+    "What is left of the connectors": CONNECTOR,
+    "Our own": OWN,
+}
+KEYS = {key.name: key for section in SECTIONS.values() for key in section}
+
+
+def default_of(name: str) -> str:
+    """Return the default of the key *name*, as the file would say it."""
+    return KEYS[name].default or ""
