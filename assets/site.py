@@ -1,0 +1,37 @@
+"""Where everything is: the lake and the clusters of a configuration."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from resources.bulletin import Bulletin
+from resources.cluster import KafkaCluster
+from resources.lake import DeltaLake
+from schemas.config import Config
+from schemas.errors import ConfigError
+
+
+class Site:
+    """The places that *config* names; clients are made when first asked for, and kept."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.lake = DeltaLake(config.lake)
+        self.bulletin = Bulletin(self.lake.root)
+        self._clusters: dict[str, KafkaCluster] = {}
+        self._lock = Lock()
+
+    def cluster(self, alias: str) -> KafkaCluster:
+        """Return the cluster *alias*, one object for all threads. Raises ConfigError: unknown."""
+        with self._lock:
+            if alias not in self._clusters:
+                if alias not in self.config.clusters:
+                    known = ", ".join(self.config.clusters)
+                    raise ConfigError(f"there is no cluster {alias} (clusters: {known})")
+                self._clusters[alias] = KafkaCluster(alias, self.config.clusters[alias].admin)
+            return self._clusters[alias]
+
+    def close(self) -> None:
+        """Let go of the clients: a client ends when nobody holds it any more."""
+        with self._lock:
+            self._clusters.clear()

@@ -1,0 +1,75 @@
+"""What each duty's process last said about itself: a small file that `status` reads.
+
+    <lake>/bulletins/replay_us-east__eu-west.json   {pid, at_ms, state, error, troubles}
+
+A bulletin informs people and decides nothing: losing one loses no record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+log = logging.getLogger(__name__)
+
+# An unchanged bulletin is written again only this often: its time tells that the duty lives.
+REPEAT_MS = 1000
+
+
+class Bulletin:
+    """The bulletins of the lake at *root*; a duty is `stage us-east` or `replay A->B`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._posted: dict[str, tuple[int, dict[str, Any]]] = {}
+
+    def post(
+        self, duty: str, state: str, error: str | None, troubles: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Say how *duty* is; the file is replaced in one go. A disk that is full is only logged."""
+        now_ms = int(time.time() * 1000)
+        said = {"state": state, "error": error, "troubles": [dict(each) for each in troubles]}
+        before_ms, before = self._posted.get(duty, (0, {}))
+        if said == before and now_ms - before_ms < REPEAT_MS:
+            return
+        path = self._path(duty)
+        try:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.write_text(json.dumps({"pid": os.getpid(), "at_ms": now_ms, **said}))
+            draft.replace(path)
+        except OSError as failure:
+            log.warning("bulletin of %s is not written: %s", duty, failure.strerror)
+            return
+        self._posted[duty] = (now_ms, said)
+
+    def read(self, duty: str) -> dict[str, Any] | None:
+        """Return what *duty* said last, `is_alive` added: whether its process is still there.
+
+        None: it never said anything that can be read.
+        """
+        try:
+            said: dict[str, Any] = json.loads(self._path(duty).read_text())
+        except (OSError, ValueError):
+            return None
+        return {**said, "is_alive": _is_alive(said["pid"])}
+
+    def _path(self, duty: str) -> Path:
+        name = duty.replace("->", "__").replace(" ", "_")
+        return self._root / "bulletins" / f"{name}.json"
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is there, and somebody else's
+        return True
+    return True
