@@ -1,0 +1,134 @@
+"""What has to be made or widened on a target, so that every source partition has its own there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from schemas.config import FlowConfig
+from schemas.errors import TargetTopicError
+from schemas.topic import ConfigValue, Topic
+
+LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+# A record arrives with the timestamp it had, however old or far ahead: a target that stamps anew,
+# or refuses what is more than an hour ahead (Kafka 4's default), would alter or lose it.
+TIMESTAMPS_AS_THEY_ARE = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
+
+
+@dataclass(frozen=True)
+class CreateTopic:
+    """The remote topic *name* of *source_topic* is to be made, with *configs*."""
+
+    name: str
+    source_topic: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class AddPartitions:
+    """The remote topic *name* of *source_topic* is to have *total* partitions."""
+
+    name: str
+    source_topic: str
+    total: int
+
+
+@dataclass(frozen=True)
+class RefusedTopic:
+    """The remote topic *name* of *source_topic* cannot be; the others go on."""
+
+    name: str
+    source_topic: str
+    error: TargetTopicError
+
+
+def missing_topics(
+    flow: FlowConfig, source_topics: Mapping[str, Topic], target_topics: Mapping[str, Topic]
+) -> list[str]:
+    """Return the source topics that *flow* replicates and whose remote topics are not there.
+
+    Only their settings are needed by `plan_remote_topics`.
+    """
+    return [
+        name
+        for name in sorted(source_topics)
+        if flow.replicates(name) and flow.remote_topic(name) not in target_topics
+    ]
+
+
+def plan_remote_topics(
+    flow: FlowConfig,
+    source_topics: Mapping[str, Topic],
+    source_configs: Mapping[str, Mapping[str, ConfigValue]],
+    target_topics: Mapping[str, Topic],
+) -> list[CreateTopic | AddPartitions | RefusedTopic]:
+    """Return what is to be done on the target, in the order of the source topics' names.
+
+    As MirrorMaker 2 does (4.3, MirrorSourceConnector): a remote topic has at least the source's
+    partitions, *flow*'s replication factor and the source's own settings. It is never made
+    smaller and never deleted. *source_configs* holds those of `missing_topics`; a topic without
+    them is refused, because one made without its settings may drop what the source keeps.
+    """
+    steps: list[CreateTopic | AddPartitions | RefusedTopic] = []
+    for name in sorted(filter(flow.replicates, source_topics)):
+        remote = flow.remote_topic(name)
+        partitions = source_topics[name].partitions
+        there = target_topics.get(remote)
+        if there is None:
+            steps.append(_creation(flow, name, remote, partitions, source_configs.get(name)))
+        elif there.partitions < partitions:
+            steps.append(AddPartitions(remote, name, partitions))
+    return steps
+
+
+def carried_configs(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dict[str, str]:
+    """Return the settings that a remote topic takes over from its source topic.
+
+    Those that somebody chose for the topic or for all topics of a running cluster; not Kafka's
+    defaults, not a broker's file, nothing secret or read-only, nothing that
+    `config.properties.exclude` names. Timestamps are always left as they are.
+    """
+    chosen = {
+        name: config.value
+        for name, config in configs.items()
+        if config.value is not None
+        and not (config.is_default or config.is_read_only or config.is_sensitive)
+        and config.source not in {"STATIC_BROKER_CONFIG", "DEFAULT_CONFIG"}
+        and not flow.config_properties_exclude.matches(name)
+    }
+    return {**chosen, **TIMESTAMPS_AS_THEY_ARE}
+
+
+def _creation(
+    flow: FlowConfig,
+    topic: str,
+    remote: str,
+    partitions: int,
+    configs: Mapping[str, ConfigValue] | None,
+) -> CreateTopic | RefusedTopic:
+    trouble = _trouble_with(remote)
+    if trouble is None and configs is None:
+        trouble = f"the settings of {topic} could not be read on {flow.flow.source}"
+    if trouble is not None or configs is None:
+        message = f"topic {remote} cannot be made on {flow.flow.target}: {trouble}"
+        return RefusedTopic(remote, topic, TargetTopicError(message))
+    return CreateTopic(
+        remote, topic, partitions, flow.replication_factor, carried_configs(flow, configs)
+    )
+
+
+def _trouble_with(name: str) -> str | None:
+    """Return why Kafka would not take *name* as a topic's. None: it would."""
+    if len(name) > 249:
+        return f"its name has {len(name)} characters, Kafka takes 249"
+    if LEGAL_NAME.fullmatch(name) is None or name in {".", ".."}:
+        return "its name may hold ASCII letters, digits, '.', '_' and '-' only"
+    return None
