@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
 
 _ATTEMPTS = 3
 _ATTEMPT_SECONDS = 900
+_PAUSE_SECONDS = 3.0
 _REPORT_SECONDS = 10
 
 
@@ -140,6 +142,7 @@ def _fetch_into(folder: Path, jars: JarSet) -> None:
             _say(f"attempt {attempt} of {_ATTEMPTS} failed: {why}")
             if attempt == _ATTEMPTS:
                 raise DownloadFailedError(jars.name, _shown(repository()), why)
+            time.sleep(_PAUSE_SECONDS)
         (work / "jars").rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)
     _say(f"{len(list(folder.glob('*.jar')))} jars in {folder}")
@@ -187,10 +190,13 @@ def _run_ivy(work: Path) -> str | None:
         process.kill()
         process.wait()
     said = log.read_text().splitlines()
-    troubles = [line for line in said if "UNRESOLVED" in line or "[FAILED" in line.upper()]
+    # The repository's own answer first, then what it leaves unfetched.
+    signs = ("Server access error", "module not found:", "[FAILED", "UNRESOLVED")
+    troubles = [line for sign in signs for line in said if sign in line]
     if process.returncode == 0 and not troubles:
         return None
-    return (troubles or said[-1:] or [f"exit code {process.returncode}"])[0].strip(" \t:")
+    why = (troubles or said[-1:] or [f"exit code {process.returncode}"])[0].strip(" \t:")
+    return _shown(why)
 
 
 def _watch(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -210,10 +216,9 @@ def _ivy_jar() -> Path:
     return next(Path(str(files("pyspark"))).glob("jars/ivy-*.jar"))
 
 
-def _shown(url: str) -> str:
-    """Return *url* without a user name or password."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+def _shown(text: str) -> str:
+    """Return *text* without the user names and passwords of the URLs in it."""
+    return re.sub(r"://[^/@\s]*@", "://", text)
 
 
 def _say(line: str) -> None:
