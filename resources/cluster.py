@@ -279,14 +279,17 @@ class KafkaCluster:
             try:
                 found[partition] = self._admin.answer(future, f"tell the offsets of {partition}")
             except RequestRefusedError as refused:
-                failures[partition] = refused
-                if refused.code in MISSING:
-                    failures[partition] = TopicMissingError(
-                        str(partition), f"on cluster {self.alias}"
-                    )
+                failures[partition] = self._missing(partition, refused.code) or refused
             except UnreachableError as unreachable:
                 failures[partition] = unreachable
         return found, failures
+
+    def _missing(self, partition: TopicPartition, code: str) -> TopicMissingError | None:
+        # "No entry" comes where none of the partitions asked for has a leader, for either reason.
+        maybe = code == "_NOENT" and self._partitions(partition.topic) <= partition.partition
+        if maybe or code in MISSING:
+            return TopicMissingError(str(partition), f"on cluster {self.alias}")
+        return None
 
 
 def _watermarks(

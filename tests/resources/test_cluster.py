@@ -1,0 +1,341 @@
+import socket
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from resources import cluster as cluster_module
+from resources.admin import topic_id_text
+from resources.brokers import Broker, running
+from resources.cluster import KafkaCluster
+from resources.processes import free_ports
+from schemas.errors import (
+    ConfigError,
+    GroupActiveError,
+    TargetTopicError,
+    TopicMissingError,
+    UnreachableError,
+)
+from schemas.topic import Topic
+from schemas.topic_partition import TopicPartition
+from schemas.watermarks import Watermarks
+from tests.brokers import Record, create_topic, produce
+
+FIVE = [Record(b"k", b"v%d" % n, timestamp=1_000 * n) for n in range(1, 6)]
+
+
+@pytest.fixture
+def cluster(source):
+    return KafkaCluster("us-east", {"bootstrap.servers": source.bootstrap_servers})
+
+
+@pytest.fixture
+def orders(source, unique_topic):
+    create_topic(source.bootstrap_servers, unique_topic, partitions=2)
+    return unique_topic
+
+
+@pytest.fixture
+def bootstrap(source):
+    return source.bootstrap_servers
+
+
+pytestmark = pytest.mark.kafka
+
+
+# Reaching it
+
+
+def test_a_probe_returns_when_the_cluster_answers(cluster):
+    cluster.probe()
+
+    assert len(cluster.cluster_id()) == 22
+
+
+def test_a_probe_of_nobody_says_so_in_time_with_alias_servers_and_reason():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        servers = f"127.0.0.1:{taken.getsockname()[1]}"
+        nobody = KafkaCluster("eu-west", {"bootstrap.servers": servers})
+        began = time.monotonic()
+
+        with pytest.raises(UnreachableError, match=rf"eu-west \({servers}\).*refused"):
+            nobody.probe(timeout_s=1.0)
+
+    assert time.monotonic() - began < 3
+
+
+def test_a_login_that_fails_is_named_as_one_without_its_secret(tmp_path):
+    broker, port = Broker("secured", tmp_path / "secured"), free_ports(1)[0]
+    controller = f"CONTROLLER://127.0.0.1:{broker._state.controller_port}"
+    plain, secured = f"PLAINTEXT://{broker.bootstrap_servers}", f"SASL_PLAINTEXT://127.0.0.1:{port}"
+    broker.properties |= {
+        "listeners": f"{plain},{secured},{controller}",
+        "advertised.listeners": f"{plain},{secured}",
+        "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            'user_mirror="right-secret";'
+        ),
+    }
+    with running(broker):
+        KafkaCluster("us-east", _login(f"127.0.0.1:{port}", "mirror", "right-secret")).probe()
+        stranger = KafkaCluster("us-east", _login(f"127.0.0.1:{port}", "mirror", "wrong-secret"))
+
+        with pytest.raises(UnreachableError, match="_AUTHENTICATION") as raised:
+            stranger.probe()
+
+    assert "secret" not in str(raised.value)
+
+
+def _login(servers, user, password):
+    return {
+        "bootstrap.servers": servers,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def test_a_setting_that_the_client_does_not_know_is_a_bad_configuration(bootstrap):
+    with pytest.raises(ConfigError, match=r"us-east: .*no\.such"):
+        KafkaCluster("us-east", {"bootstrap.servers": bootstrap, "no.such": 1}).probe()
+
+
+# Topics
+
+
+def test_topics_are_told_with_their_ids_and_partitions(cluster, orders):
+    found = cluster.topics([orders, "not-there"])
+
+    assert found == {orders: Topic(orders, found[orders].topic_id, 2, is_internal=False)}
+    assert cluster.topics()[orders] == found[orders]
+
+
+def test_asking_for_a_topic_does_not_make_it(cluster, names):
+    assert cluster.topics([names("ghost")]) == {}
+    assert names("ghost") not in cluster.topics()
+
+
+def test_a_topic_made_anew_has_another_id(cluster, names):
+    first = cluster.create_topic(names(), 1, 1, {})
+    cluster.delete_topics([names()])
+
+    assert cluster.create_topic(names(), 1, 1, {}) != first
+
+
+def test_many_topics_are_described_in_batches(cluster, names, monkeypatch):
+    monkeypatch.setattr(cluster_module, "BATCH", 2)
+    made = {names(f"t{n}"): cluster.create_topic(names(f"t{n}"), 1, 1, {}) for n in range(5)}
+
+    assert {name: topic.topic_id for name, topic in cluster.topics(made).items()} == made
+    assert cluster.topic_configs(made).keys() == made.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "topic_id"),
+    [
+        pytest.param("A/b+AAAAAAAAAAAAAAAAAA", "A_b-AAAAAAAAAAAAAAAAAA", id="in Kafka's alphabet"),
+        pytest.param("A" * 22, "none", id="the zero id of a cluster without ids"),
+        pytest.param(None, "none", id="no id"),
+    ],
+)
+def test_a_topic_id_is_written_as_kafkas_own_tools_write_it(text, topic_id):
+    assert topic_id_text(text) == topic_id
+
+
+def test_making_a_topic_that_is_there_leaves_it_and_tells_its_id(cluster, names):
+    first = cluster.create_topic(names(), 2, 1, {"cleanup.policy": "compact"})
+
+    assert cluster.create_topic(names(), 7, 1, {}) == first
+    assert cluster.topics([names()])[names()].partitions == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        pytest.param((1, 1, {"no.such.setting": "1"}), "INVALID_CONFIG", id="unknown setting"),
+        pytest.param((1, 5, {}), "INVALID_REPLICATION_FACTOR", id="too few brokers"),
+    ],
+)
+def test_a_topic_that_the_cluster_refuses_is_an_error_of_that_topic(
+    cluster, names, arguments, reason
+):
+    with pytest.raises(TargetTopicError, match=rf"us-east .*{names()}.*{reason}"):
+        cluster.create_topic(names(), *arguments)
+
+
+def test_partitions_are_added_once(cluster, names):
+    cluster.create_topic(names(), 1, -1, {})
+    cluster.add_partitions(names(), 3)
+    cluster.add_partitions(names(), 3)
+    cluster.add_partitions(names(), 2)
+
+    assert cluster.topics([names()])[names()].partitions == 3
+
+
+def test_partitions_of_a_topic_that_is_not_there_cannot_be_added(cluster, names):
+    with pytest.raises(TargetTopicError, match=names()):
+        cluster.add_partitions(names(), 3)
+
+
+def test_settings_tell_whose_word_they_are(cluster, names):
+    cluster.create_topic(names(), 1, 1, {"retention.ms": "-1"})
+
+    found = cluster.topic_configs([names(), "not-there"])
+
+    assert found.keys() == {names()}
+    own, default = found[names()]["retention.ms"], found[names()]["segment.bytes"]
+    assert (own.value, own.source, own.is_default) == ("-1", "DYNAMIC_TOPIC_CONFIG", False)
+    assert (default.source, default.is_default) == ("DEFAULT_CONFIG", True)
+
+
+# Offsets
+
+
+def test_watermarks_are_told_and_a_missing_partition_has_its_own_error(cluster, bootstrap, orders):
+    produce(bootstrap, orders, FIVE)
+    there, empty = TopicPartition(orders, 0), TopicPartition(orders, 1)
+    absent = [TopicPartition(orders, 9), TopicPartition("not-there", 0)]
+
+    found = cluster.watermarks([there, empty, *absent])
+
+    assert found[there] == Watermarks(0, 5, 5, leader_epoch=0)
+    assert (found[empty].low, found[empty].high) == (0, 0)
+    assert all(isinstance(found[each], TopicMissingError) for each in absent)
+
+
+def test_the_stable_end_stays_before_an_open_transaction(cluster, bootstrap, orders, names):
+    produce(bootstrap, orders, FIVE)
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("open")})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce(orders, b"pending", partition=0)
+    producer.flush(10)
+
+    found = cluster.watermarks([TopicPartition(orders, 0)])
+    producer.abort_transaction(10)
+
+    assert found == {TopicPartition(orders, 0): Watermarks(0, 5, 6, leader_epoch=0)}
+
+
+@pytest.mark.parametrize(
+    ("low", "stable", "high", "fits"),
+    [
+        pytest.param(2, 9, 5, (2, 5, 5), id="cut below the stable end"),
+        pytest.param(7, 9, 5, (5, 5, 5), id="cut below the start that was told"),
+        pytest.param(7, 9, 9, (7, 9, 9), id="nothing happened"),
+    ],
+)
+def test_answers_from_before_a_cut_are_lowered_to_what_is_left(low, stable, high, fits):
+    answers = [
+        cluster_module.ListOffsetsResultInfo(offset, -1, 3) for offset in (low, stable, high)
+    ]
+
+    assert cluster_module._watermarks(*answers) == Watermarks(*fits, leader_epoch=3)
+
+
+def test_a_time_is_answered_with_the_first_record_at_or_past_it_or_the_end(
+    cluster, bootstrap, orders
+):
+    produce(bootstrap, orders, FIVE)
+    first, second = TopicPartition(orders, 0), TopicPartition(orders, 1)
+
+    assert cluster.offsets_for_times({first: 2_500, second: 2_500}) == {first: 2, second: 0}
+    assert cluster.offsets_for_times({first: 9_000}) == {first: 5}
+    with pytest.raises(TopicMissingError):
+        cluster.offsets_for_times({TopicPartition("not-there", 0): 0})
+
+
+def test_a_frozen_cluster_costs_one_wait_for_all_of_its_partitions(source, monkeypatch):
+    monkeypatch.setattr(cluster_module, "WAIT_S", 1.0)
+    frozen = KafkaCluster("us-east", {"bootstrap.servers": source.bootstrap_servers})
+    partitions = [TopicPartition("a", 0), TopicPartition("b", 0)]
+    source.freeze()
+    began = time.monotonic()
+    try:
+        found = frozen.watermarks(partitions)
+    finally:
+        source.thaw()
+
+    assert all(isinstance(found[each], UnreachableError) for each in partitions)
+    assert time.monotonic() - began < 3
+
+
+# Groups
+
+
+def test_a_new_group_is_seeded_and_read_back_with_its_metadata(cluster, orders, names):
+    first, second = TopicPartition(orders, 0), TopicPartition(orders, 1)
+    cluster.commit_offsets(names("group"), {first: (7, "1:AbCdEf0123456789-_Zz:x")})
+
+    read = cluster.committed(names("group"), [first, second])
+
+    assert read == {first: (7, "1:AbCdEf0123456789-_Zz:x"), second: None}
+    assert cluster.group_offsets(names("group")) == {first: 7}
+    assert cluster.groups()[names("group")] == "EMPTY"
+
+
+def test_a_group_that_nobody_knows_has_committed_nothing(cluster, orders, names):
+    assert cluster.committed(names("new"), [TopicPartition(orders, 0)]) == {
+        TopicPartition(orders, 0): None
+    }
+    assert cluster.group_offsets(names("new")) == {}
+
+
+def test_progress_is_read_as_the_last_transaction_left_it(cluster, bootstrap, orders, names):
+    partition, group = TopicPartition(orders, 0), names("progress")
+    cluster.commit_offsets(group, {partition: (0, "")})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("writer")})
+    producer.init_transactions(10)
+    metadata = consumer.consumer_group_metadata()
+    for progress in range(1, 21):
+        producer.begin_transaction()
+        producer.produce(orders, b"v", partition=0)
+        producer.send_offsets_to_transaction(
+            [KafkaPartition(orders, 0, progress, f"at {progress}")], metadata, 10
+        )
+        producer.commit_transaction(10)
+
+        # The answer to a commit comes before its marker: the group is unstable for a moment.
+        assert cluster.committed(group, [partition]) == {partition: (progress, f"at {progress}")}
+    consumer.close()
+
+
+def test_an_open_transaction_is_waited_for_and_then_named(
+    cluster, bootstrap, orders, names, monkeypatch
+):
+    monkeypatch.setattr(cluster_module.groups, "WAIT_S", 0.5)
+    partition, group = TopicPartition(orders, 0), names("progress")
+    cluster.commit_offsets(group, {partition: (3, "")})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("writer")})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [KafkaPartition(orders, 0, 9)], consumer.consumer_group_metadata(), 10
+    )
+
+    with pytest.raises(cluster_module.RequestRefusedError, match="UNSTABLE_OFFSET_COMMIT"):
+        cluster.committed(group, [partition])
+
+    assert cluster.committed(group, [partition], require_stable=False) == {partition: (3, "")}
+    producer.abort_transaction(10)
+    consumer.close()
+
+
+def test_offsets_of_a_group_with_members_are_left_alone(cluster, bootstrap, orders, names):
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names("busy")})
+    consumer.subscribe([orders])
+    give_up_at = time.monotonic() + 30
+    while not consumer.assignment() and time.monotonic() < give_up_at:
+        consumer.poll(0.1)
+
+    try:
+        with pytest.raises(GroupActiveError, match=names("busy")):
+            cluster.commit_offsets(names("busy"), {TopicPartition(orders, 0): (1, "")})
+    finally:
+        consumer.close()
