@@ -70,7 +70,7 @@ def replication_lag(source: Watermarks | None, staged: Staged | None, replayed: 
 def oldest_waiting(
     segments: pa.Table, replayed: Mapping[SourcePartition, int]
 ) -> dict[SourcePartition, int]:
-    """Return the oldest timestamp, ms since 1970, of what each partition has staged past *replayed*.
+    """Return the oldest timestamp (ms since 1970) of what is staged past *replayed*.
 
     A segment that is replayed in part counts with its oldest record: the answer is never too
     young. Partitions of which nothing with a timestamp waits are left out.

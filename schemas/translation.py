@@ -1,0 +1,52 @@
+"""One offset of a partition, said on both sides of a flow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from schemas.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A committed offset on the source and the offset that continues it on the target.
+
+    *downstream_offset* is None where nothing of the partition has arrived yet. *topic_id* is the
+    incarnation whose offsets these are.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    upstream_offset: int
+    target_topic: str
+    target_partition: int
+    downstream_offset: int | None
+
+    @property
+    def target(self) -> TopicPartition:
+        """Return the partition on the target."""
+        return TopicPartition(self.target_topic, self.target_partition)
+
+    def to_json(self, flow: str) -> dict[str, Any]:
+        """Return what `translate --format json` prints for the flow named *flow*."""
+        return {
+            "flow": flow,
+            "topic": self.topic,
+            "partition": self.partition,
+            "upstream_offset": self.upstream_offset,
+            "target_topic": self.target_topic,
+            "target_partition": self.target_partition,
+            "downstream_offset": self.downstream_offset,
+            "incarnation": self.topic_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTranslation:
+    """Where *group* resumes in one partition, from its commit seen at *seen_at_ms*."""
+
+    group: str
+    seen_at_ms: int
+    at: Translation
