@@ -49,7 +49,8 @@ class AdminSession:
     def __init__(self, alias: str, settings: Mapping[str, Any]) -> None:
         self.alias = alias
         self.servers = str(settings.get("bootstrap.servers", ""))
-        self._settings = dict(settings)
+        # Whatever the client would log as an error comes to `error_cb` too.
+        self.settings: dict[str, Any] = {"log_level": 2, **settings}
         self._client: AdminClient | None = None
         self._lock = Lock()
         self._told: deque[KafkaError] = deque(maxlen=32)
@@ -59,10 +60,8 @@ class AdminSession:
         """Return the client, made at first use. Raises ConfigError on settings that are wrong."""
         with self._lock:
             if self._client is None:
-                # Whatever the client would log as an error comes to `error_cb` too.
-                settings = {"log_level": 2, **self._settings, "error_cb": self._told.append}
                 try:
-                    self._client = AdminClient(settings)
+                    self._client = AdminClient({**self.settings, "error_cb": self._told.append})
                 except KafkaException as failure:
                     raise ConfigError(f"cluster {self.alias}: {_error_of(failure).str()}") from None
             return self._client

@@ -198,10 +198,7 @@ class KafkaCluster:
         return groups.listed(self._admin)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """Return every offset that *group* has committed: the next record it will read.
-
-        Raises GroupUnreadableError where another client's commits cannot be read.
-        """
+        """Return every offset that *group* has committed: the next record it will read."""
         return groups.all_committed(self._admin, group)
 
     def committed(

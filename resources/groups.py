@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 
 import confluent_kafka as kafka
 
+from resources import foreign_groups
 from resources.admin import COORDINATOR_MOVES, WAIT_S, AdminSession, patiently
-from schemas.errors import GroupActiveError, GroupUnreadableError, RequestRefusedError
+from schemas.errors import GroupActiveError, RequestRefusedError
 from schemas.topic_partition import TopicPartition
 
 # The first group of a fresh cluster waits for `__consumer_offsets` to be made.
@@ -29,12 +30,9 @@ def listed(admin: AdminSession) -> dict[str, str]:
 
 def all_committed(admin: AdminSession, group: str) -> dict[TopicPartition, int]:
     """Return the next offset to read of every partition that *group* has committed."""
-    found = patiently(
-        lambda: _ask(admin, group, None, require_stable=False),
-        codes=COORDINATOR_MOVES,
-        within_s=COORDINATOR_WAIT_S,
+    return patiently(
+        lambda: _ask_all(admin, group), codes=COORDINATOR_MOVES, within_s=COORDINATOR_WAIT_S
     )
-    return {partition: held[0] for partition, held in found.items() if held is not None}
 
 
 def committed(
@@ -87,6 +85,15 @@ def commit(
         raise
 
 
+def _ask_all(admin: AdminSession, group: str) -> dict[TopicPartition, int]:
+    try:
+        found = _ask(admin, group, None, require_stable=False)
+    except UnicodeDecodeError:
+        with admin.asking(f"tell the offsets of group {group}"):
+            return foreign_groups.committed_offsets(admin.settings, group, WAIT_S)
+    return {partition: held[0] for partition, held in found.items() if held is not None}
+
+
 def _ask(
     admin: AdminSession,
     group: str,
@@ -103,10 +110,7 @@ def _ask(
         require_stable=require_stable,
         request_timeout=WAIT_S,
     )
-    try:
-        found = admin.answer(futures[group], what)
-    except UnicodeDecodeError:
-        raise GroupUnreadableError(admin.alias, group) from None
+    found = admin.answer(futures[group], what)
     _check(admin, found, what)
     return {
         TopicPartition(each.topic, each.partition): (

@@ -7,7 +7,9 @@ everything else with 1. A `PartitionError` belongs to one partition and never st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from schemas.topic_partition import TopicPartition
 
 
 class DeltamirrorError(Exception):
@@ -37,7 +39,7 @@ class UnreachableError(DeltamirrorError):
 class LeaseHeldError(DeltamirrorError):
     """Another process does this duty on this lake."""
 
-    hint = "Stop the other process, or let it do the work; `deltamirror status` shows how far it is."
+    hint = "Stop the other one, or let it work: `deltamirror status` shows how far it is."
 
     def __init__(self, duty: str, holder: str) -> None:
         super().__init__(f"{duty} is done by another process ({holder})")
@@ -89,7 +91,7 @@ class LogTruncatedError(PartitionError):
 
     def __init__(self, partition: object, *, staged: int, end: int) -> None:
         super().__init__(
-            f"{partition}: staged up to {staged}, but the source's log was cut and now ends at {end}"
+            f"{partition}: staged up to {staged}, but the source's log was cut: it ends at {end}"
         )
 
 
@@ -128,8 +130,15 @@ class StageIncompleteError(PartitionError):
 
     hint = "Run `deltamirror verify --source --staged`; the missing range has to be staged again."
 
-    def __init__(self, partition: object, *, wanted: int, found: int | None) -> None:
-        has = "nothing is staged there" if found is None else f"the next segment begins at {found}"
+    def __init__(
+        self, partition: object, *, wanted: int, found: int | None, counted: int | None = None
+    ) -> None:
+        if counted is not None:
+            has = f"not all of the {counted} records of that segment are in its files"
+        elif found is not None:
+            has = f"the next segment begins at {found}"
+        else:
+            has = "nothing is staged there"
         super().__init__(f"{partition}: replay needs records from {wanted} on, but {has}")
 
 
@@ -195,6 +204,20 @@ class TargetTopicError(PartitionError):
     """A remote topic cannot be made or does not fit."""
 
     hint = "Make or change the topic on the target by hand, then `deltamirror resume`."
+
+
+class ChunkRefusedError(DeltamirrorError):
+    """A transaction was aborted because the target did not take a record.
+
+    *partitions* are those whose delivery reports say so, with the reason; empty: no report tells.
+    """
+
+    hint = "The loop sends the rest again and marks the partition."
+
+    def __init__(self, partitions: Mapping[TopicPartition, str], why: str) -> None:
+        super().__init__(f"the target refused a transaction: {why}")
+        self.partitions = dict(partitions)
+        self.why = why
 
 
 class FencedError(DeltamirrorError):
@@ -366,14 +389,3 @@ class GroupActiveError(DeltamirrorError):
 
     def __init__(self, alias: str, group: str) -> None:
         super().__init__(f"group {group} on cluster {alias} has active members")
-
-
-class GroupUnreadableError(DeltamirrorError):
-    """A consumer group's offsets cannot be read by the client library."""
-
-    hint = "The other groups go on; offsets committed without metadata can be read."
-
-    def __init__(self, alias: str, group: str) -> None:
-        super().__init__(
-            f"group {group} on cluster {alias}: the metadata of its commits cannot be read"
-        )

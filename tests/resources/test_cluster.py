@@ -1,11 +1,13 @@
 import socket
+import struct
 import time
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources import cluster as cluster_module
+from resources import foreign_groups
 from resources.admin import topic_id_text
 from resources.brokers import Broker, running
 from resources.cluster import KafkaCluster
@@ -339,3 +341,50 @@ def test_offsets_of_a_group_with_members_are_left_alone(cluster, bootstrap, orde
             cluster.commit_offsets(names("busy"), {TopicPartition(orders, 0): (1, "")})
     finally:
         consumer.close()
+
+
+def test_offsets_that_another_client_committed_with_metadata_are_read(cluster, source, names):
+    topic, group = names("wide"), names("streams")
+    create_topic(source.bootstrap_servers, topic, partitions=60)
+    wanted = {TopicPartition(topic, n): 100 + n for n in range(60)}
+    cluster.commit_offsets(names("first"), {TopicPartition(topic, 0): (0, "")})
+    _commit_as_java_does(source.bootstrap_servers, group, wanted, metadata="md")
+
+    assert cluster.group_offsets(group) == wanted
+    settings = {"bootstrap.servers": source.bootstrap_servers, "socket.keepalive.enable": True}
+    assert foreign_groups.committed_offsets(settings, group, 10) == wanted
+
+
+def _commit_as_java_does(bootstrap, group, offsets, metadata):
+    """Send OffsetCommit 2: unlike librdkafka's, its metadata does not end with a NUL byte."""
+
+    def text(word):
+        return struct.pack(">h", len(word)) + word.encode()
+
+    [topic] = {each.topic for each in offsets}
+    body = text(group) + struct.pack(">i", -1) + text("") + struct.pack(">q", -1)
+    body += struct.pack(">i", 1) + text(topic) + struct.pack(">i", len(offsets))
+    for each, offset in offsets.items():
+        body += struct.pack(">iq", each.partition, offset) + text(metadata)
+    request = struct.pack(">hhi", 8, 2, 1) + text("java") + body
+    host, port = bootstrap.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        stream = connection.makefile("rb")
+        answer = stream.read(*struct.unpack(">i", stream.read(4)))
+    errors = [struct.unpack(">h", answer[-6 * n + 4 :][:2])[0] for n in range(1, len(offsets) + 1)]
+    assert errors == [0] * len(offsets)
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        pytest.param({"no.such": 1}, "_INVALID_ARG", id="a wrong setting"),
+        pytest.param({"bootstrap.servers": "127.0.0.1:1"}, "_TIMED_OUT", id="nobody there"),
+    ],
+)
+def test_a_reader_of_other_clients_groups_fails_in_time_and_in_kafkas_words(settings, code):
+    with pytest.raises(KafkaException) as raised:
+        foreign_groups.committed_offsets({"log_level": 2} | settings, "group", 0.5)
+
+    assert raised.value.args[0].name() == code
