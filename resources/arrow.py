@@ -24,9 +24,7 @@ TYPES: dict[str, pa.DataType] = {
 
 def arrow_schema(table: Table) -> pa.Schema:
     """Return the Arrow schema of *table*, partition columns included."""
-    return pa.schema(
-        [pa.field(c.name, TYPES[c.type], nullable=c.nullable) for c in table.columns]
-    )
+    return pa.schema([pa.field(c.name, TYPES[c.type], nullable=c.nullable) for c in table.columns])
 
 
 def file_schema(table: Table) -> pa.Schema:

@@ -1,8 +1,8 @@
 """The lake: where every table is.
 
-    clusters/<alias>/records | segments | group_offsets
-    flows/<source>__<target>/offset_map | checkpoints | lag | verification
-    replays, control, replays_maps/<id>/offset_map, leases/
+clusters/<alias>/records | segments | group_offsets
+flows/<source>__<target>/offset_map | checkpoints | lag | verification
+replays, control, replays_maps/<id>/offset_map, leases/
 """
 
 from __future__ import annotations

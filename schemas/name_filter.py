@@ -9,6 +9,9 @@ from functools import lru_cache
 
 from schemas.errors import InvalidPatternError
 
+# `[a[b]]` is a union in Java; Python takes the inner bracket for a character, without a warning.
+NESTED_CLASS = re.compile(r"\[[^\]]*\[")
+
 
 @dataclass(frozen=True)
 class NameFilter:
@@ -36,20 +39,27 @@ def _found(patterns: tuple[str, ...], name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the joined *patterns*; what Java and Python would read differently is an error."""
+    """Return the joined *patterns*. Raises InvalidPatternError with the first that is at fault."""
+    try:
+        return _compile("|".join(patterns))
+    except (re.error, FutureWarning) as failure:
+        raise InvalidPatternError(_first_bad(patterns), str(failure)) from None
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Return *pattern*; what Java and Python would read differently is a re.error or a warning."""
+    if NESTED_CLASS.search(re.sub(r"\\.", "", pattern)):
+        raise re.error("a class inside of a class")
     with warnings.catch_warnings():
-        # Python warns where a class holds `[` or `&&`: nested classes and intersections in Java.
+        # Python warns where a class holds `&&`: in Java that is an intersection.
         warnings.simplefilter("error", FutureWarning)
-        try:
-            return re.compile("|".join(patterns), re.ASCII)
-        except (re.error, FutureWarning) as failure:
-            raise InvalidPatternError(_first_bad(patterns), str(failure)) from None
+        return re.compile(pattern, re.ASCII)
 
 
 def _first_bad(patterns: tuple[str, ...]) -> str:
     for pattern in patterns:
         try:
-            re.compile(pattern, re.ASCII)
+            _compile(pattern)
         except (re.error, FutureWarning):
             return pattern
     return ", ".join(patterns)

@@ -1,0 +1,94 @@
+"""The chain of staged ranges that a partition's replay follows, checked row by row.
+
+Links of one incarnation join end to start, incarnations follow one another, and each link says how
+many records lie in it. So a staged file that is missing is an error here and never a skip.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.errors import StageIncompleteError
+from schemas.progress import Progress
+from schemas.replay_work import Link, PartitionWork
+from schemas.topic_partition import SourcePartition, TopicPartition
+
+
+class Chain:
+    """The links of one partition's work, from *at* on. Raises StageIncompleteError: broken."""
+
+    def __init__(self, work: PartitionWork, at: Progress) -> None:
+        self._partition = work.partition
+        order = [link.incarnation for link in work.links]
+        if at.incarnation not in order:
+            raise StageIncompleteError(work.partition, wanted=at.next_offset, found=None)
+        rest = work.links[order.index(at.incarnation) :]
+        lives = dict.fromkeys(link.incarnation for link in rest)
+        self._lives = {
+            SourcePartition(work.partition.topic, life, work.partition.partition): _Life(
+                work.partition,
+                [link for link in rest if link.incarnation == life],
+                at.next_offset if life == at.incarnation else None,
+            )
+            for life in lives
+        }
+        self.end = Progress(rest[-1].end, rest[-1].incarnation, at.target_topic_id)
+
+    def starts(self) -> dict[SourcePartition, int]:
+        """Return the first offset wanted of each incarnation that has any."""
+        return {source: life.start for source, life in self._lives.items() if life.has_more}
+
+    def follow(self, source: SourcePartition, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return *rows* cut at the end of the chain, having counted them link by link."""
+        return self._lives[source].follow(rows)
+
+    def finish(self) -> None:
+        """Raise StageIncompleteError where records that the links count did not come."""
+        for life in self._lives.values():
+            life.finish()
+
+
+class _Life:
+    """The links of one incarnation, in order."""
+
+    def __init__(self, partition: TopicPartition, links: list[Link], at: int | None) -> None:
+        self._partition = partition
+        self.start = links[0].start if at is None else at
+        ahead = [link for link in links if link.end > self.start]
+        edges = [self.start, *(link.end for link in ahead)]
+        for link, edge in zip(ahead, edges, strict=False):
+            if link.start > edge or (link is not ahead[0] and link.start != edge):
+                raise StageIncompleteError(partition, wanted=edge, found=link.start)
+        self._ends = np.array([link.end for link in ahead], np.int64)
+        self._counts = np.array([link.count for link in ahead], np.int64)
+        self._seen = np.zeros(len(ahead), np.int64)
+        # Of a link that was replayed in part, how many records are left is not known.
+        self._first_known = 1 if ahead and ahead[0].start < self.start else 0
+        self._ahead = ahead
+
+    @property
+    def has_more(self) -> bool:
+        return any(self._counts) if len(self._counts) else False
+
+    def follow(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        offsets = rows.column("offset").to_numpy()
+        kept = int(np.searchsorted(offsets, self._ends[-1])) if len(self._ends) else 0
+        link_of = np.searchsorted(self._ends, offsets[:kept], side="right")
+        self._seen += np.bincount(link_of, minlength=len(self._ends))
+        if kept:
+            self._check(int(link_of[-1]))
+        return rows.slice(0, kept)
+
+    def finish(self) -> None:
+        self._check(len(self._ends))
+
+    def _check(self, before: int) -> None:
+        """Raise where a link before index *before* has not given all of its records."""
+        span = slice(self._first_known, before)
+        wrong = np.flatnonzero(self._seen[span] != self._counts[span])
+        if len(wrong):
+            link = self._ahead[self._first_known + int(wrong[0])]
+            raise StageIncompleteError(
+                self._partition, wanted=link.start, found=None, counted=link.count
+            )

@@ -1,0 +1,56 @@
+"""What one transaction on the target holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.progress import Progress
+from schemas.topic_partition import TopicPartition
+
+
+class Chunk:
+    """Rows for one or more target partitions, and where each is when they are in.
+
+    Holds at most *max_records* and about *max_bytes* bytes of Arrow data.
+    """
+
+    def __init__(self, max_records: int, max_bytes: int) -> None:
+        self._max_records, self._max_bytes = max_records, max_bytes
+        self.rows: list[tuple[TopicPartition, pa.RecordBatch]] = []
+        self.progress: dict[TopicPartition, Progress] = {}
+        self.records = 0
+        self.size_bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether it is time to send it."""
+        return self.records >= self._max_records or self.size_bytes >= self._max_bytes
+
+    def take(
+        self, target: TopicPartition, rows: pa.RecordBatch, incarnation: str, topic_id: str
+    ) -> int:
+        """Take in as many of *rows* as there is room for; return how many."""
+        room = self._max_records - self.records
+        room_bytes = self._max_bytes - self.size_bytes
+        fit = max(1, room_bytes * rows.num_rows // max(1, rows.nbytes))
+        taken = rows.slice(0, min(room, fit, rows.num_rows))
+        self.rows.append((target, taken))
+        self.records += taken.num_rows
+        self.size_bytes += taken.nbytes
+        last = taken.column("offset")[-1].as_py()
+        self.progress[target] = Progress(last + 1, incarnation, topic_id)
+        return int(taken.num_rows)
+
+    def reach(self, target: TopicPartition, progress: Progress) -> None:
+        """Move *target* to *progress*, past offsets that hold no record."""
+        self.progress[target] = progress
+
+    def upstream(self, target: TopicPartition) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Return the source offsets of the records for *target*, in order."""
+        offsets = [rows.column("offset").to_numpy() for t, rows in self.rows if t == target]
+        return np.concatenate(offsets) if offsets else np.empty(0, np.int64)
+
+    def targets(self) -> list[TopicPartition]:
+        """Return the target partitions that records are for."""
+        return list(dict.fromkeys(target for target, _ in self.rows))

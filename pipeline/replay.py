@@ -1,0 +1,230 @@
+"""A slot's staged records in; transactions on the target out, and the offset each record got.
+
+The state machine of DESIGN 2.2. Everything is decided by what the target says after `fence`:
+nothing older can commit behind it, so progress that is read then is the truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.chain import Chain
+from pipeline.chunk import Chunk
+from pipeline.map import encode
+from pipeline.settle import Log, Staged, settle
+from schemas.errors import ChunkRefusedError, DeltamirrorError, PartitionError, RecordRefusedError
+from schemas.offset_run import OffsetRun
+from schemas.progress import Progress
+from schemas.replay_work import Mapped, Move, PartitionWork, SlotReplayed, SlotWork
+from schemas.topic_partition import TopicPartition
+
+Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+
+class Target(Log, Protocol):
+    """Everything replay asks of a target cluster: one slot's transaction at a time."""
+
+    def fence(self) -> None:
+        """Become the slot's only writer; what an older one left open is settled."""
+
+    def progress(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Progress]:
+        """Return the progress of each partition that has one; stable, never pending."""
+
+    def seed(self, progress: Mapping[TopicPartition, Progress]) -> None:
+        """Commit *progress* outside of a transaction, where there is none yet (KAFKA-19163)."""
+
+    def begin(self) -> None:
+        """Open a transaction."""
+
+    def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        """Append *rows* in order to the open transaction. Raises ChunkRefusedError."""
+
+    def settle(self) -> Mapping[TopicPartition, Offsets]:
+        """Return the offsets given to the records sent, by partition, in order.
+
+        Raises ChunkRefusedError where a record was not taken.
+        """
+
+    def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
+        """Make everything sent and *progress* visible, both or neither.
+
+        Raises FencedError, CommitUnknownError, ChunkRefusedError.
+        """
+
+    def abort(self) -> None:
+        """Drop the transaction and its producer; `fence` has to come next."""
+
+
+def replay_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:
+    """Send what *work* says, chunk by chunk; return the moves made, whatever stops it.
+
+    A partition that the target refuses is left out and the rest is sent again. Raises nothing
+    that belongs to the slot: a failure comes back beside the moves that were committed.
+    """
+    slot = _Slot(work, staged, target)
+    while True:
+        try:
+            slot.run()
+        except ChunkRefusedError as refused:
+            target.abort()
+            if slot.leave_out(refused):
+                continue
+            return slot.result(refused)
+        except DeltamirrorError as error:
+            target.abort()
+            return slot.result(error)
+        return slot.result(None)
+
+
+class _Slot:
+    """One slot's replay: what is left out, what moved, where each partition is."""
+
+    def __init__(self, work: SlotWork, staged: Staged, target: Target) -> None:
+        self._work, self._staged, self._target = work, staged, target
+        self._partitions = {w.target: w for w in work.partitions}
+        self._errors: dict[TopicPartition, PartitionError] = {}
+        self._moves: list[Move] = []
+        self._at: dict[TopicPartition, Progress] = {}
+        self._one_by_one = False
+        self._chunk = self._new_chunk()
+
+    def result(self, failure: DeltamirrorError | None) -> SlotReplayed:
+        """Return what came of it, with what stopped all of it, if anything did."""
+        errors = [(self._partitions[t].partition, e) for t, e in self._errors.items()]
+        return SlotReplayed(self._work.slot, tuple(self._moves), tuple(errors), failure)
+
+    def run(self) -> None:
+        """Fence, settle where each partition is, and send until work or bounds end."""
+        self._chunk = self._new_chunk()
+        self._target.fence()
+        self._settle()
+        chains: dict[TopicPartition, Chain] = {}
+        for work in self._healthy():
+            try:
+                chains[work.target] = Chain(work, self._at[work.target])
+            except PartitionError as error:
+                self._errors[work.target] = error
+        if self._send(chains):
+            self._finish(chains)
+
+    def leave_out(self, refused: ChunkRefusedError) -> bool:
+        """Mark the partitions that were refused; return whether to go on without them.
+
+        Where no report tells which, they are sent one by one until the partition is alone.
+        """
+        named = dict(refused.partitions)
+        held = self._chunk.targets()
+        if not named and len(held) == 1:
+            named = {held[0]: refused.why}
+        if not named and self._one_by_one:
+            return False
+        self._one_by_one = self._one_by_one or not named
+        for target, why in named.items():
+            start = self._at[target].next_offset
+            end = self._chunk.progress[target].next_offset
+            self._errors[target] = RecordRefusedError(target, start, end, why)
+        return True
+
+    def _healthy(self) -> list[PartitionWork]:
+        return [w for w in self._partitions.values() if w.target not in self._errors]
+
+    def _settle(self) -> None:
+        """Read progress, compare it with the map, mend the map, seed what has none."""
+        works = self._healthy()
+        known = self._target.progress([w.target for w in works])
+        seeds: dict[TopicPartition, Progress] = {}
+        for work in works:
+            found = known.get(work.target)
+            try:
+                settled = settle(work, self._work.files, found, self._staged, self._target)
+            except PartitionError as error:
+                self._errors[work.target] = error
+                continue
+            self._at[work.target] = settled.at
+            if settled.mended is not None:
+                self._note(settled.mended)
+            if found is None:
+                seeds[work.target] = settled.at
+        if seeds:
+            self._target.seed(seeds)
+
+    def _send(self, chains: Mapping[TopicPartition, Chain]) -> bool:
+        """Send rows in chunks; return whether all of them went before the bounds were met."""
+        by_source = {s: t for t, chain in chains.items() for s in chain.starts()}
+        wanted = {s: n for chain in chains.values() for s, n in chain.starts().items()}
+        records = size_bytes = 0
+        for source, batch in self._staged.rows(self._work.files, wanted):
+            target = by_source[source]
+            if target in self._errors:
+                continue
+            try:
+                rows = chains[target].follow(source, batch)
+            except PartitionError as error:
+                self._errors[target] = error
+                continue
+            if self._one_by_one and self._chunk.targets() not in ([], [target]):
+                self._commit()
+            while rows.num_rows:
+                topic_id = self._partitions[target].target_topic_id
+                taken = self._chunk.take(target, rows, source.topic_id, topic_id)
+                rows = rows.slice(taken)
+                if self._chunk.is_full:
+                    records += self._chunk.records
+                    size_bytes += self._chunk.size_bytes
+                    self._commit()
+                    if records >= self._work.max_records or size_bytes >= self._work.max_bytes:
+                        return False
+        return True
+
+    def _finish(self, chains: Mapping[TopicPartition, Chain]) -> None:
+        """Commit what is left, with every whole chain's end: past markers at its tail too."""
+        for target, chain in chains.items():
+            if target in self._errors:
+                continue
+            try:
+                chain.finish()
+            except PartitionError as error:
+                self._errors[target] = error
+                continue
+            if not self._one_by_one or self._chunk.targets() in ([], [target]):
+                self._chunk.reach(target, chain.end)
+        self._commit()
+
+    def _commit(self) -> None:
+        """Send the chunk as one transaction, with progress; note the moves."""
+        chunk = self._chunk
+        moved = {t: p for t, p in chunk.progress.items() if self._at[t] != p}
+        if moved:
+            self._target.begin()
+            for target, rows in chunk.rows:
+                self._target.send(target, rows)
+            offsets = self._target.settle()
+            self._target.commit(moved)
+            for target, after in moved.items():
+                upstream = chunk.upstream(target)
+                runs = tuple(encode(upstream, offsets[target])) if len(upstream) else ()
+                self._note(self._move(target, after, runs, len(upstream)))
+        self._chunk = self._new_chunk()
+
+    def _move(
+        self, target: TopicPartition, after: Progress, runs: tuple[OffsetRun, ...], records: int
+    ) -> Move:
+        work = self._partitions[target]
+        return Move(work.partition, target, self._at[target], after, runs, records)
+
+    def _note(self, move: Move) -> None:
+        """Remember *move*: a later look in this tick takes its end for the map's."""
+        work = self._partitions[move.target]
+        end = work.mapped.downstream_end if work.mapped else 0
+        end = move.runs[-1].downstream_end if move.runs else end
+        self._partitions[move.target] = replace(work, mapped=Mapped(move.after, end))
+        self._at[move.target] = move.after
+        self._moves.append(move)
+
+    def _new_chunk(self) -> Chunk:
+        return Chunk(self._work.chunk_records, self._work.chunk_bytes)

@@ -1,0 +1,211 @@
+"""A bundle of offset ranges in; files of records in offset order and the evidence out.
+
+This is what a Spark task does. It raises for nothing that belongs to one partition: every range
+comes back with how far it was read, and with an error where that is not its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.digest import Digest
+from schemas.errors import PartitionError
+from schemas.offset_range import OffsetRange
+from schemas.reached import Reached
+from schemas.segment import Segment
+from schemas.staged_file import StagedFile
+
+SMALL_RANGE = 4_096
+"""Offsets up to which a range is read together with others: one fetch for many quiet partitions."""
+
+SMALL_TOTAL = 65_536
+"""Offsets that are read together at most, and so held in memory at once."""
+
+
+Take = Callable[[OffsetRange, pa.RecordBatch], None]
+"""Takes records of one range, in offset order; columns as in `records` but for the slot."""
+
+
+class Source(Protocol):
+    """What staging asks of a source cluster."""
+
+    def read(
+        self, ranges: Sequence[OffsetRange], max_bytes: int, take: Take
+    ) -> Mapping[OffsetRange, Reached]:
+        """Read all of *ranges* side by side, give *take* their records, say how far each came.
+
+        A range may end at a record boundary before its planned end: when about *max_bytes* were
+        read in all, or with an error of its own.
+        """
+
+
+class SlotFile(Protocol):
+    """One file of the lake, being written."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append *batch*; rows come sorted by topic, partition and offset."""
+
+    def close(self) -> StagedFile | None:
+        """End the file and return what a commit needs to know; None: it held no row."""
+
+
+class Lake(Protocol):
+    """What staging asks of the lake."""
+
+    def slot_file(self, slot: int, sequence: int) -> AbstractContextManager[SlotFile]:
+        """Begin a file of *slot*, planned for version *sequence*; nobody sees it before a commit.
+
+        Leaving it without `close` removes the file.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class SlotStaged:
+    """What one slot's file holds: a segment for every range, and errors beside them."""
+
+    slot: int
+    file: StagedFile | None
+    segments: tuple[Segment, ...]
+    planned: tuple[OffsetRange, ...]
+    errors: tuple[tuple[OffsetRange, PartitionError], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """Ranges of whole slots, with the bytes that each may hold in memory and in a batch."""
+
+    ranges: tuple[OffsetRange, ...]
+    sequence: int
+    max_bytes: int
+
+
+@dataclass
+class Tally:
+    """What was found in a range so far."""
+
+    range: OffsetRange
+    count: int = 0
+    size_bytes: int = 0
+    first: int | None = None
+    last: int | None = None
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+    digest: Digest = field(default_factory=Digest)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in *batch*. Raises ValueError: an offset outside the range or out of order."""
+        offsets = batch.column("offset").to_numpy()
+        low = self.range.start if self.last is None else self.last + 1
+        if offsets[0] < low or offsets[-1] >= self.range.end or (offsets[1:] <= offsets[:-1]).any():
+            raise ValueError(
+                f"{self.range.partition}: offsets {offsets[0]}..{offsets[-1]} do not rise from "
+                f"{low} to below {self.range.end}"
+            )
+        self.size_bytes += self.digest.add(batch)
+        self.count += len(offsets)
+        self.first = int(offsets[0]) if self.first is None else self.first
+        self.last = int(offsets[-1])
+        spread = pc.min_max(batch.column("timestamp_ms"))
+        low_ms, high_ms = spread["min"].as_py(), spread["max"].as_py()
+        known = self.min_timestamp_ms is not None
+        self.min_timestamp_ms = min(self.min_timestamp_ms, low_ms) if known else low_ms
+        self.max_timestamp_ms = max(self.max_timestamp_ms, high_ms) if known else high_ms
+
+    def segment(self, end: int, staged_at_ms: int) -> Segment:
+        """Return the evidence of the range, read up to *end*."""
+        r, marks = self.range, self.range.watermarks
+        gaps = end - r.start - self.count
+        return Segment(
+            topic=r.partition.topic,
+            topic_id=r.partition.topic_id,
+            partition=r.partition.partition,
+            start=r.start,
+            end=end,
+            count=self.count,
+            size_bytes=self.size_bytes,
+            first=self.first,
+            last=self.last,
+            min_timestamp_ms=self.min_timestamp_ms,
+            max_timestamp_ms=self.max_timestamp_ms,
+            leader_epoch=marks.leader_epoch,
+            low=marks.low,
+            stable=marks.stable,
+            high=marks.high,
+            gap_cause=(r.cause or "compacted, transaction markers or aborted") if gaps else "",
+            digest=self.digest.hexdigest(),
+            staged_at_ms=staged_at_ms,
+        )
+
+
+def stage(task: StageTask, source: Source, lake: Lake, now_ms: int) -> Iterator[SlotStaged]:
+    """Read the ranges of *task* and write one file for each of its slots.
+
+    Small ranges are read together in one go, large ones one after another and streamed, so that
+    memory is bounded by bytes and not by the backlog.
+    """
+    together = _small(task.ranges)
+    held: dict[OffsetRange, list[pa.RecordBatch]] = {r: [] for r in together}
+    reached: dict[OffsetRange, Reached] = {}
+    if together:
+        reached.update(
+            source.read(together, task.max_bytes, lambda r, batch: held[r].append(batch))
+        )
+    budget = max(1, task.max_bytes // max(1, len(task.ranges) - len(together)))
+    for slot in sorted({r.partition.slot for r in task.ranges}):
+        ranges = sorted(
+            (r for r in task.ranges if r.partition.slot == slot), key=lambda r: r.partition
+        )
+        tallies = {r: Tally(r) for r in ranges}
+        with lake.slot_file(slot, task.sequence) as file:
+
+            def take(r: OffsetRange, batch: pa.RecordBatch) -> None:
+                tallies[r].add(batch)  # noqa: B023 - called before the next slot begins
+                file.write(batch)
+
+            for r in ranges:
+                if r in reached:
+                    for batch in held.pop(r):
+                        take(r, batch)
+                else:
+                    reached.update(source.read([r], budget, take))
+            yield _staged(slot, file.close(), [(tallies[r], reached[r]) for r in ranges], now_ms)
+
+
+def _small(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """Return the ranges to read together."""
+    small, total = [], 0
+    for r in sorted(ranges, key=lambda r: r.length):
+        total += r.length
+        if r.length > SMALL_RANGE or total > SMALL_TOTAL:
+            break
+        small.append(r)
+    return small
+
+
+def _staged(
+    slot: int, file: StagedFile | None, ranges: Sequence[tuple[Tally, Reached]], now_ms: int
+) -> SlotStaged:
+    """Return what came of a slot's ranges.
+
+    A range that moved nothing is no segment, but for a partition's first one: that says where we
+    began.
+    """
+    found = [
+        (tally, reached.end)
+        for tally, reached in ranges
+        if reached.end > tally.range.start
+        or (tally.range.planned_start is None and reached.error is None)
+    ]
+    return SlotStaged(
+        slot,
+        file,
+        tuple(tally.segment(end, now_ms) for tally, end in found),
+        tuple(tally.range for tally, _ in found),
+        tuple((r.range, r.error) for _, r in ranges if r.error is not None),
+    )

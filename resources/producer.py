@@ -1,0 +1,315 @@
+"""One slot's transactions on a target cluster."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from resources.reader import RangeReader
+from schemas.errors import (
+    ChunkRefusedError,
+    CommitUnknownError,
+    DeltamirrorError,
+    FencedError,
+    RangeUnfinishedError,
+    UnreachableError,
+)
+from schemas.flow import Flow
+from schemas.offset_range import OffsetRange
+from schemas.progress import Progress
+from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.watermarks import Watermarks
+
+Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
+
+PATIENCE_S = 10.0
+"""The longest wait for an answer of the target, and so for a frozen one to be told."""
+
+SETTINGS: dict[str, Any] = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 20,
+    "queue.buffering.max.messages": 1_000_000,
+    "queue.buffering.max.kbytes": 64 * 1024,
+    "message.max.bytes": 1_000_000_000,
+    "transaction.timeout.ms": 60_000,
+    "log_level": 2,
+}
+"""librdkafka's own limit on a record is 1 MB, below what brokers take: theirs decides here."""
+
+
+class SlotProducer:
+    """The only writer of one slot of a flow: what `pipeline.replay.Target` asks for.
+
+    *producer* and *consumer* are librdkafka settings for the target. A producer is used until its
+    first error and never closed then: `close` would try to end the transaction, without a bound.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        slot: int,
+        producer: Mapping[str, Any],
+        consumer: Mapping[str, Any],
+    ) -> None:
+        self._flow = flow
+        self._id = flow.transactional_id(slot)
+        self._settings = {**SETTINGS, **producer, "transactional.id": self._id}
+        self._consumer_settings = dict(consumer)
+        self._producer: Producer | None = None
+        self._group: Consumer | None = None
+        self._offsets: dict[TopicPartition, list[int | None]] = {}
+        self._refused: dict[TopicPartition, str] = {}
+
+    def fence(self) -> None:
+        """Become the slot's only writer. Raises UnreachableError, FencedError."""
+        if self._producer is not None:
+            return
+        producer = Producer(self._settings)
+        deadline = time.monotonic() + PATIENCE_S
+        wait = 0.06  # a coordinator that is not known yet would be asked again after 0.5 s only
+        while True:
+            try:
+                producer.init_transactions(wait)
+            except KafkaException as error:
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    self._fail(error)
+                wait = min(1.0, wait * 1.5)
+            else:
+                break
+        self._producer = producer
+
+    def progress(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Progress]:
+        """Return committed progress by target partition; pending commits are waited for."""
+        wanted = [KafkaPartition(p.topic, p.partition) for p in partitions]
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                answer = self._consumer().committed(wanted, PATIENCE_S)
+            except KafkaException as error:
+                self._fail(error)
+            errors = [p.error for p in answer if p.error is not None]
+            if not errors:
+                break
+            if not errors[0].retriable() or time.monotonic() > deadline:
+                self._fail(KafkaException(errors[0]))
+            time.sleep(0.02)
+        found = {
+            TopicPartition(p.topic, p.partition): Progress.read(p.offset, p.metadata or "")
+            for p in answer
+            if p.offset >= 0
+        }
+        return {partition: progress for partition, progress in found.items() if progress}
+
+    def seed(self, progress: Mapping[TopicPartition, Progress]) -> None:
+        """Commit *progress* outside of a transaction."""
+        try:
+            answer = self._consumer().commit(offsets=_kafka(progress), asynchronous=False)
+        except KafkaException as error:
+            self._fail(error)
+        for partition in answer or []:
+            if partition.error is not None:
+                self._fail(KafkaException(partition.error))
+
+    def begin(self) -> None:
+        """Open a transaction."""
+        self._offsets, self._refused = {}, {}
+        try:
+            self._open().begin_transaction()
+        except KafkaException as error:
+            self._fail(error)
+
+    def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
+        """Append *rows* to the transaction. Raises ChunkRefusedError: one cannot be sent."""
+        produce, poll = self._open().produce, self._open().poll
+        report = self._report(partition)
+        topic, number = partition.topic, partition.partition
+        for key, value, stamp, headers in _columns(rows):
+            if stamp == 0:
+                # librdkafka takes 0 for "not set" and would write the present time.
+                raise ChunkRefusedError({partition: "timestamp 0 cannot be written"}, "timestamp 0")
+            while True:
+                try:
+                    produce(topic, value, key, number, report, report, stamp, headers)
+                    break
+                except BufferError:
+                    poll(0.05)
+                except KafkaException as error:
+                    raise ChunkRefusedError({partition: _why(error)}, _why(error)) from error
+
+    def settle(self) -> dict[TopicPartition, Offsets]:
+        """Wait for all reports; return offsets by partition. Raises ChunkRefusedError."""
+        producer = self._open()
+        deadline = time.monotonic() + PATIENCE_S
+        left = len(producer)
+        while left:
+            before = left
+            left = producer.flush(0.5)
+            if left < before:
+                deadline = time.monotonic() + PATIENCE_S
+            elif time.monotonic() > deadline:
+                raise UnreachableError(self._flow.target, "", f"{left} records have no answer")
+        if self._refused:
+            raise ChunkRefusedError(self._refused, next(iter(self._refused.values())))
+        offsets = {p: np.array(o, np.float64) for p, o in self._offsets.items()}
+        for partition, given in offsets.items():
+            if np.isnan(given).any() or (given[1:] <= given[:-1]).any():
+                raise CommitUnknownError(self._id, f"{partition}: reports without rising offsets")
+        return {p: np.array(self._offsets[p], np.int64) for p in offsets}
+
+    def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
+        """Commit what was sent and *progress*. Raises CommitUnknownError: no answer in time."""
+        producer = self._open()
+        try:
+            producer.send_offsets_to_transaction(
+                _kafka(progress), self._consumer().consumer_group_metadata(), PATIENCE_S
+            )
+        except KafkaException as error:
+            self._fail(error)
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                producer.commit_transaction(PATIENCE_S)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    self._fail(error)
+                if time.monotonic() > deadline:
+                    raise CommitUnknownError(self._id, _why(error)) from error
+
+    def abort(self) -> None:
+        """Abort and drop the producer; what it left open is settled by the next `fence`."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            try:
+                producer.abort_transaction(1.0)
+            except KafkaException:
+                del producer  # never close(): it waits without a bound
+
+    def close(self) -> None:
+        """Let go of everything, outside of a transaction."""
+        self._producer = None
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+
+    def read_back(
+        self, partition: TopicPartition, start: int, take: Callable[[pa.RecordBatch], None]
+    ) -> None:
+        """Give *take* the committed records of *partition* from *start* to its high watermark."""
+        low, high = self._ends(partition)
+        start = max(start, low)
+        if start >= high:
+            return
+        source = SourcePartition(partition.topic, "", partition.partition)
+        wanted = OffsetRange(source, start, high, None, None, Watermarks(low, high, high))
+        reader = RangeReader(self._consumer_settings)
+        try:
+            while wanted.start < wanted.end:
+                reached = reader.read([wanted], 2**26, lambda _, rows: take(rows))[wanted]
+                if reached.error is not None:
+                    raise reached.error
+                wanted = OffsetRange(source, reached.end, high, None, None, wanted.watermarks)
+        finally:
+            reader.close()
+
+    def _ends(self, partition: TopicPartition) -> tuple[int, int]:
+        """Return log start and high watermark; a read_committed consumer would give the LSO."""
+        settings = {
+            **self._consumer_settings,
+            "group.id": self._flow.progress_group,
+            "isolation.level": "read_uncommitted",
+        }
+        consumer = Consumer(settings)
+        try:
+            low, high = consumer.get_watermark_offsets(
+                KafkaPartition(partition.topic, partition.partition), PATIENCE_S
+            )
+        except KafkaException as error:
+            raise RangeUnfinishedError(partition, at=0, end=0, why=_why(error)) from error
+        finally:
+            consumer.close()
+        return low, high
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            raise RuntimeError("fence() comes first")
+        return self._producer
+
+    def _consumer(self) -> Consumer:
+        """Return the client of the progress group; it subscribes to nothing."""
+        if self._group is None:
+            self._group = Consumer(
+                {
+                    **self._consumer_settings,
+                    "group.id": self._flow.progress_group,
+                    "isolation.level": "read_committed",  # so that `committed` wants stable offsets
+                    "enable.auto.commit": False,
+                    "log_level": 2,
+                }
+            )
+        return self._group
+
+    def _report(self, partition: TopicPartition) -> Callable[[KafkaError | None, Message], None]:
+        """Return the delivery callback of *partition*: one for all of its records."""
+        offsets = self._offsets.setdefault(partition, [])
+        append, refused = offsets.append, self._refused
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                append(message.offset())
+            else:
+                refused.setdefault(partition, error.str())
+
+        return report
+
+    def _fail(self, error: KafkaException) -> NoReturn:
+        """Raise what *error* of the client means."""
+        raise _meaning(error, self._id, self._flow.target, self._refused) from error
+
+
+def _meaning(
+    error: KafkaException, transactional_id: str, alias: str, refused: Mapping[TopicPartition, str]
+) -> DeltamirrorError:
+    """Return the error a person should read. Flags: reference kafka-clients, section 5."""
+    cause: KafkaError = error.args[0]
+    if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+        return FencedError(transactional_id)
+    if refused:
+        return ChunkRefusedError(refused, cause.str())
+    if cause.txn_requires_abort():
+        return ChunkRefusedError({}, cause.str())
+    if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        return UnreachableError(alias, transactional_id, cause.str())
+    return CommitUnknownError(transactional_id, cause.str())
+
+
+def _why(error: KafkaException) -> str:
+    cause = error.args[0]
+    return cause.str() if isinstance(cause, KafkaError) else str(cause)
+
+
+def _kafka(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:
+    return [
+        KafkaPartition(t.topic, t.partition, p.next_offset, p.metadata) for t, p in progress.items()
+    ]
+
+
+def _columns(rows: pa.RecordBatch) -> Iterable[tuple[Any, Any, int, list[Any] | None]]:
+    """Return key, value, timestamp and headers of each row; headers decoded once per batch."""
+    keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+    stamps = rows.column("timestamp_ms").to_pylist()
+    headers = rows.column("headers")
+    if headers.null_count == len(headers):
+        return zip(keys, values, stamps, [None] * len(keys), strict=True)
+    pairs = headers.flatten()
+    flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
+    edges = (np.asarray(headers.offsets) - headers.offsets[0].as_py()).tolist()
+    lists = [flat[a:b] or None for a, b in zip(edges, edges[1:], strict=False)]
+    return zip(keys, values, stamps, lists, strict=True)

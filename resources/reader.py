@@ -1,0 +1,256 @@
+"""Reading planned offset ranges of a source cluster, exactly.
+
+Facts behind every branch: reference kafka-clients, section 8. A range counts as read when a record
+at or past its last offset came, or the end-of-partition event did whose offset lies behind
+trailing markers and aborted records. Anything else is an error, never "the end".
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from resources.arrow import HEADERS, file_schema
+from schemas.errors import (
+    LogTruncatedError,
+    PartitionError,
+    RangeUnfinishedError,
+    RecordsExpiredError,
+    RecordUnreadableError,
+)
+from schemas.offset_range import OffsetRange
+from schemas.reached import Reached
+from schemas.tables import RECORDS
+
+Take = Callable[[OffsetRange, pa.RecordBatch], None]
+
+SCHEMA = file_schema(RECORDS)
+AT_ONCE = 20_000
+"""Messages asked for at a time: more gain nothing, and bound what is held twice."""
+
+PATIENCE_S = 10.0
+"""How long a read waits without any answer before the range is given up (DESIGN 2)."""
+
+CUT = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
+"""What librdkafka says of a start that the log does not hold."""
+
+SETTINGS: dict[str, Any] = {
+    "group.id": "deltamirror.stage",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "fetch.wait.max.ms": 50,
+    "fetch.message.max.bytes": 8 * 2**20,
+    "queued.min.messages": 1_000_000,
+    "queued.max.messages.kbytes": 128 * 1024,
+    "log_level": 2,
+}
+
+
+class RangeReader:
+    """A consumer of one source cluster that reads planned ranges and nothing else.
+
+    *settings* are librdkafka's for the cluster. Not thread-safe. After an error the consumer is
+    dropped and the next read makes a new one.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = {**settings, **SETTINGS}
+        self._consumer: Consumer | None = None
+
+    def read(
+        self, ranges: Sequence[OffsetRange], max_bytes: int, take: Take
+    ) -> dict[OffsetRange, Reached]:
+        """Read *ranges* side by side; see `pipeline.stage.Source`."""
+        reading = _Reading(ranges, take)
+        if reading.open:
+            if self._consumer is None:
+                self._consumer = Consumer(self._settings)
+            try:
+                self._read(self._consumer, reading, max_bytes)
+            except KafkaException as error:
+                reading.give_up(str(error.args[0]))
+            if reading.failed:
+                self.close()
+        return reading.reached
+
+    def close(self) -> None:
+        """Let the consumer go; the next read makes another."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _read(self, consumer: Consumer, reading: _Reading, max_bytes: int) -> None:
+        consumer.assign([_at(r) for r in reading.open.values()])
+        deadline = time.monotonic() + PATIENCE_S
+        while reading.open and reading.size < max_bytes:
+            messages = consumer.consume(min(AT_ONCE, max(1, reading.left)), 0.1)
+            if messages and reading.accept(messages):
+                deadline = time.monotonic() + PATIENCE_S
+            elif time.monotonic() > deadline:
+                reading.give_up(f"nothing came for {PATIENCE_S:.0f} s")
+        reading.cut()
+        consumer.unassign()
+
+
+def _at(r: OffsetRange) -> KafkaPartition:
+    """Return where to read *r* from, with the epoch that lets the broker find a cut log."""
+    p = r.partition
+    if r.leader_epoch is None:
+        return KafkaPartition(p.topic, p.partition, r.start)
+    return KafkaPartition(p.topic, p.partition, r.start, leader_epoch=r.leader_epoch)
+
+
+class _Reading:
+    """What is known of the ranges while they are read."""
+
+    def __init__(self, ranges: Sequence[OffsetRange], take: Take) -> None:
+        self._take = take
+        self._position = {r: r.start for r in ranges}
+        self.open = {
+            (r.partition.topic, r.partition.partition): r for r in ranges if r.start < r.end
+        }
+        self.reached = {r: Reached(r, r.end) for r in ranges if r.start == r.end}
+        self.size = 0
+        self.failed = False
+
+    @property
+    def left(self) -> int:
+        """Return how many offsets are left to read."""
+        return sum(r.end - self._position[r] for r in self.open.values())
+
+    def accept(self, messages: list[Message]) -> bool:
+        """Take in what a consume call gave; return whether it was of any use."""
+        events = [m for m in messages if m.error() is not None]
+        records = [m for m in messages if m.error() is None] if events else messages
+        useful = False
+        if len(self.open) == 1 and records:
+            useful = self._records(next(iter(self.open)), records)
+        elif records:
+            for key, group in _by_partition(records).items():
+                useful = self._records(key, group) or useful
+        for event in events:
+            useful = self._event(event) or useful
+        return useful
+
+    def give_up(self, why: str) -> None:
+        """End every open range where it is, with an error."""
+        self.failed = True
+        for r in list(self.open.values()):
+            at = self._position[r]
+            self._close(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=why))
+
+    def cut(self) -> None:
+        """End every open range where it is: there was enough for one batch."""
+        for r in list(self.open.values()):
+            self._close(r, self._position[r], None)
+
+    def _records(self, key: tuple[str | None, int | None], messages: list[Message]) -> bool:
+        r = self.open.get(key)  # type: ignore[arg-type]
+        if r is None:
+            return False  # behind the planned end: the next range's
+        offsets = [m.offset() for m in messages]
+        if offsets[-1] >= r.end:
+            kept = next(i for i, offset in enumerate(offsets) if offset >= r.end)
+            messages, offsets = messages[:kept], offsets[:kept]
+            self._position[r] = r.end
+        else:
+            self._position[r] = offsets[-1] + 1
+        error = None
+        if messages:
+            batch, error = _batch(r, messages, offsets)
+            if batch.num_rows:
+                self.size += batch.nbytes
+                self._take(r, batch)
+        if error is not None:
+            self._close(r, offsets[batch.num_rows], error)
+        elif self._position[r] >= r.end:
+            self._close(r, r.end, None)
+        return True
+
+    def _event(self, event: Message) -> bool:
+        error, offset = event.error(), event.offset()
+        r = self.open.get((event.topic(), event.partition()))  # type: ignore[arg-type]
+        if error is None or r is None:
+            return False
+        at = self._position[r]
+        if error.code() == KafkaError._PARTITION_EOF:
+            if offset is not None and offset >= r.end:
+                self._close(r, r.end, None)
+                return True
+            return False
+        self.failed = True
+        if error.code() in CUT:
+            self._close(r, at, _cut_error(r, at))
+            return True
+        if error.retriable() and not error.fatal():
+            return False
+        self._close(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=error.str()))
+        return True
+
+    def _close(self, r: OffsetRange, end: int, error: PartitionError | None) -> None:
+        self.open.pop((r.partition.topic, r.partition.partition), None)
+        self.reached[r] = Reached(r, end, error)
+
+
+def _cut_error(r: OffsetRange, at: int) -> PartitionError:
+    """Return what a start that the log does not hold means.
+
+    The client says the same for both: at a log start that is not past it, the log was cut.
+    """
+    if r.watermarks.low <= at:
+        return LogTruncatedError(r.partition, staged=at, end=r.watermarks.high)
+    return RecordsExpiredError(r.partition, wanted=at, low=r.watermarks.low)
+
+
+def _by_partition(messages: list[Message]) -> dict[tuple[str | None, int | None], list[Message]]:
+    groups: dict[tuple[str | None, int | None], list[Message]] = defaultdict(list)
+    for m in messages:
+        groups[m.topic(), m.partition()].append(m)
+    return groups
+
+
+def _batch(
+    r: OffsetRange, messages: list[Message], offsets: list[int | None]
+) -> tuple[pa.RecordBatch, PartitionError | None]:
+    """Return *messages* as columns, up to the first that cannot be carried, and its error."""
+    headers: list[Any] = []
+    error: PartitionError | None = None
+    try:
+        for m in messages:
+            headers.append(m.headers())
+    except SystemError:
+        # Asking again would hand out a list with a NULL pointer: that message is not touched.
+        bad = offsets[len(headers)]
+        error = RecordUnreadableError(r.partition, bad or 0, "a header key is not UTF-8")
+        messages, offsets = messages[: len(headers)], offsets[: len(headers)]
+    n = len(messages)
+    stamps = [m.timestamp() for m in messages]
+    partition = r.partition
+    columns = [
+        pa.array([partition.topic] * n, pa.string()),
+        pa.array([partition.topic_id] * n, pa.string()),
+        pa.array([partition.partition] * n, pa.int32()),
+        pa.array(offsets, pa.int64()),
+        pa.array([ms for _, ms in stamps], pa.int64()),
+        pa.array([kind for kind, _ in stamps], pa.int32()),
+        pa.array([m.leader_epoch() for m in messages], pa.int32()),
+        pa.array([m.key() for m in messages], pa.binary()),
+        pa.array([m.value() for m in messages], pa.binary()),
+        _header_column(headers),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), error
+
+
+def _header_column(headers: list[Any]) -> pa.Array:
+    if not any(headers):
+        return pa.nulls(len(headers), HEADERS)
+    return pa.array(headers, HEADERS)

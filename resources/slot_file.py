@@ -1,0 +1,121 @@
+"""One Parquet file of the staged log, written straight into the table's folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from resources.arrow import file_schema
+from resources.records import file_name
+from schemas.errors import LakeError
+from schemas.staged_file import StagedFile
+from schemas.tables import RECORDS
+
+SCHEMA = file_schema(RECORDS)
+ROW_GROUP_BYTES = 16 * 2**20
+ROW_GROUP_ROWS = 60_000
+REPEATED = ["topic", "topic_id"]
+"""Columns worth a dictionary: the same few values all along a file."""
+
+
+class ParquetSlotFile:
+    """A file that grows by row groups of at most about 16 MiB, so that a reader can skip."""
+
+    def __init__(self, table: Path, slot: int, sequence: int) -> None:
+        self._slot = slot
+        folder = f"slot={slot}"
+        self._path = f"{folder}/{file_name(sequence, uuid4().hex)}"
+        self._file = table / self._path
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._pending_rows = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._rows = 0
+        self._offsets: tuple[int, int] | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append *batch*; it is on disk at the latest when the file is closed."""
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        self._pending_rows += batch.num_rows
+        if self._pending_bytes >= ROW_GROUP_BYTES or self._pending_rows >= ROW_GROUP_ROWS:
+            self._flush()
+
+    def close(self) -> StagedFile | None:
+        """End the file; None where nothing was written, and then there is no file either."""
+        self._flush()
+        if self._writer is None or self._offsets is None:
+            return None
+        self._writer.close()
+        self._writer = None
+        low, high = self._offsets
+        stats = {
+            "numRecords": self._rows,
+            "minValues": {"offset": low},
+            "maxValues": {"offset": high},
+        }
+        return StagedFile(
+            self._path,
+            self._file.stat().st_size,
+            self._slot,
+            json.dumps(stats),
+            int(time.time() * 1000),
+        )
+
+    def abandon(self) -> None:
+        """Remove what was written and not closed."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            self._file.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if not self._pending:
+            return
+        rows = pa.Table.from_batches(self._pending, SCHEMA)
+        if self._writer is None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = pq.ParquetWriter(
+                self._file,
+                SCHEMA,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=REPEATED,
+                write_statistics=["topic", "partition", "offset"],
+                write_page_checksum=True,
+            )
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        offsets = rows.column("offset")
+        low, high = (
+            min(c[0].as_py() for c in offsets.chunks),
+            max(c[-1].as_py() for c in offsets.chunks),
+        )
+        known = self._offsets
+        self._offsets = (min(known[0], low), max(known[1], high)) if known else (low, high)
+        self._rows += rows.num_rows
+        self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
+
+
+class RecordsFolder:
+    """The folder of `records`, as the tasks that write files into it know it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @contextmanager
+    def slot_file(self, slot: int, sequence: int) -> Iterator[ParquetSlotFile]:
+        """Begin a file of *slot*. Raises LakeError where it cannot be written."""
+        file = ParquetSlotFile(self._path, slot, sequence)
+        try:
+            yield file
+        except OSError as error:
+            raise LakeError(f"{self._path} cannot be written: {error}") from error
+        finally:
+            file.abandon()

@@ -1,0 +1,108 @@
+"""Reading the staged log back, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from schemas.errors import LakeError
+from schemas.topic_partition import SourcePartition
+
+ROWS_AT_ONCE = 32_768
+REPEATED = ["topic", "topic_id"]
+
+
+class StagedLog:
+    """The files of a source cluster's `records`, read along their offsets.
+
+    Files of a slot, in order of sequence, hold rising offsets of a partition, and in a file rows
+    are sorted by topic, partition and offset. So one pass over them in order is in order for each
+    partition; that offsets rise is checked all the same.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def rows(
+        self, files: Sequence[str], wanted: Mapping[SourcePartition, int]
+    ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
+        """Return rows of *wanted* partitions at or past their offsets; *files* in order.
+
+        Batches hold one partition of one incarnation each. Raises LakeError: a file is missing,
+        torn or out of order.
+        """
+        if not wanted:
+            return
+        next_offset = dict(wanted)
+        for file in files:
+            try:
+                for batch in self._batches(file, wanted):
+                    for source, rows in _runs(batch):
+                        at = next_offset.get(source)
+                        if at is None:
+                            continue
+                        rows, next_offset[source] = _from(rows, at, source, file)
+                        if rows.num_rows:
+                            yield source, rows
+            except (OSError, pa.ArrowException) as error:
+                why = str(error).splitlines()[0]
+                raise LakeError(f"{self._path / file} cannot be read: {why}") from error
+
+    def _batches(
+        self, file: str, wanted: Mapping[SourcePartition, int]
+    ) -> Iterator[pa.RecordBatch]:
+        with pq.ParquetFile(
+            self._path / file, read_dictionary=REPEATED, page_checksum_verification=True
+        ) as parquet:
+            groups = [
+                i
+                for i in range(parquet.metadata.num_row_groups)
+                if _may_hold(parquet.metadata.row_group(i), wanted)
+            ]
+            if groups:
+                yield from parquet.iter_batches(ROWS_AT_ONCE, groups, use_threads=False)
+
+
+def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int]) -> bool:
+    """Return whether the statistics of a row group leave room for a wanted record."""
+    columns = {group.column(i).path_in_schema: i for i in range(3 + 1)}
+    stats = {n: group.column(columns[n]).statistics for n in ("topic", "partition", "offset")}
+    if any(s is None or not s.has_min_max for s in stats.values()):
+        return True
+    topic, partition, offset = stats["topic"], stats["partition"], stats["offset"]
+    return any(
+        topic.min <= p.topic <= topic.max
+        and partition.min <= p.partition <= partition.max
+        and offset.max >= start
+        for p, start in wanted.items()
+    )
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
+    """Return *batch* cut where topic, incarnation or partition change."""
+    topics, ids = batch.column("topic"), batch.column("topic_id")
+    partitions = batch.column("partition").to_numpy()
+    codes = [topics.indices.to_numpy(), ids.indices.to_numpy(), partitions]
+    changes = np.flatnonzero(np.any([c[1:] != c[:-1] for c in codes], axis=0)) + 1
+    edges = [0, *changes.tolist(), batch.num_rows]
+    for start, end in zip(edges, edges[1:], strict=False):
+        if end > start:
+            source = SourcePartition(
+                topics[start].as_py(), ids[start].as_py(), int(partitions[start])
+            )
+            yield source, batch.slice(start, end - start)
+
+
+def _from(
+    rows: pa.RecordBatch, at: int, source: SourcePartition, file: str
+) -> tuple[pa.RecordBatch, int]:
+    """Return *rows* from offset *at* on, and the next offset; they must rise."""
+    offsets = rows.column("offset").to_numpy()
+    if (offsets[1:] <= offsets[:-1]).any():
+        raise LakeError(f"{file}: the offsets of {source} do not rise")
+    kept = rows.slice(int(np.searchsorted(offsets, at)))
+    return kept, max(at, int(offsets[-1]) + 1)

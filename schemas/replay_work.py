@@ -1,0 +1,90 @@
+"""What a slot has to send next, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from schemas.errors import DeltamirrorError, PartitionError
+from schemas.flow import Flow
+from schemas.offset_run import OffsetRun
+from schemas.progress import Progress
+from schemas.topic_partition import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A staged range of one incarnation: a link of the chain that replay follows.
+
+    *count* records lie in it. The next link of the incarnation begins where this one ends.
+    """
+
+    incarnation: str
+    start: int
+    end: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """Where a target partition's offset map ends: the witness of progress.
+
+    *downstream_end* is the target offset behind the last record mapped.
+    """
+
+    progress: Progress
+    downstream_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWork:
+    """A partition to replay: links from where it is thought to be, in the order of staging."""
+
+    partition: TopicPartition
+    target: TopicPartition
+    target_topic_id: str
+    links: tuple[Link, ...]
+    mapped: Mapped | None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotWork:
+    """A slot's partitions and the files, in order, that hold their records.
+
+    At most about *max_records* and *max_bytes* are sent before the slot reports back; a
+    transaction holds at most *chunk_records* and about *chunk_bytes*.
+    """
+
+    flow: Flow
+    slot: int
+    partitions: tuple[PartitionWork, ...]
+    files: tuple[str, ...]
+    chunk_records: int
+    chunk_bytes: int
+    max_records: int
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A partition went from one progress to another, in one transaction or by pairing.
+
+    *runs* say which offset each record got. *before* is None where progress began.
+    """
+
+    partition: TopicPartition
+    target: TopicPartition
+    before: Progress | None
+    after: Progress
+    runs: tuple[OffsetRun, ...]
+    records: int
+    rebuilt: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlotReplayed:
+    """What a slot did: moves in order, partitions that stopped, and why the rest did."""
+
+    slot: int
+    moves: tuple[Move, ...]
+    errors: tuple[tuple[TopicPartition, PartitionError], ...]
+    failure: DeltamirrorError | None = None
