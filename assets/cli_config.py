@@ -1,0 +1,54 @@
+"""`deltamirror config`: what becomes of every key of mm2.properties."""
+
+from __future__ import annotations
+
+import click
+from rich.table import Table
+
+from assets.console import Console, options
+from resources.settings import check, read_config
+from schemas.keys import KeyVerdict, Status
+
+# Only what needs attention is coloured: among coloured lines nobody sees the red one.
+STYLES = {Status.NO_EFFECT: "yellow", Status.REFUSED: "red", Status.UNKNOWN: "red"}
+BAD = (Status.REFUSED, Status.UNKNOWN)
+
+
+@click.group("config")
+def config_group() -> None:
+    """Look at the configuration file."""
+
+
+@config_group.command("check")
+@options
+@click.pass_context
+def check_command(context: click.Context) -> None:
+    """Say of every key whether it is honoured, translated, without effect, refused or unknown.
+
+    Ends with exit code 2 where a key is refused or unknown. Secrets are not shown.
+    """
+    console = context.ensure_object(Console)
+    verdicts = check(console.path)
+    is_bad = any(verdict.status in BAD for verdict in verdicts)
+    if not is_bad:
+        # Keys that are good one by one may still not go together: this raises.
+        read_config(console.path)
+    console.show({"keys": [_as_json(verdict) for verdict in verdicts]}, lambda: _table(verdicts))
+    context.exit(2 if is_bad else 0)
+
+
+def _as_json(verdict: KeyVerdict) -> dict[str, str]:
+    return {
+        "key": verdict.key,
+        "value": verdict.value,
+        "status": verdict.status.value,
+        "note": verdict.note,
+    }
+
+
+def _table(verdicts: list[KeyVerdict]) -> Table:
+    table = Table("key", "value", "status", "note")
+    for each in verdicts:
+        style = STYLES.get(each.status)
+        table.add_row(each.key, each.value, each.status.value, each.note, style=style)
+    return table

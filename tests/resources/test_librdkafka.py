@@ -1,0 +1,106 @@
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from resources.librdkafka import settings_of, translate
+from schemas.errors import RefusedKeyError
+from schemas.keys import Kind, Status
+from schemas.keys_client import ROLES, client_key, client_names, is_connection_key
+
+CLIENTS = {"consumer": Consumer, "producer": Producer, "admin": AdminClient}
+STRINGS = {
+    "client.dns.lookup": "use_all_dns_ips",
+    "metadata.recovery.strategy": "rebootstrap",
+    "compression.type": "zstd",
+    "compression.zstd.level": "3",
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "latest",
+}
+NUMBERS = {"socket.connection.setup.timeout.ms": "10000", "compression.gzip.level": "6"}
+
+
+def example_value(key):
+    if key.name in STRINGS:
+        return STRINGS[key.name]
+    return {Kind.BOOLEAN: "true", Kind.STRING: "x"}.get(key.kind) or NUMBERS.get(key.name, "2000")
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_translated_property_is_one_that_the_client_takes(role):
+    keys = [client_key(role, name) for name in client_names(role) if client_key(role, name)]
+    java = {key.name: example_value(key) for key in keys} | {"bootstrap.servers": "localhost:1"}
+
+    settings = settings_of(role, java, "")
+
+    CLIENTS[role]({**settings, "group.id": "g"} if role == "consumer" else settings)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_property_has_a_ruling_of_its_own(role):
+    java = {key: "1000" for key in client_names(role) if not is_connection_key(key)}
+
+    assert translate(role, java).rulings.keys() == java.keys()
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "value", "setting", "number"),
+    [
+        ("consumer", "fetch.max.wait.ms", "100", "fetch.wait.max.ms", 100),
+        ("consumer", "max.partition.fetch.bytes", "8388608", "max.partition.fetch.bytes", 8388608),
+        ("consumer", "check.crcs", "False", "check.crcs", False),
+        ("consumer", "receive.buffer.bytes", "-1", "socket.receive.buffer.bytes", 0),
+        ("producer", "buffer.memory", "134217728", "queue.buffering.max.kbytes", 131072),
+        ("producer", "max.request.size", "8388608", "message.max.bytes", 8388608),
+        ("producer", "max.in.flight.requests.per.connection", "10", None, 5),
+        ("producer", "batch.size", "262144", "batch.size", 262144),
+        ("admin", "request.timeout.ms", "5000", "socket.timeout.ms", 5000),
+    ],
+)
+def test_a_property_becomes_librdkafkas(role, name, value, setting, number):
+    assert translate(role, {name: value}).settings[setting or name] == number
+
+
+def test_what_is_the_same_there_is_honoured_and_what_is_not_is_translated():
+    rulings = translate("producer", {"linger.ms": "20", "buffer.memory": "1048576"}).rulings
+
+    assert rulings["linger.ms"].status is Status.HONOURED
+    assert rulings["buffer.memory"].status is Status.TRANSLATED
+    assert "queue.buffering.max.kbytes=1024" in rulings["buffer.memory"].note
+
+
+def test_a_codecs_level_counts_for_that_codec_only():
+    java = {"compression.type": "zstd", "compression.zstd.level": "3", "compression.lz4.level": "9"}
+    translation = translate("producer", java)
+
+    assert translation.settings["compression.level"] == 3
+    assert translation.rulings["compression.lz4.level"].status is Status.NO_EFFECT
+
+
+def test_a_record_read_is_checked_against_its_crc_as_java_does():
+    assert translate("consumer", {}).settings == {"check.crcs": True}
+
+
+def test_the_source_is_read_committed_whatever_the_file_says():
+    translation = translate("consumer", {"isolation.level": "read_uncommitted"})
+
+    assert "isolation.level" not in translation.settings
+    assert translation.rulings["isolation.level"].status is Status.NO_EFFECT
+
+
+def test_a_property_that_java_does_not_know_has_no_ruling():
+    assert translate("consumer", {"fetch.mn.bytes": "1"}).rulings == {}
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "value"),
+    [
+        ("consumer", "fetch.min.bytes", "many"),
+        ("consumer", "auto.offset.reset", "none"),
+        ("consumer", "check.crcs", "1"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_refused(role, name, value):
+    with pytest.raises(RefusedKeyError) as error:
+        settings_of(role, {name: value}, "A.consumer.")
+
+    assert str(error.value).startswith(f"A.consumer.{name}: ")

@@ -1,0 +1,63 @@
+import pytest
+
+from resources.secrets import resolve
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.setenv("MIRROR_PASSWORD", "p;w")
+    (tmp_path / "secrets.properties").write_text("user=mirror\npass=grün", encoding="utf-8")
+    (tmp_path / "token").write_text("abc\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        pytest.param("x${env:MIRROR_PASSWORD}y", "xp;wy", id="a variable inside of a value"),
+        pytest.param("${file:secrets.properties:pass}", "grün", id="a key of a UTF-8 file"),
+        pytest.param("${dir:.:token}", "abc\n", id="a file as it is, its last line's end too"),
+        pytest.param("${env:MIRROR_PASSWORD}${file:secrets.properties:user}", "p;wmirror", id="2"),
+        pytest.param("${no-colon} $x", "${no-colon} $x", id="what is no reference stays"),
+    ],
+)
+def test_a_reference_is_replaced_by_what_it_names(place, written, value):
+    assert resolve({"a": written}, place) == ({"a": value}, {})
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        ("${env:NOT_SET}", "not set"),
+        ("${file:none.properties:a}", "No such file"),
+        ("${file:secrets.properties:none}", "does not hold"),
+        ("${dir:.:none}", "No such file"),
+        ("${dir:.:../token}", "outside"),
+        ("${vault:a:b}", "env, file and dir"),
+    ],
+)
+def test_a_reference_to_nothing_is_a_failure_of_its_key(place, written, why):
+    values, failures = resolve({"a": written, "b": "1"}, place)
+
+    assert values["b"] == "1"
+    assert list(failures) == ["a"]
+    assert why in str(failures["a"])
+
+
+def test_a_declared_provider_has_its_own_name_and_limits(place):
+    entries = {
+        "config.providers": "files, vars",
+        "config.providers.files.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "config.providers.files.param.allowed.paths": "/nowhere",
+        "config.providers.vars.class": "EnvVarConfigProvider",
+        "config.providers.vars.param.allowlist.pattern": "MIRROR_.*",
+        "a": "${files:secrets.properties:user}",
+        "b": "${vars:MIRROR_PASSWORD}",
+        "c": "${vars:HOME}",
+    }
+
+    values, failures = resolve(entries, place)
+
+    assert values["b"] == "p;w"
+    assert "allowed.paths" in str(failures["a"])
+    assert "allowlist.pattern" in str(failures["c"])

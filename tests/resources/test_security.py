@@ -1,0 +1,184 @@
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from resources.security import secure
+from schemas.keys import Status
+from schemas.keys_client import (
+    CONNECTION_KEYS,
+    NO_EFFECT_CONNECTION_KEYS,
+    REFUSED_CONNECTION_KEYS,
+)
+
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+STORE = "ssl.keystore.location"
+SASL = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}
+
+
+def refused(java):
+    return {n: r.note for n, r in secure(java).rulings.items() if r.status is Status.REFUSED}
+
+
+@pytest.mark.parametrize(
+    ("java", "settings"),
+    [
+        pytest.param(
+            {"security.protocol": "ssl"}, {"security.protocol": "SSL"}, id="any case of a protocol"
+        ),
+        pytest.param(
+            {**SASL, "sasl.jaas.config": f'{PLAIN} required username="u" password="p w;";'},
+            {
+                "security.protocol": "SASL_SSL",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": "u",
+                "sasl.password": "p w;",
+            },
+            id="a user and a password",
+        ),
+        pytest.param(
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+                "sasl.jaas.config": f"{OAUTH} required clientId=i clientSecret=s extension_a=b;",
+            },
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+                "sasl.oauthbearer.client.id": "i",
+                "sasl.oauthbearer.client.secret": "s",
+                "sasl.oauthbearer.extensions": "a=b",
+            },
+            id="OIDC in the login module",
+        ),
+        pytest.param(
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+                "sasl.oauthbearer.client.credentials.client.id": "i",
+                "sasl.oauthbearer.client.credentials.client.secret": "s",
+            },
+            {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+                "sasl.oauthbearer.client.id": "i",
+                "sasl.oauthbearer.client.secret": "s",
+            },
+            id="OIDC in keys of its own",
+        ),
+        pytest.param(
+            {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"},
+            {"ssl.ca.location": "/ca.pem"},
+            id="a truststore in PEM",
+        ),
+        pytest.param(
+            {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": "-----BEGIN"},
+            {"ssl.ca.pem": "-----BEGIN"},
+            id="certificates inline",
+        ),
+        pytest.param(
+            {"ssl.keystore.type": "PKCS12", STORE: "/k.p12", "ssl.keystore.password": "p"},
+            {STORE: "/k.p12", "ssl.keystore.password": "p"},
+            id="a keystore in PKCS12",
+        ),
+        pytest.param(
+            {"ssl.keystore.type": "pem", STORE: "/k.pem", "ssl.key.password": "p"},
+            {
+                "ssl.certificate.location": "/k.pem",
+                "ssl.key.location": "/k.pem",
+                "ssl.key.password": "p",
+            },
+            id="a keystore in PEM",
+        ),
+        pytest.param(
+            {"ssl.keystore.certificate.chain": "CHAIN", "ssl.keystore.key": "KEY"},
+            {"ssl.certificate.pem": "CHAIN", "ssl.key.pem": "KEY"},
+            id="a key inline",
+        ),
+        pytest.param(
+            {"ssl.endpoint.identification.algorithm": ""},
+            {"ssl.endpoint.identification.algorithm": "none"},
+            id="no check of host names",
+        ),
+        pytest.param(
+            {
+                "ssl.cipher.suites": "TLS_AES_128_GCM_SHA256, TLS_RSA_WITH_AES_256_CBC_SHA, "
+                "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256, "
+                "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+            },
+            {
+                "ssl.cipher.suites": "AES256-SHA:ECDHE-RSA-AES128-GCM-SHA256:"
+                "ECDHE-ECDSA-CHACHA20-POLY1305"
+            },
+            id="cipher suites by OpenSSL's names",
+        ),
+    ],
+)
+def test_java_says_and_librdkafka_understands(java, settings):
+    security = secure(java)
+
+    assert security.settings == settings
+    assert security.rulings.keys() == java.keys()
+    assert refused(java) == {}
+
+
+@pytest.mark.parametrize(
+    ("java", "key", "what_to_do"),
+    [
+        ({"security.protocol": "TLS"}, "security.protocol", "SASL_SSL"),
+        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism", "Kerberos"),
+        ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism", "SCRAM"),
+        ({"sasl.mechanism": "AWS_MSK_IAM"}, "sasl.mechanism", "OAUTHBEARER"),
+        ({"sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url", "OIDC"),
+        ({"ssl.truststore.location": "/t.jks"}, "ssl.truststore.location", "keytool"),
+        (
+            {"ssl.truststore.location": "/t.p12", "ssl.truststore.type": "PKCS12"},
+            "ssl.truststore.location",
+            "keytool",
+        ),
+        ({STORE: "/k.jks"}, STORE, "PKCS12"),
+        ({STORE: "/k.jks", "ssl.keystore.type": "JKS"}, STORE, "keytool"),
+        ({"ssl.engine.factory.class": "x.Y"}, "ssl.engine.factory.class", "PEM"),
+        ({"sasl.login.callback.handler.class": "x.Y"}, "sasl.login.callback.handler.class", "OIDC"),
+        (
+            {"sasl.jaas.config": f"{PLAIN} required username=u password=p tokenauth=true;"},
+            "sasl.jaas.config",
+            "user's own",
+        ),
+        (
+            {"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"},
+            "sasl.jaas.config",
+            "Kerberos",
+        ),
+        (
+            {"sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;"},
+            "sasl.jaas.config",
+            "Java class",
+        ),
+    ],
+)
+def test_what_cannot_be_had_is_refused_with_what_to_do(java, key, what_to_do):
+    assert what_to_do in refused(java)[key]
+
+
+def test_the_client_takes_the_settings():
+    password = f'{PLAIN} required username="u" password="p";'
+    suites = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+    java = {**SASL, "sasl.jaas.config": password, "ssl.cipher.suites": suites}
+
+    AdminClient({**secure(java).settings, "bootstrap.servers": "localhost:1"})
+
+
+@pytest.mark.parametrize(
+    "key", [*CONNECTION_KEYS, *NO_EFFECT_CONNECTION_KEYS, *REFUSED_CONNECTION_KEYS]
+)
+def test_every_key_of_the_table_gets_a_ruling(key):
+    assert key in secure({key: "x"}).rulings
+
+
+def test_a_repr_and_a_note_tell_no_secret():
+    java = {"sasl.jaas.config": f"{PLAIN} required username=u password=hunter2;"}
+    security = secure(java)
+
+    assert "hunter2" not in repr(security)

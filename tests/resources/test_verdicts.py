@@ -1,0 +1,108 @@
+import pytest
+
+from resources.settings import check
+from schemas.keys import MASK, Status
+
+BASE = "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
+H, T, N, R, U = (
+    Status.HONOURED,
+    Status.TRANSLATED,
+    Status.NO_EFFECT,
+    Status.REFUSED,
+    Status.UNKNOWN,
+)
+
+
+@pytest.fixture
+def verdict(tmp_path):
+    def judge(line):
+        path = tmp_path / "mm2.properties"
+        path.write_text(BASE + line)
+        return check(path)[-1]
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("topics=orders.*", H),
+        ("A->B.topics=orders.*", H),
+        ("A.topics=orders.*", N),
+        ("A->B.clusters=A", N),
+        ("tasks.max=2", T),
+        ("topics.blacklist=secret.*", R),
+        ("sync.topic.acls.enabled=false", N),
+        ("A->B.sync.group.offsets.enabled=true", N),
+        ("use.defaults.from=source", R),
+        ("replication.policy.class=com.acme.Policy", R),
+        ("topic.filter.class=org.apache.kafka.connect.mirror.DefaultTopicFilter", H),
+        ("key.converter=org.apache.kafka.connect.converters.ByteArrayConverter", N),
+        ("value.converter=org.apache.kafka.connect.json.JsonConverter", R),
+        ("B.value.converter=io.confluent.connect.avro.AvroConverter", R),
+        ("A->B.transforms.mask.type=x.Mask$Value", R),
+        ("config.providers=vault", H),
+        ("config.providers.vault.class=com.acme.Vault", R),
+        ("config.providers.files.class=FileConfigProvider", H),
+        ("B.offset.flush.interval.ms=1000", N),
+        ("offset.flush.interval.ms=1000", N),
+        ("offset.storage.replication.factor=1", N),
+        ("B.exactly.once.source.support=enabled", N),
+        ("dedicated.mode.enable.internal.rest=true", N),
+        ("listeners=http://127.0.0.1:0", N),
+        ("A->B.transaction.boundary=interval", N),
+        ("A.consumer.fetch.min.bytes=1", H),
+        ("A.consumer.fetch.max.wait.ms=1", T),
+        ("A.consumer.max.poll.records=5000", N),
+        ("A.consumer.poll.timeout.ms=1", N),
+        ("consumer.poll.timeout.ms=1", N),
+        ("consumer.fetch.min.bytes=1", N),
+        ("A.fetch.min.bytes=1", N),
+        ("A->B.consumer.fetch.min.bytes=1", H),
+        ("A->B.source.consumer.fetch.min.bytes=1", H),
+        ("A->B.producer.override.linger.ms=1", H),
+        ("A->B.producer.linger.ms=1", N),
+        ("A->B.admin.retries=1", N),
+        ("A->B.target.admin.retries=1", N),
+        ("A->B.target.cluster.bootstrap.servers=x", N),
+        ("A->B.security.protocol=SSL", N),
+        ("security.protocol=SSL", H),
+        ("A.security.protocol=ssl", H),
+        ("A.consumer.security.protocol=SSL", H),
+        ("A.ssl.truststore.location=/t.jks", R),
+        ("A.ssl.enabled.protocols=TLSv1.3", N),
+        ("A.ssl.bogus=1", U),
+        ("A.consumer.bogus=1", U),
+        ("A->B.producer.bogus=1", U),
+        ("bogus=1", U),
+        ("A->C.enabled=true", U),
+        ("A.consumer.client.id=${env:NOT_SET_AT_ALL}", R),
+        ("topics=a[", R),
+    ],
+)
+def test_every_key_gets_its_verdict(verdict, line, status):
+    answer = verdict(line)
+
+    assert answer.status is status
+    assert answer.key == line.partition("=")[0]
+    assert answer.note
+
+
+def test_a_misplaced_key_is_told_its_place(verdict):
+    assert "write it at the top level or as A->B.topics" in verdict("A.topics=x").note
+
+
+def test_no_verdict_shows_a_secret(verdict):
+    jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+    answer = verdict(f'A.sasl.jaas.config={jaas} username="u" password="hunter2";')
+
+    assert answer.value == MASK
+    assert answer.status is T
+    assert "hunter2" not in answer.note
+
+
+def test_a_bad_value_of_a_secret_is_refused_without_it(verdict):
+    answer = verdict("A.sasl.jaas.config=hunter2")
+
+    assert answer.status is R
+    assert "hunter2" not in f"{answer}"

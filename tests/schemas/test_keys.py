@@ -1,0 +1,84 @@
+import pytest
+
+from schemas.keys import (
+    MASK,
+    Kind,
+    Status,
+    fit_to_show,
+    parse_boolean,
+    parse_integer,
+    split_list,
+)
+from schemas.keys_client import CLIENT_KEYS, CONNECTION_KEYS, is_connection_key
+from schemas.keys_flow import KEYS, SECTIONS
+from schemas.name_filter import NameFilter
+
+
+@pytest.mark.parametrize(
+    ("text", "entries"),
+    [("", ()), (" ", ()), ("a", ("a",)), (" a , b,c ", ("a", "b", "c")), ("a,,b", ("a", "", "b"))],
+)
+def test_a_list_is_split_at_commas_and_the_blanks_around_them(text, entries):
+    assert split_list(text) == entries
+
+
+def test_a_boolean_is_true_or_false_in_any_case():
+    assert parse_boolean(" TRUE ")
+    assert not parse_boolean("False")
+    with pytest.raises(ValueError, match="true or false"):
+        parse_boolean("yes")
+
+
+@pytest.mark.parametrize("text", ["", "1.5", "1_000", "ten", "0x1"])
+def test_an_integer_is_written_in_digits(text):
+    with pytest.raises(ValueError, match="whole number"):
+        parse_integer(text)
+
+
+def test_an_integer_has_its_least():
+    assert parse_integer(" -1 ", -1) == -1
+    with pytest.raises(ValueError, match="at least 1"):
+        parse_integer("0", 1)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "A.sasl.jaas.config",
+        "A.ssl.key.password",
+        "A.ssl.keystore.key",
+        "sasl.oauthbearer.client.credentials.client.secret",
+    ],
+)
+def test_a_secret_is_not_shown_but_a_reference_to_one_is(key):
+    assert fit_to_show(key, "hunter2", Status.HONOURED) == MASK
+    assert fit_to_show(key, "${env:PASSWORD}", Status.HONOURED) == "${env:PASSWORD}"
+
+
+def test_the_value_of_an_unknown_key_is_not_shown_because_it_may_be_a_misspelt_password():
+    assert fit_to_show("A.ssl.kye.pasword", "hunter2", Status.UNKNOWN) == MASK
+
+
+@pytest.mark.parametrize("key", ["topics", "key.converter", "sasl.oauthbearer.token.endpoint.url"])
+def test_what_is_no_secret_is_shown(key):
+    assert fit_to_show(key, "x", Status.HONOURED) == "x"
+
+
+def test_no_key_is_described_twice():
+    names = [key.name for section in SECTIONS.values() for key in section]
+
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("key", [key for key in KEYS.values() if key.default])
+def test_every_default_is_a_value_that_the_key_would_take(key):
+    if key.name == "tasks.max":  # its default is counted on the machine
+        return
+    assert key.rule(key.default).status is not Status.REFUSED or key.status is Status.REFUSED
+    if key.kind is Kind.PATTERNS:
+        NameFilter(split_list(key.default))
+
+
+def test_a_client_property_has_a_name_there_or_a_reason_why_not():
+    assert all(bool(key.librdkafka) != bool(key.note) for key in CLIENT_KEYS)
+    assert all(is_connection_key(name) for name in CONNECTION_KEYS)

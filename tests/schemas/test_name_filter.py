@@ -1,0 +1,32 @@
+import pytest
+
+from schemas.errors import InvalidPatternError
+from schemas.name_filter import NameFilter
+
+
+@pytest.mark.parametrize(
+    ("include", "name", "matches"),
+    [
+        pytest.param(("orders",), "orders", True, id="a name"),
+        pytest.param(("orders",), "orders2", False, id="the whole name has to match"),
+        pytest.param(("a.*", "b"), "b", True, id="any entry"),
+        pytest.param(("a|ab",), "ab", True, id="the second alternative, where the first is short"),
+        pytest.param((), "orders", False, id="an empty list matches nothing"),
+        pytest.param((r"\w+",), "grün", False, id="\\w is ASCII, as in Java"),
+        pytest.param(("a(x", "y)b"), "axb", True, id="entries are joined before they are read"),
+    ],
+)
+def test_the_joined_expression_matches_the_whole_name(include, name, matches):
+    assert NameFilter(include).matches(name) is matches
+
+
+def test_what_is_excluded_is_left_out_whatever_is_included():
+    assert not NameFilter((".*",), ("__.*",)).matches("__consumer_offsets")
+
+
+@pytest.mark.parametrize("bad", [r"\p{Lu}.*", "a[b&&c]", "(", r"\Qa.b\E", "a[b[c]]", "(?<n>a)"])
+def test_an_expression_that_python_reads_otherwise_than_java_is_named(bad):
+    with pytest.raises(InvalidPatternError) as error:
+        NameFilter(("fine.*", bad))
+
+    assert f"the regular expression {bad} " in str(error.value)
