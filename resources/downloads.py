@@ -17,6 +17,7 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -136,10 +137,10 @@ def _fetch_into(folder: Path, jars: JarSet) -> None:
         _write_settings(work, ivy_cache)
         _write_module(work, jars)
         for attempt in range(1, _ATTEMPTS + 1):
-            why = _run_ivy(work)
+            why = _run_ivy(work, jars.name)
             if why is None:
                 break
-            _say(f"attempt {attempt} of {_ATTEMPTS} failed: {why}")
+            _say(f"{jars.name}: attempt {attempt} of {_ATTEMPTS} failed: {why}")
             if attempt == _ATTEMPTS:
                 raise DownloadFailedError(jars.name, _shown(repository()), why)
             time.sleep(_PAUSE_SECONDS)
@@ -175,7 +176,7 @@ def _write_module(work: Path, jars: JarSet) -> None:
     ElementTree.ElementTree(root).write(work / "ivy.xml")
 
 
-def _run_ivy(work: Path) -> str | None:
+def _run_ivy(work: Path, name: str) -> str | None:
     """Resolve and copy; None when all went well, else one line that says what did not."""
     pattern = str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")
     command = [str(java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
@@ -185,7 +186,7 @@ def _run_ivy(work: Path) -> str | None:
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
-        _watch(process, log)
+        _watch(process, log, name)
     finally:
         process.kill()
         process.wait()
@@ -199,7 +200,7 @@ def _run_ivy(work: Path) -> str | None:
     return _shown(why)
 
 
-def _watch(process: subprocess.Popen[bytes], log: Path) -> None:
+def _watch(process: subprocess.Popen[bytes], log: Path, name: str) -> None:
     """Wait for the end of *process*, bounded, and say now and then how far it is."""
     give_up_at = time.monotonic() + _ATTEMPT_SECONDS
     while time.monotonic() < give_up_at:
@@ -207,7 +208,8 @@ def _watch(process: subprocess.Popen[bytes], log: Path) -> None:
             process.wait(timeout=_REPORT_SECONDS)
         except subprocess.TimeoutExpired:
             said = log.read_text()
-            _say(f"  {said.count('found ')} artifacts found, {said.count('[SUCCESSFUL')} fetched")
+            found, fetched = said.count("found "), said.count("[SUCCESSFUL")
+            _say(f"  {name}: {found} artifacts found, {fetched} fetched")
         else:
             return
 
@@ -228,7 +230,8 @@ def _say(line: str) -> None:
 
 if __name__ == "__main__":
     try:
-        kafka_home()
-        delta_jars()
+        # Most of the time goes into waiting for the repository's answers.
+        with ThreadPoolExecutor() as fetchers:
+            list(fetchers.map(fetch, (KAFKA, DELTA)))
     except DeltamirrorError as error:
         raise SystemExit(f"{error}. {error.hint}") from None
