@@ -44,10 +44,13 @@ def test_a_reference_to_nothing_is_a_failure_of_its_key(place, written, why):
     assert why in str(failures["a"])
 
 
+KAFKAS = "org.apache.kafka.common.config.provider"
+
+
 def test_a_declared_provider_has_its_own_name_and_limits(place):
     entries = {
         "config.providers": "files, vars",
-        "config.providers.files.class": "org.apache.kafka.common.config.provider.FileConfigProvider",
+        "config.providers.files.class": f"{KAFKAS}.FileConfigProvider",
         "config.providers.files.param.allowed.paths": "/nowhere",
         "config.providers.vars.class": "EnvVarConfigProvider",
         "config.providers.vars.param.allowlist.pattern": "MIRROR_.*",

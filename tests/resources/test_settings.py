@@ -250,7 +250,7 @@ def test_an_alias_may_hold_a_dot_and_begin_like_another(config):
     ],
 )
 def test_what_cannot_be_meant_is_an_error(config, more, error, message):
-    with pytest.raises(error, match=".") as raised:
+    with pytest.raises(error) as raised:
         config(more)
 
     assert message in str(raised.value)

@@ -8,13 +8,14 @@ from schemas.flow import Flow
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import DefaultPolicy
 
+TOPICS = NameFilter((".*",), ("__.*", ".*heartbeats"))
 SECRET = {"sasl.password": "hunter2"}
 
 
-def flow(name="A->B", topics=NameFilter((".*",), ("__.*", ".*heartbeats")), **more):
+def flow(name="A->B", **more):
     return FlowConfig(
         flow=Flow.parse(name),
-        topics=topics,
+        topics=TOPICS,
         groups=NameFilter(),
         policy=DefaultPolicy(),
         replication_factor=1,

@@ -1,0 +1,30 @@
+"""`python -m assets.docs` writes the pages of docs/ that are made from the code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from assets.docs_configuration import configuration_page
+
+DOCS = Path(__file__).parent.parent / "docs"
+PAGES: Mapping[str, Callable[[], str]] = {"configuration.md": configuration_page}
+NOTICE = "<!-- Made from the code by `make docs`: change the code, not this page. -->\n\n"
+
+
+def page(name: str) -> str:
+    """Return the page *name* as the code has it now."""
+    return NOTICE + PAGES[name]()
+
+
+def main(folder: Path = DOCS) -> None:
+    """Write every page into *folder*."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in PAGES:
+        (folder / name).write_text(page(name), encoding="utf-8")
+        sys.stdout.write(f"wrote {folder.name}/{name}\n")
+
+
+if __name__ == "__main__":
+    main()

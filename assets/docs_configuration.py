@@ -1,0 +1,136 @@
+"""The page docs/configuration.md: every key that mm2.properties may hold, from the code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from schemas.keys import Key, Status
+from schemas.keys_client import (
+    CLIENT_KEYS,
+    CONNECTION_KEYS,
+    NO_EFFECT_CONNECTION_KEYS,
+    REFUSED_CONNECTION_KEYS,
+    ClientKey,
+)
+from schemas.keys_flow import SECTIONS
+from schemas.keys_worker import PREFIXES, REASONS
+
+INTRODUCTION = """\
+# Configuration
+
+deltamirror reads MirrorMaker 2's own file: one that works with MirrorMaker 2 4.3 works here, but
+for the differences below. `deltamirror config check` says of each key of a file what becomes of it:
+
+| status | meaning |
+|---|---|
+| honoured | it does what it does in MirrorMaker 2 |
+| translated | it does so under another name or in another unit; the note says which |
+| no-effect | nothing here needs it, or it is not done yet; the note says which |
+| refused | it would change what is replicated, or cannot be read: nothing runs until it is gone |
+| unknown | nobody reads it: nothing runs, and the nearest known key is named |
+
+The command ends with exit code 2 where a key is refused or unknown.
+
+## The file
+
+Java's .properties format in full: `=`, `:` or a blank after the key, `#` and `!` for comments, `\\`
+at a line's end to continue it, `\\uXXXX`. A backslash in a regular expression is written twice. Of
+equal keys the last one wins. The file is read as **ISO-8859-1**, as Java does: write other
+characters as `\\uXXXX`.
+
+A key stands at the **top** level, at a **cluster** (`alias.key`) or at a **flow** (`A->B.key`).
+A flow's key beats the top level's. For the clients of a cluster (`A.consumer.*`, `A.producer.*`,
+`A.admin.*`) later wins: the top level's `security.protocol`, `ssl.*` and `sasl.*`, the cluster's,
+the client's own. `A->B.producer.override.*` is for the producer that writes the records of a flow,
+on top of `B.producer.*`. `A->B.consumer.*` loses to `A.consumer.*`, and `A->B.source.consumer.*`
+beats it; since a source is read once for all its flows, these must then agree.
+
+Lists are separated by commas; topics and groups are joined into one regular expression that has to
+match the whole name. An expression that Python would read differently from Java (`\\p{..}`,
+`\\Q..\\E`, nested classes) is refused.
+
+## Secrets
+
+`${env:NAME}`, `${file:path:key}` and `${dir:path:file}` in a value are replaced by what they name.
+They are Kafka's config providers; the three need not be declared, other names for them are
+(`config.providers`). A relative path lies beside the file; the file of `${file:..}` is UTF-8. What
+they lead to is never logged or shown, nor is any value whose key is a password's.
+
+## Where deltamirror differs
+
+| MirrorMaker 2 | deltamirror | why |
+|---|---|---|
+| reads a source once per flow | reads it once | so its flows share one consumer |
+| `isolation.level=read_uncommitted` | always `read_committed` | aborted records are not data |
+| `tasks.max=1` | the cores | |
+| not idempotent, 1 request in flight | idempotent, 5 in flight | transactions; order is kept |
+| exactly once on demand | always | |
+| ignores unknown keys and unlisted aliases | errors | a misspelt key does harm in silence |
+| starts B->A for its heartbeats | starts enabled flows only | |
+| `emit.checkpoints.enabled=false` is an error | it is honoured | |
+| Java classes for filters, policies, transforms | refused | there is no JVM on a record's way |
+| JKS and PKCS12 truststores, JKS keystores, Kerberos | refused, with what to do | librdkafka |
+| groups as filtered | also never `deltamirror.*` | they hold our own progress |
+"""
+
+
+def configuration_page() -> str:
+    """Return the whole page."""
+    return "\n".join(
+        [
+            INTRODUCTION,
+            *_sections(),
+            *_client_part(),
+            *_worker_part(),
+        ]
+    )
+
+
+def _sections() -> Iterable[str]:
+    for title, keys in SECTIONS.items():
+        yield f"## {title}\n"
+        yield _table(("key", "type", "default", "where", "status", "note"), map(_key_row, keys))
+
+
+def _key_row(key: Key) -> Sequence[str]:
+    names = {"T": "top", "C": "cluster", "F": "flow"}
+    where = ", ".join(names[scope] for scope in key.scopes)
+    default = f"`{key.default}`" if key.default else "" if key.default is None else "empty"
+    note = key.note
+    if key.otherwise:
+        note = f"{note} Any other value is refused: {key.otherwise}."
+    return f"`{key.name}`", key.kind.value, default, where, key.status.value, note
+
+
+def _client_part() -> Iterable[str]:
+    yield "## How to connect\n"
+    yield "At the top level, at a cluster (`A.ssl...`) or at one of its clients.\n"
+    connection = [*CONNECTION_KEYS.items(), *NO_EFFECT_CONNECTION_KEYS.items()]
+    connection += [(name, f"Refused: {why}.") for name, why in REFUSED_CONNECTION_KEYS.items()]
+    yield _table(("key", "in librdkafka"), ((f"`{name}`", note) for name, note in connection))
+    yield "## Client properties\n"
+    yield "As `A.consumer.*`, `A.producer.*`, `A.admin.*`, or for a flow as said above.\n"
+    yield _table(("property", "of", "in librdkafka"), map(_client_row, CLIENT_KEYS))
+
+
+def _client_row(key: ClientKey) -> Sequence[str]:
+    names = {"C": "consumer", "P": "producer", "A": "admin"}
+    of = "all" if len(key.clients) == len(names) else ", ".join(names[c] for c in key.clients)
+    return f"`{key.name}`", of, f"`{key.librdkafka}`" if key.librdkafka else key.note
+
+
+def _worker_part() -> Iterable[str]:
+    yield "## What only a Connect worker reads\n"
+    yield f"Status: {Status.NO_EFFECT.value}, at every place.\n"
+    rows = [(name, reason) for reason, names in REASONS.items() for name in names]
+    rows += [(f"{prefix}*", reason) for prefix, reason in PREFIXES.items()]
+    yield _table(("key", "why"), ((f"`{name}`", reason) for name, reason in rows))
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
