@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from assets.docs_configuration import configuration_page
+from assets.docs_tables import tables_page
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGES: Mapping[str, Callable[[], str]] = {"configuration.md": configuration_page}
+PAGES: Mapping[str, Callable[[], str]] = {
+    "configuration.md": configuration_page,
+    "tables.md": tables_page,
+}
 NOTICE = "<!-- Made from the code by `make docs`: change the code, not this page. -->\n\n"
 
 

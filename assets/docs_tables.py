@@ -1,0 +1,46 @@
+"""docs/tables.md, from the descriptions of the tables themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, LAKE_TABLES, Table
+
+_PLACES = (
+    ("One of each source cluster", "clusters/<alias>/", CLUSTER_TABLES),
+    ("One of each flow", "flows/<source>__<target>/", FLOW_TABLES),
+    ("One of the lake", "", LAKE_TABLES),
+)
+_HEADERS = "array of (key string, value binary)"
+
+
+def tables_page() -> str:
+    """Return the page: every table of the lake with its place, key and columns."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield "# The tables of the lake\n"
+    yield "Delta tables in the folder that `deltamirror.lake` names. deltalake writes them; any engine"
+    yield "that reads Delta may read them. Offsets are Kafka's, times are milliseconds since 1970."
+    for title, folder, tables in _PLACES:
+        yield f"\n## {title}"
+        for table in tables:
+            yield from _table(table, folder)
+    yield ""
+
+
+def _table(table: Table, folder: str) -> Iterator[str]:
+    yield f"\n### `{folder}{table.name}`\n"
+    layout = f", partitioned by {_names(table.partitioned_by)}" if table.partitioned_by else ""
+    yield f"One row is {table.row}. Key: {_names(table.key)}{layout}.\n"
+    yield "| column | type | null | meaning |"
+    yield "|---|---|---|---|"
+    for column in table.columns:
+        type_ = _HEADERS if column.type == "headers" else column.type
+        null = "yes" if column.nullable else "no"
+        yield f"| `{column.name}` | {type_} | {null} | {column.meaning} |"
+
+
+def _names(columns: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in columns)
