@@ -1,0 +1,265 @@
+"""One local Apache Kafka broker: a JVM process that is started, ended, frozen and found again.
+
+A `Broker` is a one-node KRaft cluster in a folder of its own. Everything it needs to be found
+again (ports, cluster id, process) lies in that folder's `broker.json`, so a later process can
+stop or restart a broker that an earlier one started and left running.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from resources.broker_files import write_files
+from resources.downloads import kafka_home
+from resources.java import java, java_version
+from resources.processes import free_ports, started_at
+from schemas.errors import BrokerStartError, BrokerStopError
+
+START_SECONDS = 90.0
+STOP_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+_LOG_TAIL_LINES = 5
+_PORT_TRIES = 3
+
+_SERVER = "kafka.Kafka"
+_READY = "Kafka Server started"
+
+
+@dataclass(slots=True)
+class _State:
+    """What `broker.json` holds: where a broker listens, and its process while it runs."""
+
+    port: int
+    controller_port: int
+    cluster_id: str
+    pid: int | None = None
+    started: str | None = None
+
+
+class Broker:
+    """A Kafka cluster of one broker on 127.0.0.1, in a folder of its own.
+
+    *properties* are added to `server.properties` (as `message.max.bytes`) and win over what
+    stands there; changes of the dict count from the next start on. *heap_mb* is the JVM's heap.
+    A broker opened on a folder that was used before keeps its ports, cluster id and data, and
+    has the process that still runs there, if any.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        home: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        heap_mb: int = 256,
+    ) -> None:
+        self.name = name
+        self.home = home.absolute()
+        self.properties = dict(properties or {})
+        self._heap_mb = heap_mb
+        self._process: subprocess.Popen[bytes] | None = None
+        self._state = self._read_state() or _new_state()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Where clients connect: the same before and after a restart."""
+        return f"127.0.0.1:{self._state.port}"
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster's id, different for every broker and kept with the data."""
+        return self._state.cluster_id
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process, None while it does not run."""
+        return self._state.pid if self._is_running() else None
+
+    @property
+    def log(self) -> Path:
+        """The broker's log file: warnings, errors and the line that says it is ready."""
+        return self.home / "broker.log"
+
+    def start(self) -> Broker:
+        """Start the broker and return when it answers; on the same ports and data as before.
+
+        Does nothing if it runs. Raises BrokerStartError with the log's last lines, and
+        DownloadFailedError or JavaMissingError when there is nothing to run.
+        """
+        if self._is_running():
+            return self
+        fresh = not (self.home / "data" / "meta.properties").exists()
+        for left in reversed(range(_PORT_TRIES if fresh else 1)):
+            try:
+                self._start_once()
+            except BrokerStartError as error:
+                # Another process may have taken a port since it was found free.
+                if not left or "Address already in use" not in str(error):
+                    raise
+                self._state.port, self._state.controller_port = free_ports(2)
+            else:
+                return self
+        return self
+
+    def stop(self) -> None:
+        """End the broker in good order. Raises BrokerStopError if it does not end in time."""
+        self.thaw()
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the broker as a power cut would. Raises BrokerStopError if it does not end."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop the broker's clock: connections stay open, nothing answers, until `thaw`."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen broker go on."""
+        self._signal(signal.SIGCONT)
+
+    def _start_once(self) -> None:
+        write_files(self.home, self._state.port, self._state.controller_port, self.properties)
+        if not (self.home / "data" / "meta.properties").exists():
+            self._format()
+        since = self.log.stat().st_size if self.log.exists() else 0
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C in the terminal is for the one who started it.
+            self._process = subprocess.Popen(
+                self._java(_SERVER, str(self.home / "server.properties")),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.home,
+                start_new_session=True,
+            )
+        self._state.pid = self._process.pid
+        self._state.started = started_at(self._process.pid)
+        self._write_state()
+        try:
+            self._wait_until_ready(since)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_until_ready(self, since: int) -> None:
+        give_up_at = time.monotonic() + START_SECONDS
+        while _READY not in self._log_since(since):
+            if not self._is_running():
+                raise BrokerStartError(self.name, self.log, self._log_tail(since))
+            if time.monotonic() > give_up_at:
+                why = f"not ready after {START_SECONDS:.0f} s: {self._log_tail(since)}"
+                raise BrokerStartError(self.name, self.log, why)
+            time.sleep(_POLL_SECONDS)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        try:
+            admin.list_topics(timeout=max(1.0, give_up_at - time.monotonic()))
+        except KafkaException as error:
+            why = f"it listens but does not answer: {error}"
+            raise BrokerStartError(self.name, self.log, why) from error
+
+    def _format(self) -> None:
+        arguments = ["format", "-t", self.cluster_id, "-c", str(self.home / "server.properties")]
+        command = self._java("kafka.tools.StorageTool", *arguments)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
+        if done.returncode != 0:
+            self.log.write_text(done.stdout + done.stderr)
+            raise BrokerStartError(self.name, self.log, self._log_tail(0))
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        command = [str(java()), f"-Xmx{self._heap_mb}m", "-Xss256k", "-Xlog:disable"]
+        command += ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        if self._class_archive.exists():
+            command += [f"-XX:SharedArchiveFile={self._class_archive}"]
+        elif main == _SERVER:
+            command += [f"-XX:ArchiveClassesAtExit={self._new_class_archive}"]
+        command += [f"-Dlog4j2.configurationFile={self.home / 'log4j2.properties'}"]
+        # Sorted, because an archive is only good for the very class path it was made with.
+        jars = sorted(str(jar) for jar in kafka_home().glob("*.jar"))
+        return [*command, "-cp", os.pathsep.join(jars), main, *arguments]
+
+    @cached_property
+    def _class_archive(self) -> Path:
+        """The archive of loaded classes, which halves a broker's start; beside the jars."""
+        home = kafka_home()
+        return home.with_name(f"{home.name}-java{java_version(java())}.jsa")
+
+    @property
+    def _new_class_archive(self) -> Path:
+        return self.home / "classes.jsa"
+
+    def _end(self, how: signal.Signals) -> None:
+        pid = self.pid
+        if pid is None:
+            self._forget()
+            return
+        self._signal(how)
+        give_up_at = time.monotonic() + STOP_SECONDS
+        while self._is_running():
+            if time.monotonic() > give_up_at:
+                raise BrokerStopError(self.name, pid, STOP_SECONDS)
+            time.sleep(_POLL_SECONDS)
+        self._forget()
+        if how is signal.SIGTERM and self._new_class_archive.exists():
+            with contextlib.suppress(OSError):  # Another file system: the archive is a comfort.
+                self._new_class_archive.replace(self._class_archive)
+
+    def _forget(self) -> None:
+        self._process = None
+        if self._state.pid is not None:
+            self._state.pid = self._state.started = None
+            self._write_state()
+
+    def _signal(self, which: signal.Signals) -> None:
+        if self._is_running() and self._state.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._state.pid, which)
+
+    def _is_running(self) -> bool:
+        if self._process is not None:
+            return self._process.poll() is None
+        # Its number may have gone to another process since: the start time tells.
+        pid, started = self._state.pid, self._state.started
+        return pid is not None and started is not None and started_at(pid) == started
+
+    def _read_state(self) -> _State | None:
+        try:
+            return _State(**json.loads((self.home / "broker.json").read_text()))
+        except FileNotFoundError:
+            return None
+
+    def _write_state(self) -> None:
+        new = self.home / "broker.json.new"
+        new.write_text(json.dumps(asdict(self._state), indent=2) + "\n")
+        new.replace(self.home / "broker.json")
+
+    def _log_since(self, position: int) -> str:
+        with self.log.open("rb") as log:
+            log.seek(position)
+            return log.read().decode(errors="replace")
+
+    def _log_tail(self, since: int) -> str:
+        lines = [line.strip() for line in self._log_since(since).splitlines()]
+        lines = [line for line in lines if line and not line.startswith("at ")]  # stack traces
+        return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it ended without a word"
+
+
+def _new_state() -> _State:
+    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    # Kafka's tools take an argument that begins with a dash for an option.
+    port, controller_port = free_ports(2)
+    return _State(port, controller_port, "K" + cluster_id[1:])
