@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import click
 
+from assets.cli_config import config_group
+from assets.cli_groups import groups
 from assets.cli_kafka import kafka
+from assets.cli_status import lag_command, status_command
+from assets.cli_translate import translate_command
 from assets.console import CommandLine, options
 
 
@@ -19,7 +23,8 @@ def main() -> None:
     """Mirror Kafka topics, their settings and consumer groups through Delta Lake, exactly once."""
 
 
-main.add_command(kafka)
+for command in (status_command, lag_command, translate_command, groups, config_group, kafka):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -68,6 +68,12 @@ class RunIndex:
         """Return the downstream offset behind the last record that arrived; 0: none did."""
         return int(self.downstream[-1] + self.length[-1]) if len(self) else 0
 
+    def arrived(self, start: int, end: int) -> int:
+        """Return how many records lie at the downstream offsets `[start, end)`."""
+        firsts = np.maximum(self.downstream, start)
+        ends = np.minimum(self.downstream + self.length, end)
+        return int(np.maximum(0, ends - firsts).sum())
+
 
 def translate(committed: int, runs: RunIndex) -> int | None:
     """Return the downstream offset at which a group that committed *committed* resumes.

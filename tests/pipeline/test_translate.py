@@ -113,6 +113,13 @@ def test_the_order_in_which_runs_are_read_does_not_matter(pairs):
     assert shuffled.upstream_end == pairs[-1][0] + 1
 
 
+@given(replicated(), offsets, offsets)
+def test_records_between_two_downstream_offsets_are_counted_without_the_gaps(pairs, start, end):
+    counted = index(pairs).arrived(start, end)
+
+    assert counted == sum(start <= downstream < end for _, downstream in pairs)
+
+
 def test_runs_that_overlap_answer_nothing():
     with pytest.raises(ValueError, match=r"upstream 11 comes after \[10, 12\)"):
         RunIndex.of([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)])

@@ -1,0 +1,140 @@
+"""Where the source's groups resume on the target: exact, kept, told to MirrorMaker 2's tools."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from assets.group_offsets import latest_commits
+from assets.site import Site
+from pipeline.index import MAP_COLUMNS, MapIndex, index
+from pipeline.translate import translate
+from resources.compacted_topic import CompactedTopic
+from schemas.checkpoint import Checkpoint
+from schemas.config import FlowConfig
+from schemas.errors import LakeError
+from schemas.flow import Flow
+from schemas.tables import CHECKPOINTS, GROUP_OFFSETS
+from schemas.topic_partition import TopicPartition
+from schemas.translation import GroupTranslation, Translation
+
+Row = dict[str, Any]
+
+
+def map_index(site: Site, flow: Flow, topic: str | None = None) -> MapIndex:
+    """Return the offset map of *flow*, of one source *topic* or of all, to look offsets up in.
+
+    Raises LakeError where it cannot be read or contradicts itself.
+    """
+    where = None if topic is None else ds.field("topic") == topic
+    try:
+        return index(site.lake.offset_map(flow).rows(MAP_COLUMNS, where))
+    except ValueError as error:
+        raise LakeError(f"the offset map of {flow} contradicts itself: {error}") from None
+
+
+def translate_groups(
+    site: Site, flow_config: FlowConfig, as_of_ms: int | None = None, group: str | None = None
+) -> list[GroupTranslation]:
+    """Return where each group of the source resumes on the target, by group and partition.
+
+    Of the commits seen at or before *as_of_ms* (ms since 1970; None: the newest); of one *group*
+    or of all that the flow's filter matches. A partition of which nothing has arrived in the
+    group's incarnation has no downstream offset.
+    """
+    where = None if group is None else ds.field("group") == group
+    offsets = site.lake.of_cluster(flow_config.flow.source, GROUP_OFFSETS).rows(where=where)
+    commits = [
+        row
+        for row in latest_commits(offsets, as_of_ms).to_pylist()
+        if flow_config.groups.matches(row["group"]) and flow_config.replicates(row["topic"])
+    ]
+    offset_map = map_index(site, flow_config.flow)
+    return [
+        GroupTranslation(row["group"], row["seen_at_ms"], _translated(row, offset_map, flow_config))
+        for row in commits
+    ]
+
+
+def _translated(commit: Row, offset_map: MapIndex, flow_config: FlowConfig) -> Translation:
+    partition = TopicPartition(commit["topic"], commit["partition"])
+    life = offset_map.life(partition, commit["topic_id"])
+    return Translation(
+        topic=partition.topic,
+        topic_id=life.incarnation if life else commit["topic_id"],
+        partition=partition.partition,
+        upstream_offset=commit["committed"],
+        target_topic=life.target_topic if life else flow_config.remote_topic(partition.topic),
+        target_partition=life.target_partition if life else partition.partition,
+        downstream_offset=translate(commit["committed"], life.runs) if life else None,
+    )
+
+
+def write_checkpoints(site: Site, flow_config: FlowConfig) -> list[Row]:
+    """Write down where groups resume now, as far as it changed; return the rows of `checkpoints`.
+
+    With `emit.checkpoints.enabled` they are told to the target first: a crash between the two
+    tells them twice, which a compacted topic takes for once. Raises DeltamirrorError where the
+    target or the lake is down.
+    """
+    table = site.lake.of_flow(flow_config.flow, CHECKPOINTS)
+    now_ms = int(time.time() * 1000)
+    rows = [
+        {
+            "group": each.group,
+            "topic": each.at.topic,
+            "partition": each.at.partition,
+            "upstream_offset": each.at.upstream_offset,
+            "target_topic": each.at.target_topic,
+            "downstream_offset": each.at.downstream_offset,
+            "translated_at_ms": now_ms,
+        }
+        for each in translate_groups(site, flow_config)
+        if each.at.downstream_offset is not None
+    ]
+    known = _known(table.rows().to_pylist())
+    changed = [row for row in rows if known.get(_key(row)) != _answer(row)]
+    if changed:
+        if flow_config.emit_checkpoints_interval_s is not None:
+            _emit(site, flow_config, changed)
+        table.append(changed)
+    return changed
+
+
+def _known(rows: list[Row]) -> dict[tuple[str, str, int], tuple[int, str, int]]:
+    """Return the newest answer of each group and partition."""
+    rows.sort(key=lambda row: row["translated_at_ms"])
+    return {_key(row): _answer(row) for row in rows}
+
+
+def _key(row: Row) -> tuple[str, str, int]:
+    return row["group"], row["topic"], row["partition"]
+
+
+def _answer(row: Row) -> tuple[int, str, int]:
+    return row["upstream_offset"], row["target_topic"], row["downstream_offset"]
+
+
+def _emit(site: Site, flow_config: FlowConfig, rows: Iterable[Row]) -> None:
+    """Write *rows* to `<source>.checkpoints.internal` on the target, as MirrorMaker 2 does."""
+    flow = flow_config.flow
+    topic = CompactedTopic(
+        site.cluster(flow.target),
+        flow_config.policy.checkpoints_topic(flow.source),
+        site.config.clusters[flow.target].producer,
+    )
+    topic.make(flow_config.replication_factor)
+    checkpoints = [
+        Checkpoint(
+            row["group"],
+            row["target_topic"],
+            row["partition"],
+            row["upstream_offset"],
+            row["downstream_offset"],
+        )
+        for row in rows
+    ]
+    topic.write((each.key, each.value) for each in checkpoints)

@@ -1,0 +1,98 @@
+"""`deltamirror groups`: the source's consumer groups, and where they resume on the target."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from assets.cli_options import as_of_option, flow_option, offset_text
+from assets.console import Console, options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from assets.group_plan import GroupPlan
+
+
+@click.group("groups")
+def groups() -> None:
+    """Consumer groups: what they have committed, and where they resume on the target."""
+
+
+@groups.command("snapshot")
+@click.option("--cluster", "alias", help="Only this source cluster.")
+@options
+@click.pass_context
+def snapshot_command(context: click.Context, alias: str | None) -> None:
+    """Write down what the source's groups have committed now.
+
+    Ends with exit code 1 where a group could not be read; the others are written all the same.
+    """
+    from rich.table import Table
+
+    from assets.group_offsets import snapshot_groups
+    from assets.site import Site
+
+    console: Console = context.obj
+    config = console.config()
+    with closing(Site(config)) as site:
+        aliases = (alias,) if alias else config.sources()
+        found = [(each, snapshot_groups(site, each)) for each in aliases]
+    table = Table("cluster", "groups", "changed offsets", "not readable")
+    for each, snapshot in found:
+        troubles = "\n".join(snapshot.troubles)
+        table.add_row(each, str(snapshot.groups), str(snapshot.changed), troubles)
+    rows = [
+        {"cluster": each, "groups": s.groups, "changed": s.changed, "troubles": list(s.troubles)}
+        for each, s in found
+    ]
+    console.show({"clusters": rows}, table)
+    context.exit(1 if any(snapshot.troubles for _, snapshot in found) else 0)
+
+
+@groups.command("plan")
+@flow_option
+@click.option("--group", help="Only this group.")
+@as_of_option
+@options
+@click.pass_obj
+def plan_command(console: Console, flow_name: str, group: str | None, as_of: int | None) -> None:
+    """Show what would be set for the groups on the target. Nothing is changed.
+
+    An offset below the target's log start is raised to it; records that are gone are counted.
+    """
+    from assets.group_plan import plan_groups, plans_as_json
+    from assets.site import Site
+
+    config = console.config()
+    flow_config = config.flow(flow_name)
+    with closing(Site(config)) as site:
+        plans = plan_groups(site, flow_config, as_of, group)
+    data = plans_as_json(flow_config.flow.name, plans)
+    console.show(data, lambda: _plan_table(plans))
+
+
+def _plan_table(plans: list[GroupPlan]) -> Table:
+    from rich.table import Table
+
+    from assets.group_plan import READ_COMMITTED_NOTE
+
+    table = Table(
+        "group", "on the target", "partition", "now", "resumes at", "records gone", "action",
+        caption=READ_COMMITTED_NOTE,
+    )  # fmt: skip
+    for plan in plans:
+        state = plan.state.lower() if plan.is_idle else f"{plan.state.lower()}: stop it first"
+        for each in plan.partitions:
+            table.add_row(
+                plan.group,
+                state,
+                str(each.at.target),
+                "-" if each.current is None else str(each.current),
+                offset_text(each.resumes_at),
+                str(each.records_gone),
+                each.action,
+            )
+    return table

@@ -1,0 +1,125 @@
+"""`deltamirror status` and `deltamirror lag`: how far everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assets.console import Console, options
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from schemas.flow_state import FlowState, PartitionState
+
+STYLES = {"failed": "red", "unreachable": "red", "paused": "yellow"}
+
+_flows = click.option(
+    "--flow", "names", multiple=True, metavar="A->B", help="Only this flow; may be repeated."
+)
+
+
+@click.command("status")
+@_flows
+@options
+@click.pass_obj
+def status_command(console: Console, names: tuple[str, ...]) -> None:
+    """Show each flow: its state, how far its topics are, and what is wrong."""
+    _show(console, names, _status_table)
+
+
+@click.command("lag")
+@_flows
+@options
+@click.pass_obj
+def lag_command(console: Console, names: tuple[str, ...]) -> None:
+    """Show each partition: the source's end, what is staged, what is replayed, and the lag.
+
+    Lag is in offsets, age that of the oldest record on its way. HELD BACK are offsets behind the
+    source's end that wait for a transaction to be committed or aborted there.
+    """
+    _show(console, names, _lag_table)
+
+
+def _show(
+    console: Console,
+    names: tuple[str, ...],
+    table: Callable[[list[FlowState]], RenderableType],
+) -> None:
+    from assets.site import Site
+    from assets.survey import survey
+
+    config = console.config()
+    flows = [config.flow(name) for name in names] if names else list(config.flows)
+    with closing(Site(config)) as site:
+        states = [survey(site, flow) for flow in flows]
+    console.show({"flows": [state.to_json() for state in states]}, lambda: table(states))
+
+
+def _status_table(states: list[FlowState]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    flows = Table("flow", "state", "lag", "age", "error")
+    topics = Table("flow", "topic", "target topic", "partitions", "lag", "age", "error")
+    for state in states:
+        error = " ".join(text for text in (state.error, state.hint) if text)
+        style = STYLES.get(state.state)
+        flows.add_row(state.flow, state.state, f"{state.lag:,}", _age([state]), error, style=style)
+        for topic, partitions in groupby(state.partitions, key=lambda each: each.topic):
+            _add_topic(topics, state.flow, topic, list(partitions))
+    return Group(flows, topics) if topics.row_count else flows
+
+
+def _add_topic(table: Any, flow: str, topic: str, partitions: list[PartitionState]) -> None:  # noqa: ANN401 - rich is imported late
+    errors = [each for each in partitions if each.error]
+    table.add_row(
+        flow,
+        topic,
+        partitions[0].target_topic,
+        str(len(partitions)),
+        f"{sum(each.lag for each in partitions):,}",
+        _age(partitions),
+        "; ".join(str(each.error) for each in errors),
+        style="red" if errors else None,
+    )
+
+
+def _lag_table(states: list[FlowState]) -> RenderableType:
+    from rich.table import Table
+
+    names = ["source end", "staged", "replayed", "lag", "age", "held back"]
+    table = Table("flow", "partition", "target topic", "state")
+    for name in names:
+        table.add_column(name, justify="right")
+    for state in states:
+        for each in state.partitions:
+            numbers = (each.source_end, each.staged, each.replayed, each.lag)
+            table.add_row(
+                state.flow,
+                f"{each.topic}[{each.partition}]",
+                each.target_topic,
+                "failed" if each.error else state.state,
+                *(f"{number:,}" for number in numbers),
+                _age([each]),
+                f"{each.held_back:,}",
+                style="red" if each.error else None,
+            )
+    return table
+
+
+def _age(states: Iterable[FlowState | PartitionState]) -> str:
+    """Return the greatest age, for people; `?` where a record waits whose age nobody knows."""
+    ages = [each.age_ms for each in states if each.lag]
+    known = [age for age in ages if age is not None]
+    if not known:
+        return "?" if ages else "-"
+    seconds = max(known) / 1000
+    for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.1f} s"

@@ -1,0 +1,158 @@
+"""`deltamirror translate`: where an offset, or a group, resumes on the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from assets.cli_options import as_of_option, flow_option, iso, offset_text
+from assets.console import Console, options
+from schemas.errors import NothingToTranslateError
+from schemas.topic_partition import TopicPartition
+from schemas.translation import Translation
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from pipeline.index import MapIndex
+    from schemas.config import FlowConfig
+
+
+@click.command("translate")
+@flow_option
+@click.option("--topic", help="The topic: on the source, or with --reverse on either side.")
+@click.option("--partition", type=click.IntRange(0), help="The partition.")
+@click.option("--offset", type=click.IntRange(0), help="The committed offset: the next to read.")
+@click.option("--reverse", is_flag=True, help="The offset is the target's: translate it back.")
+@click.option("--incarnation", help="A former life of the topic, by its topic id.")
+@click.option("--group", help="Translate what this group has committed.")
+@as_of_option
+@options
+@click.pass_obj
+def translate_command(
+    console: Console,
+    flow_name: str,
+    topic: str | None,
+    partition: int | None,
+    offset: int | None,
+    reverse: bool,
+    incarnation: str | None,
+    group: str | None,
+    as_of: int | None,
+) -> None:
+    """Translate an offset, or all of a group's, exactly.
+
+    Either --topic, --partition and --offset, or --group (from its snapshots).
+    """
+    single = (topic, partition, offset)
+    if group is not None and single == (None, None, None) and not reverse and incarnation is None:
+        _translate_group(console, flow_name, group, as_of)
+        return
+    if group is not None or as_of is not None or topic is None or partition is None:
+        raise click.UsageError("Give --topic, --partition and --offset, or --group [--as-of].")
+    if offset is None:
+        raise click.UsageError("Give the --offset to translate.")
+    from assets.checkpoints import map_index
+    from assets.site import Site
+
+    config = console.config()
+    flow_config = config.flow(flow_name)
+    with closing(Site(config)) as site:
+        wanted = TopicPartition(topic, partition)
+        offset_map = map_index(site, flow_config.flow)
+    find = _translated_back if reverse else _translated
+    answer = find(offset_map, flow_config, wanted, offset, incarnation)
+    name = flow_config.flow.name
+    console.show(answer.to_json(name), lambda: _table(name, [(None, answer)]))
+
+
+def _translated(
+    offset_map: MapIndex,
+    flow_config: FlowConfig,
+    wanted: TopicPartition,
+    offset: int,
+    incarnation: str | None,
+) -> Translation:
+    from pipeline.translate import translate
+
+    life = offset_map.life(wanted, incarnation)
+    if life is None and not flow_config.replicates(wanted.topic):
+        raise NothingToTranslateError(f"{flow_config.flow} does not mirror {wanted}")
+    return Translation(
+        wanted.topic,
+        life.incarnation if life else incarnation or "",
+        wanted.partition,
+        offset,
+        life.target_topic if life else flow_config.remote_topic(wanted.topic),
+        life.target_partition if life else wanted.partition,
+        translate(offset, life.runs) if life else None,
+    )
+
+
+def _translated_back(
+    offset_map: MapIndex,
+    flow_config: FlowConfig,
+    wanted: TopicPartition,
+    offset: int,
+    incarnation: str | None,
+) -> Translation:
+    from pipeline.translate import translate_back
+
+    source = offset_map.source_of(wanted) or wanted
+    life = offset_map.life(source, incarnation)
+    back = translate_back(offset, life.runs) if life else None
+    if life is None or back is None:
+        raise NothingToTranslateError(f"{flow_config.flow}: nothing of {wanted} has arrived")
+    return Translation(
+        source.topic,
+        life.incarnation,
+        source.partition,
+        back,
+        life.target_topic,
+        life.target_partition,
+        offset,
+    )
+
+
+def _translate_group(console: Console, flow_name: str, group: str, as_of: int | None) -> None:
+    from assets.checkpoints import translate_groups
+    from assets.site import Site
+
+    config = console.config()
+    flow = config.flow(flow_name)
+    with closing(Site(config)) as site:
+        found = translate_groups(site, flow, as_of, group)
+    if not found:
+        when = f" at or before {iso(as_of)}" if as_of is not None else ""
+        error = NothingToTranslateError(f"no commit of group {group} was seen{when}")
+        error.hint = "`deltamirror groups snapshot` takes one; `run` does so all the time."
+        raise error
+    name = flow.flow.name
+    console.show(
+        {
+            "flow": name,
+            "group": group,
+            "as_of": None if as_of is None else iso(as_of),
+            "partitions": [each.at.to_json(name) for each in found],
+        },
+        lambda: _table(name, [(each.group, each.at) for each in found]),
+    )
+
+
+def _table(flow: str, rows: Iterable[tuple[str | None, Translation]]) -> Table:
+    from rich.table import Table
+
+    table = Table("flow", "group", "partition", "committed", "on the target", "resumes at")
+    for group, at in rows:
+        table.add_row(
+            flow,
+            group or "-",
+            f"{at.topic}[{at.partition}]",
+            str(at.upstream_offset),
+            str(at.target),
+            offset_text(at.downstream_offset),
+        )
+    return table

@@ -1,0 +1,111 @@
+"""What the source's groups have committed, kept as it changes: who had read what, and when."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.site import Site
+from resources.cluster import KafkaCluster
+from schemas.config import FlowConfig
+from schemas.errors import DeltamirrorError
+from schemas.tables import GROUP_OFFSETS
+from schemas.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+OWN_PREFIX = "deltamirror."
+"""Groups that keep our own progress: never snapshotted, never translated."""
+
+Commits = dict[tuple[str, TopicPartition], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a look at a cluster's groups found: *changed* offsets were written down.
+
+    *troubles* has a line for each group that could not be read.
+    """
+
+    groups: int
+    changed: int
+    troubles: tuple[str, ...] = ()
+
+
+def snapshot_groups(site: Site, alias: str) -> Snapshot:
+    """Write down what the groups of the source cluster *alias* have committed since the last look.
+
+    Groups that any flow's filter matches, topics that it mirrors. A group that cannot be read is a
+    trouble of the snapshot. Raises DeltamirrorError where the cluster or the lake is down.
+    """
+    flows = [each for each in site.config.flows if each.flow.source == alias]
+    cluster = site.cluster(alias)
+    table = site.lake.of_cluster(alias, GROUP_OFFSETS)
+    # Ids before and after: an offset never gets the id of another life of its topic.
+    before = _topic_ids(cluster)
+    groups = [group for group in sorted(cluster.groups()) if _is_wanted(group, flows)]
+    found: Commits = {}
+    troubles: list[str] = []
+    for group in groups:
+        try:
+            found |= _committed(cluster, group, flows)
+        except DeltamirrorError as error:
+            log.warning("%s", error)
+            troubles.append(str(error))
+    after = _topic_ids(cluster)
+    known = {
+        (row["group"], row["topic"], row["partition"]): (row["topic_id"], row["committed"])
+        for row in latest_commits(table.rows()).to_pylist()
+    }
+    now_ms = int(time.time() * 1000)
+    rows = [
+        {
+            "group": group,
+            "topic": topic,
+            "topic_id": topic_id,
+            "partition": at.partition,
+            "committed": offset,
+            "seen_at_ms": now_ms,
+        }
+        for (group, at), offset in found.items()
+        if (topic_id := after.get(topic := at.topic)) == before.get(topic)
+        and topic_id is not None
+        and known.get((group, topic, at.partition)) != (topic_id, offset)
+    ]
+    if rows:
+        table.append(rows)
+    return Snapshot(len(groups), len(rows), tuple(troubles))
+
+
+def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:
+    """Return the newest row of each group and partition, seen at or before *as_of_ms*."""
+    if as_of_ms is not None:
+        offsets = offsets.filter(pc.field("seen_at_ms") <= as_of_ms)
+    keys = ["group", "topic", "partition"]
+    newest = offsets.group_by(keys).aggregate([("seen_at_ms", "max")])
+    newest = newest.rename_columns([*keys, "seen_at_ms"])
+    return offsets.join(newest, keys=[*keys, "seen_at_ms"], join_type="right semi").sort_by(
+        [(key, "ascending") for key in keys]
+    )
+
+
+def _topic_ids(cluster: KafkaCluster) -> dict[str, str]:
+    return {name: topic.topic_id for name, topic in cluster.topics().items()}
+
+
+def _is_wanted(group: str, flows: Iterable[FlowConfig]) -> bool:
+    return not group.startswith(OWN_PREFIX) and any(flow.groups.matches(group) for flow in flows)
+
+
+def _committed(cluster: KafkaCluster, group: str, flows: list[FlowConfig]) -> Commits:
+    wanted = [flow for flow in flows if flow.groups.matches(group)]
+    return {
+        (group, partition): offset
+        for partition, offset in cluster.group_offsets(group).items()
+        if any(flow.replicates(partition.topic) for flow in wanted)
+    }

@@ -1,0 +1,113 @@
+"""What applying a flow's translated offsets would do to the groups of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from assets.checkpoints import map_index, translate_groups
+from assets.site import Site
+from pipeline.index import MapIndex
+from schemas.config import FlowConfig
+from schemas.errors import DeltamirrorError
+from schemas.topic_partition import TopicPartition
+from schemas.translation import Translation
+from schemas.watermarks import Watermarks
+
+IDLE = frozenset({"EMPTY", "DEAD", "ABSENT"})
+"""States of a group, in Kafka's words, in which its offsets can be set; ABSENT: it is not there."""
+
+READ_COMMITTED_NOTE = (
+    "Exact for consumers with isolation.level=read_committed. With Java's default, "
+    "read_uncommitted, they may also see records that an aborted transaction left."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOffset:
+    """Where a group would resume in a partition of the target, and what is there now.
+
+    *action* is set, keep (it is there already) or wait (nothing of the partition has arrived).
+    *resumes_at* is not below the target's log start; *records_gone* expired there unread.
+    """
+
+    at: Translation
+    action: str
+    current: int | None
+    resumes_at: int | None
+    records_gone: int
+
+    def to_json(self, flow: str) -> dict[str, Any]:
+        """Return the JSON of `translate` for it, with the plan's fields."""
+        plan = asdict(self)
+        del plan["at"]
+        return {**self.at.to_json(flow), **plan}
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """A group's planned offsets, and its *state* on the target in Kafka's words."""
+
+    group: str
+    state: str
+    partitions: tuple[PlannedOffset, ...]
+
+    @property
+    def is_idle(self) -> bool:
+        """Return whether its offsets can be set: it has no members on the target."""
+        return self.state in IDLE
+
+
+def plan_groups(
+    site: Site, flow_config: FlowConfig, as_of_ms: int | None = None, group: str | None = None
+) -> list[GroupPlan]:
+    """Return what would be set for each group (or one *group*) of the flow, from its snapshots.
+
+    Nothing is changed. Raises DeltamirrorError where the target or the lake is down.
+    """
+    found = translate_groups(site, flow_config, as_of_ms, group)
+    offset_map = map_index(site, flow_config.flow)
+    cluster = site.cluster(flow_config.flow.target)
+    marks = cluster.watermarks({each.at.target for each in found})
+    states = cluster.groups()
+    plans = []
+    for name, translations in groupby(found, key=lambda each: each.group):
+        offsets = [each.at for each in translations]
+        committed = cluster.group_offsets(name) if name in states else {}
+        planned = tuple(_planned(at, committed, marks, offset_map) for at in offsets)
+        plans.append(GroupPlan(name, states.get(name, "ABSENT"), planned))
+    return plans
+
+
+def _planned(
+    at: Translation,
+    committed: dict[TopicPartition, int],
+    marks: dict[TopicPartition, Watermarks | DeltamirrorError],
+    offset_map: MapIndex,
+) -> PlannedOffset:
+    current = committed.get(at.target)
+    held = marks[at.target]
+    if at.downstream_offset is None or isinstance(held, DeltamirrorError):
+        return PlannedOffset(at, "wait", current, None, 0)
+    resumes_at = max(at.downstream_offset, held.low)
+    life = offset_map.life(TopicPartition(at.topic, at.partition), at.topic_id)
+    gone = life.runs.arrived(at.downstream_offset, held.low) if life else 0
+    return PlannedOffset(at, "keep" if current == resumes_at else "set", current, resumes_at, gone)
+
+
+def plans_as_json(flow: str, plans: Sequence[GroupPlan]) -> dict[str, Any]:
+    """Return what `groups plan --format json` prints."""
+    return {
+        "flow": flow,
+        "note": READ_COMMITTED_NOTE,
+        "groups": [
+            {
+                "group": plan.group,
+                "state": plan.state,
+                "partitions": [each.to_json(flow) for each in plan.partitions],
+            }
+            for plan in plans
+        ],
+    }

@@ -1,0 +1,222 @@
+"""How a flow is: the source's end, the stage, the target's progress, and what the loops said.
+
+A survey changes nothing and makes nothing, neither tables nor topics. Of a cluster that is down it
+shows what the lake knows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.dataset as ds
+
+from assets.site import Site
+from pipeline.index import MAP_COLUMNS, index
+from pipeline.measure import (
+    SEGMENT_COLUMNS,
+    Staged,
+    age_ms,
+    newest_staged,
+    oldest_waiting,
+    replication_lag,
+)
+from schemas.config import FlowConfig
+from schemas.errors import DeltamirrorError, UnreachableError
+from schemas.flow import Flow
+from schemas.flow_state import FlowState, PartitionState
+from schemas.frontier import base_id
+from schemas.progress import Progress
+from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.watermarks import Watermarks
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the two clusters answered: topic ids, watermarks, progress, and why not more."""
+
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    watermarks: Mapping[TopicPartition, Watermarks | DeltamirrorError] = field(default_factory=dict)
+    progress: dict[TopicPartition, Progress] | None = None
+    errors: list[DeltamirrorError] = field(default_factory=list)
+
+
+def survey(site: Site, flow_config: FlowConfig) -> FlowState:
+    """Return how the flow is now. Raises LakeError; a cluster that is down is a state."""
+    flow = flow_config.flow
+    # The stage is read before the clusters are asked, so that progress is never behind it.
+    segments = site.lake.segments(flow.source).rows(SEGMENT_COLUMNS)
+    staged = {
+        partition: found
+        for partition, found in newest_staged(segments).items()
+        if flow_config.replicates(partition.topic)
+    }
+    seen = _Seen()
+    _ask_source(site, flow_config, seen)
+    partitions = sorted(set(staged) | set(seen.watermarks))
+    _ask_target(site, flow_config, partitions, seen)
+
+    lives = {each: _present(each, staged.get(each), seen) for each in partitions}
+    replayed = _replayed(site, flow_config, lives, seen)
+    oldest = oldest_waiting(segments, {lives[each]: replayed[each] for each in partitions})
+    troubles = _troubles(site, flow)
+    now_ms = int(time.time() * 1000)
+    states = tuple(
+        _state(
+            each,
+            flow_config.remote_topic(each.topic),
+            seen.watermarks.get(each),
+            found if (found := staged.get(each)) and found.source == lives[each] else None,
+            replayed[each],
+            oldest.get(lives[each]),
+            troubles.get(each),
+            now_ms,
+        )
+        for each in partitions
+    )
+    return _flow_state(site, flow, seen.errors, states)
+
+
+def _ask_source(site: Site, flow_config: FlowConfig, seen: _Seen) -> None:
+    try:
+        cluster = site.cluster(flow_config.flow.source)
+        cluster.probe()
+        topics = {
+            name: topic
+            for name, topic in cluster.topics().items()
+            if flow_config.replicates(name) and not topic.is_internal
+        }
+        seen.watermarks = cluster.watermarks(
+            [TopicPartition(t.name, p) for t in topics.values() for p in range(t.partitions)]
+        )
+        seen.topic_ids = {name: topic.topic_id for name, topic in topics.items()}
+    except DeltamirrorError as error:
+        seen.errors.append(error)
+
+
+def _ask_target(
+    site: Site, flow_config: FlowConfig, partitions: Iterable[TopicPartition], seen: _Seen
+) -> None:
+    targets = {
+        TopicPartition(flow_config.remote_topic(each.topic), each.partition): each
+        for each in partitions
+    }
+    try:
+        cluster = site.cluster(flow_config.flow.target)
+        cluster.probe()
+        # What is in an open transaction is not progress yet: not waited for.
+        committed = cluster.committed(
+            flow_config.flow.progress_group, targets, require_stable=False
+        )
+    except DeltamirrorError as error:
+        seen.errors.append(error)
+        return
+    seen.progress = {
+        targets[target]: progress
+        for target, found in committed.items()
+        if found is not None and (progress := Progress.read(*found)) is not None
+    }
+
+
+def _present(partition: TopicPartition, staged: Staged | None, seen: _Seen) -> SourcePartition:
+    """Return the partition in its present incarnation: the source's word, else the stage's."""
+    topic_id = seen.topic_ids.get(partition.topic)
+    if staged is not None and topic_id in (None, base_id(staged.source.topic_id)):
+        return staged.source
+    return SourcePartition(partition.topic, str(topic_id), partition.partition)
+
+
+def _replayed(
+    site: Site,
+    flow_config: FlowConfig,
+    lives: Mapping[TopicPartition, SourcePartition],
+    seen: _Seen,
+) -> dict[TopicPartition, int]:
+    """Return the next offset to replay of each present incarnation; 0: it has not begun.
+
+    While the target is down it is the end of the offset map: never too far.
+    """
+    if seen.progress is not None:
+        progress = seen.progress
+        return {
+            each: progress[each].next_offset
+            if each in progress and progress[each].incarnation == life.topic_id
+            else 0
+            for each, life in lives.items()
+        }
+    offset_map = index(site.lake.offset_map(flow_config.flow).rows(MAP_COLUMNS))
+    ends = {each: offset_map.life(each, life.topic_id) for each, life in lives.items()}
+    return {each: life.runs.upstream_end if life else 0 for each, life in ends.items()}
+
+
+def _state(
+    partition: TopicPartition,
+    target_topic: str,
+    seen: Watermarks | DeltamirrorError | None,
+    staged: Staged | None,
+    replayed: int,
+    oldest_ms: int | None,
+    trouble: str | None,
+    now_ms: int,
+) -> PartitionState:
+    marks = seen if isinstance(seen, Watermarks) else None
+    lag = replication_lag(marks, staged, replayed)
+    source_end = marks.stable if marks else staged.stable if staged else 0
+    return PartitionState(
+        topic=partition.topic,
+        partition=partition.partition,
+        target_topic=target_topic,
+        # Progress is read last: what it has passed was there and was staged.
+        source_end=max(source_end, replayed),
+        staged=max(staged.end if staged else 0, replayed),
+        replayed=replayed,
+        lag=lag,
+        age_ms=age_ms(now_ms, oldest_ms, lag),
+        error=trouble or (str(seen) if isinstance(seen, DeltamirrorError) else None),
+        held_back=marks.high - marks.stable if marks else 0,
+    )
+
+
+def _troubles(site: Site, flow: Flow) -> dict[TopicPartition, str]:
+    """Return what the loops last said of single partitions."""
+    said = [site.bulletin.read(duty) for duty in (f"stage {flow.source}", f"replay {flow.name}")]
+    return {
+        TopicPartition(trouble["topic"], trouble["partition"]): trouble["error"]
+        for each in said
+        if each is not None
+        for trouble in each["troubles"]
+    }
+
+
+def _flow_state(
+    site: Site, flow: Flow, errors: list[DeltamirrorError], states: tuple[PartitionState, ...]
+) -> FlowState:
+    said = site.bulletin.read(f"replay {flow.name}")
+    staging = site.bulletin.read(f"stage {flow.source}")
+    told = _error(said) or _error(staging)
+    if errors:
+        down = any(isinstance(error, UnreachableError) for error in errors)
+        text = "; ".join(str(error) for error in errors)
+        state = "unreachable" if down else "failed"
+        return FlowState(flow.name, state, text, errors[0].hint, states)
+    if is_paused(site, flow):
+        return FlowState(flow.name, "paused", told, None, states)
+    if said is None or not said["is_alive"]:
+        return FlowState(flow.name, "stopped", told, None, states)
+    return FlowState(flow.name, said["state"], told, None, states)
+
+
+def _error(said: Mapping[str, Any] | None) -> str | None:
+    return None if said is None else said["error"]
+
+
+def is_paused(site: Site, flow: Flow) -> bool:
+    """Return whether the operator's last word on the whole flow was to pause it."""
+    orders = site.lake.control.rows(
+        ["order", "topic", "ordered_at_ms"],
+        (ds.field("scope") == flow.name) & ds.field("order").isin(["pause", "resume"]),
+    )
+    whole = [row for row in orders.to_pylist() if row["topic"] is None]
+    return bool(whole) and max(whole, key=lambda row: row["ordered_at_ms"])["order"] == "pause"

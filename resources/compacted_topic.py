@@ -1,0 +1,74 @@
+"""A compacted topic of one partition that MirrorMaker 2's tools read: checkpoints, heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from resources.cluster import KafkaCluster
+from schemas.errors import RequestRefusedError, UnreachableError
+
+WAIT_S = 10.0
+
+# A reader keeps the last record of a key: an unordered retry would leave it an old one.
+SETTINGS = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "log_level": 2}
+
+
+class CompactedTopic:
+    """The topic *name* on *cluster*, written with librdkafka's producer *settings*."""
+
+    def __init__(self, cluster: KafkaCluster, name: str, settings: Mapping[str, Any]) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._settings = {**settings, **SETTINGS, "message.timeout.ms": int(WAIT_S * 1000)}
+
+    def make(self, replication_factor: int) -> None:
+        """Make the topic where it is missing. Raises TargetTopicError where it cannot be."""
+        self._cluster.create_topic(self._name, 1, replication_factor, {"cleanup.policy": "compact"})
+
+    def write(self, records: Iterable[tuple[bytes, bytes]]) -> None:
+        """Append *records* (key, value) in order and return when all are acknowledged.
+
+        Raises UnreachableError where the cluster is silent, RequestRefusedError where it says no.
+        """
+        failures: list[KafkaError] = []
+
+        def report(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error)
+
+        try:
+            producer = Producer(self._settings)
+            for key, value in records:
+                self._send(producer, key, value, report)
+            unsent = producer.flush(WAIT_S + 1)
+        except KafkaException as failure:
+            failures.append(failure.args[0])
+            unsent = 0
+        if failures:
+            raise self._explained(failures[0])
+        if unsent:
+            raise self._silent(f"{unsent} records are not acknowledged")
+
+    def _send(self, producer: Producer, key: bytes, value: bytes, report: Any) -> None:  # noqa: ANN401 - the client's callback
+        while True:
+            try:
+                producer.produce(self._name, value, key, 0, on_delivery=report)
+            except BufferError:  # bounded: what waits is acknowledged or times out
+                producer.poll(0.1)
+            else:
+                producer.poll(0)
+                return
+
+    def _explained(self, error: KafkaError) -> UnreachableError | RequestRefusedError:
+        # Kafka's client numbers its own troubles below zero, the brokers' answers above.
+        if error.code() < 0:
+            return self._silent(error.str())
+        what = f"take records of {self._name}"
+        return RequestRefusedError(self._cluster.alias, what, error.name(), error.str())
+
+    def _silent(self, why: str) -> UnreachableError:
+        servers = str(self._settings.get("bootstrap.servers", ""))
+        return UnreachableError(self._cluster.alias, servers, why)
