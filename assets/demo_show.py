@@ -13,7 +13,7 @@ from rich import box
 from rich.table import Table
 
 from assets.demo_home import SOURCE, TARGET
-from assets.survey import PartitionState
+from schemas.flow_state import PartitionState
 from schemas.topic_partition import TopicPartition
 
 
