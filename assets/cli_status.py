@@ -76,7 +76,8 @@ def _status_table(states: list[FlowState]) -> RenderableType:
 
 
 def _add_topic(table: Any, flow: str, topic: str, partitions: list[PartitionState]) -> None:  # noqa: ANN401 - rich is imported late
-    errors = [each for each in partitions if each.error]
+    errors = [str(each.error) for each in partitions if each.error]
+    paused = ["paused"] if any(each.is_paused for each in partitions) else []
     table.add_row(
         flow,
         topic,
@@ -84,8 +85,8 @@ def _add_topic(table: Any, flow: str, topic: str, partitions: list[PartitionStat
         str(len(partitions)),
         f"{sum(each.lag for each in partitions):,}",
         _age(partitions),
-        "; ".join(str(each.error) for each in errors),
-        style="red" if errors else None,
+        "; ".join(paused + errors),
+        style="red" if errors else "yellow" if paused else None,
     )
 
 
@@ -103,7 +104,7 @@ def _lag_table(states: list[FlowState]) -> RenderableType:
                 state.flow,
                 f"{each.topic}[{each.partition}]",
                 each.target_topic,
-                "failed" if each.error else state.state,
+                "failed" if each.error else "paused" if each.is_paused else state.state,
                 *(f"{number:,}" for number in numbers),
                 _age([each]),
                 f"{each.held_back:,}",

@@ -89,7 +89,7 @@ def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:
     keys = ["group", "topic", "partition"]
     newest = offsets.group_by(keys).aggregate([("seen_at_ms", "max")])
     newest = newest.rename_columns([*keys, "seen_at_ms"])
-    return offsets.join(newest, keys=[*keys, "seen_at_ms"], join_type="right semi").sort_by(
+    return offsets.join(newest, keys=[*keys, "seen_at_ms"], join_type="left semi").sort_by(
         [(key, "ascending") for key in keys]
     )
 

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow.dataset as ds
-
+from assets.orders import Order, Orders, is_paused
 from assets.site import Site
 from pipeline.index import MAP_COLUMNS, index
 from pipeline.measure import (
@@ -31,6 +30,9 @@ from schemas.frontier import base_id
 from schemas.progress import Progress
 from schemas.topic_partition import SourcePartition, TopicPartition
 from schemas.watermarks import Watermarks
+
+WHOLE_FLOW = TopicPartition("", 0)
+"""A partition that no order names: what holds for it was ordered for all of the flow."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,7 @@ def survey(site: Site, flow_config: FlowConfig) -> FlowState:
     replayed = _replayed(site, flow_config, lives, seen)
     oldest = oldest_waiting(segments, {lives[each]: replayed[each] for each in partitions})
     troubles = _troubles(site, flow)
+    orders = Orders(site.lake.control).of(flow.name)
     now_ms = int(time.time() * 1000)
     states = tuple(
         _state(
@@ -72,11 +75,12 @@ def survey(site: Site, flow_config: FlowConfig) -> FlowState:
             replayed[each],
             oldest.get(lives[each]),
             troubles.get(each),
+            is_paused(orders, each),
             now_ms,
         )
         for each in partitions
     )
-    return _flow_state(site, flow, seen.errors, states)
+    return _flow_state(site, flow, seen.errors, orders, states)
 
 
 def _ask_source(site: Site, flow_config: FlowConfig, seen: _Seen) -> None:
@@ -159,6 +163,7 @@ def _state(
     replayed: int,
     oldest_ms: int | None,
     trouble: str | None,
+    paused: bool,
     now_ms: int,
 ) -> PartitionState:
     marks = seen if isinstance(seen, Watermarks) else None
@@ -175,6 +180,7 @@ def _state(
         lag=lag,
         age_ms=age_ms(now_ms, oldest_ms, lag),
         error=trouble or (str(seen) if isinstance(seen, DeltamirrorError) else None),
+        is_paused=paused,
         held_back=marks.high - marks.stable if marks else 0,
     )
 
@@ -191,7 +197,11 @@ def _troubles(site: Site, flow: Flow) -> dict[TopicPartition, str]:
 
 
 def _flow_state(
-    site: Site, flow: Flow, errors: list[DeltamirrorError], states: tuple[PartitionState, ...]
+    site: Site,
+    flow: Flow,
+    errors: list[DeltamirrorError],
+    orders: list[Order],
+    states: tuple[PartitionState, ...],
 ) -> FlowState:
     said = site.bulletin.read(f"replay {flow.name}")
     staging = site.bulletin.read(f"stage {flow.source}")
@@ -201,7 +211,7 @@ def _flow_state(
         text = "; ".join(str(error) for error in errors)
         state = "unreachable" if down else "failed"
         return FlowState(flow.name, state, text, errors[0].hint, states)
-    if is_paused(site, flow):
+    if is_paused(orders, WHOLE_FLOW):
         return FlowState(flow.name, "paused", told, None, states)
     if said is None or not said["is_alive"]:
         return FlowState(flow.name, "stopped", told, None, states)
@@ -210,13 +220,3 @@ def _flow_state(
 
 def _error(said: Mapping[str, Any] | None) -> str | None:
     return None if said is None else said["error"]
-
-
-def is_paused(site: Site, flow: Flow) -> bool:
-    """Return whether the operator's last word on the whole flow was to pause it."""
-    orders = site.lake.control.rows(
-        ["order", "topic", "ordered_at_ms"],
-        (ds.field("scope") == flow.name) & ds.field("order").isin(["pause", "resume"]),
-    )
-    whole = [row for row in orders.to_pylist() if row["topic"] is None]
-    return bool(whole) and max(whole, key=lambda row: row["ordered_at_ms"])["order"] == "pause"

@@ -22,6 +22,7 @@ class PartitionState:
     lag: int
     age_ms: int | None
     error: str | None = None
+    is_paused: bool = False
     held_back: int = 0
 
 

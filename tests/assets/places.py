@@ -1,0 +1,139 @@
+"""A lake in a folder and two clusters in dicts, to survey and translate without brokers.
+
+The fake cluster has no transactions, no retention and no members of groups: it answers what a test
+told it to. What it cannot do, tests/stories does on real brokers.
+"""
+
+from assets.site import Site
+from schemas.config import ClusterConfig, Config, FlowConfig
+from schemas.errors import RequestRefusedError, TopicMissingError, UnreachableError
+from schemas.flow import Flow
+from schemas.name_filter import NameFilter
+from schemas.replication_policy import DefaultPolicy
+from schemas.tables import GROUP_OFFSETS
+from schemas.topic import Topic
+from schemas.topic_partition import TopicPartition
+from schemas.watermarks import Watermarks
+
+FLOW = Flow("us-east", "eu-west")
+ORDERS = TopicPartition("orders", 0)
+REMOTE = TopicPartition("us-east.orders", 0)
+
+
+class FakeCluster:
+    """What a test says a cluster holds."""
+
+    def __init__(self, alias):
+        self.alias = alias
+        self.is_down = False
+        self.ids = {}  # topic -> id
+        self.marks = {}  # TopicPartition -> Watermarks
+        self.offsets = {}  # group -> {TopicPartition: offset}
+        self.metadata = {}  # TopicPartition -> progress metadata
+        self.states = {}  # group -> state
+        self.unreadable = set()
+
+    def hold(self, partition, end, *, low=0, topic_id="life1", open_transaction=0):
+        self.ids[partition.topic] = topic_id
+        self.marks[partition] = Watermarks(low, end, end + open_transaction)
+
+    def progress(self, partition, offset, incarnation="life1"):
+        self.offsets.setdefault(FLOW.progress_group, {})[partition] = offset
+        self.metadata[partition] = f"{incarnation} target1"
+
+    def probe(self, timeout_s=3.0):
+        if self.is_down:
+            raise UnreachableError(self.alias, "localhost:1", "refused")
+
+    def topics(self, names=None):
+        self.probe()
+        return {
+            name: Topic(name, id_, sum(p.topic == name for p in self.marks), is_internal=False)
+            for name, id_ in self.ids.items()
+            if names is None or name in names
+        }
+
+    def watermarks(self, partitions):
+        self.probe()
+        return {p: self.marks.get(p, TopicMissingError(str(p), "here")) for p in partitions}
+
+    def groups(self):
+        self.probe()
+        return {group: self.states.get(group, "EMPTY") for group in self.offsets}
+
+    def group_offsets(self, group):
+        self.probe()
+        if group in self.unreadable:
+            raise RequestRefusedError(self.alias, f"tell the offsets of group {group}", "X", "no")
+        return self.offsets[group]
+
+    def committed(self, group, partitions, require_stable=True):
+        self.probe()
+        held = self.offsets.get(group, {})
+        return {p: (held[p], self.metadata[p]) if p in held else None for p in partitions}
+
+
+class FakeSite(Site):
+    """A site whose clusters are fakes and whose lake is real."""
+
+    def __init__(self, root, **flow):
+        super().__init__(config(root, **flow))
+        self.source = self._clusters["us-east"] = FakeCluster("us-east")
+        self.target = self._clusters["eu-west"] = FakeCluster("eu-west")
+
+    @property
+    def flow(self):
+        return self.config.flows[0]
+
+
+def config(root, **flow):
+    clusters = {
+        alias: ClusterConfig(alias, "localhost:1", {}, {}, {}) for alias in ("us-east", "eu-west")
+    }
+    settings = {
+        "flow": FLOW,
+        "topics": NameFilter(),
+        "groups": NameFilter(exclude=("ignored-.*",)),
+        "policy": DefaultPolicy(),
+        "replication_factor": 1,
+        "producer": {},
+        "refresh_topics_interval_s": None,
+        "emit_checkpoints_interval_s": None,
+        "config_properties_exclude": NameFilter(()),
+    }
+    return Config(clusters, (FlowConfig(**(settings | flow)),), str(root), tasks_max=2)
+
+
+def stage(site, partition, start, end, *, topic_id="life1", oldest_ms=1, version=1):
+    """Say in the lake that `[start, end)` is staged."""
+    row = {
+        "topic": partition.topic, "topic_id": topic_id, "partition": partition.partition,
+        "start": start, "end": end, "count": end - start, "size_bytes": 0, "low": 0,
+        "stable": end, "high": end, "gap_cause": "", "digest": "", "staged_at_ms": 1,
+        "min_timestamp_ms": oldest_ms, "version": version, "sequence": 1,
+    }  # fmt: skip
+    site.lake.segments("us-east").append([row])
+
+
+def replay(site, *runs, partition=ORDERS, incarnation="life1", target_life="target1", at=1):
+    """Say in the lake where the records of *runs* (upstream, downstream, length) went."""
+    rows = [
+        {
+            "topic": partition.topic, "incarnation": incarnation,
+            "partition": partition.partition, "upstream_start": upstream,
+            "target_topic": f"us-east.{partition.topic}", "target_topic_id": target_life,
+            "target_partition": partition.partition, "downstream_start": downstream,
+            "length": length, "run_id": "r", "committed_at": at,
+        }
+        for upstream, downstream, length in runs
+    ]  # fmt: skip
+    site.lake.offset_map(FLOW).append(rows)
+
+
+def commit(site, group, committed, *, partition=ORDERS, topic_id="life1", at=1):
+    """Say in the lake that *group* was seen to have committed an offset."""
+    row = {
+        "group": group, "topic": partition.topic, "topic_id": topic_id,
+        "partition": partition.partition, "committed": committed, "seen_at_ms": at,
+    }  # fmt: skip
+    site.lake.of_cluster("us-east", GROUP_OFFSETS).append([row])
