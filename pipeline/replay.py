@@ -146,8 +146,8 @@ class _Slot:
                 self._errors[work.target] = error
                 continue
             self._at[work.target] = settled.at
-            if settled.mended is not None:
-                self._note(settled.mended)
+            for move in settled.mended:
+                self._note(move)
             if found is None:
                 seeds[work.target] = settled.at
         if seeds:
@@ -167,7 +167,7 @@ class _Slot:
             except PartitionError as error:
                 self._errors[target] = error
                 continue
-            if self._one_by_one and self._chunk.targets() not in ([], [target]):
+            if self._is_apart(target, source.topic_id):
                 self._commit()
             while rows.num_rows:
                 topic_id = self._partitions[target].target_topic_id
@@ -181,6 +181,13 @@ class _Slot:
                         return False
         return True
 
+    def _is_apart(self, target: TopicPartition, incarnation: str) -> bool:
+        """Return whether rows of *target* must not join the chunk: one holds one life of each."""
+        held = self._chunk.progress.get(target)
+        if held is not None and held.incarnation != incarnation:
+            return True
+        return self._one_by_one and self._chunk.targets() not in ([], [target])
+
     def _finish(self, chains: Mapping[TopicPartition, Chain]) -> None:
         """Commit what is left, with every whole chain's end: past markers at its tail too."""
         for target, chain in chains.items():
@@ -191,7 +198,7 @@ class _Slot:
             except PartitionError as error:
                 self._errors[target] = error
                 continue
-            if not self._one_by_one or self._chunk.targets() in ([], [target]):
+            if not self._is_apart(target, chain.end.incarnation):
                 self._chunk.reach(target, chain.end)
         self._commit()
 
@@ -215,7 +222,8 @@ class _Slot:
         self, target: TopicPartition, after: Progress, runs: tuple[OffsetRun, ...], records: int
     ) -> Move:
         work = self._partitions[target]
-        return Move(work.partition, target, self._at[target], after, runs, records)
+        before = work.mapped.progress if work.mapped else None
+        return Move(work.partition, target, before, after, runs, records)
 
     def _note(self, move: Move) -> None:
         """Remember *move*: a later look in this tick takes its end for the map's."""

@@ -40,10 +40,10 @@ class Staged(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """Where a partition goes on, and the move that mended its map if one was needed."""
+    """Where a partition goes on, and the moves that mended its map, one for each life."""
 
     at: Progress
-    mended: Move | None = None
+    mended: tuple[Move, ...] = ()
 
 
 def settle(
@@ -93,25 +93,38 @@ def _pair_up(
 ) -> Settled:
     """Pair the stage from *start* to *progress* (None: as far as it is found) with the log."""
     mapped = work.mapped
-    upstream = _staged_between(work, files, start, progress, staged)
+    staged_rows = _staged_between(work, files, start, progress, staged)
     downstream: list[tuple[int, Fingerprint]] = []
-    if upstream:
+    if staged_rows:
         log.read_back(
             work.target,
             mapped.downstream_end if mapped else 0,
             lambda rows: downstream.extend(_marked(rows)),
         )
+    upstream = [(offset, mark) for _, offset, mark in staged_rows]
     if progress is None:
         upstream = upstream[: prefix_found(upstream, downstream)]
     pairs = pair(work.target, upstream, downstream) if upstream else []
+    lives = [life for life, _, _ in staged_rows[: len(pairs)]]
     if progress is None:
-        last = pairs[-1][0] + 1 if pairs else start.next_offset
-        progress = Progress(last, start.incarnation, start.target_topic_id)
-    up, down = (np.array([p[i] for p in pairs], np.int64) for i in (0, 1))
-    before = mapped.progress if mapped else None
-    runs = tuple(encode(up, down)) if pairs else ()
-    move = Move(work.partition, work.target, before, progress, runs, len(pairs), rebuilt=True)
-    return Settled(progress, move)
+        last = (lives[-1], pairs[-1][0] + 1) if pairs else (start.incarnation, start.next_offset)
+        progress = Progress(last[1], last[0], start.target_topic_id)
+    return Settled(progress, tuple(_moves(work, progress, lives, pairs)))
+
+
+def _moves(
+    work: PartitionWork, end: Progress, lives: Sequence[str], pairs: Sequence[tuple[int, int]]
+) -> Iterator[Move]:
+    """Return the moves to *end* that *pairs* of (upstream, downstream) offsets are."""
+    before = work.mapped.progress if work.mapped else None
+    for life in dict.fromkeys([*lives, end.incarnation]):
+        own = [p for p, of in zip(pairs, lives, strict=True) if of == life]
+        up, down = (np.array([p[i] for p in own], np.int64) for i in (0, 1))
+        last = Progress(own[-1][0] + 1, life, end.target_topic_id) if own else end
+        after = end if life == end.incarnation else last
+        runs = tuple(encode(up, down)) if own else ()
+        yield Move(work.partition, work.target, before, after, runs, len(own), rebuilt=True)
+        before = after
 
 
 def _staged_between(
@@ -120,8 +133,8 @@ def _staged_between(
     start: Progress,
     end: Progress | None,
     staged: Staged,
-) -> list[tuple[int, Fingerprint]]:
-    """Return offsets and fingerprints of what is staged from *start* to before *end*."""
+) -> list[tuple[str, int, Fingerprint]]:
+    """Return incarnation, offset and fingerprint of what is staged from *start* to *end*."""
     p = work.partition
     lives = list(dict.fromkeys(link.incarnation for link in work.links))
     last = end.incarnation if end else start.incarnation
@@ -132,10 +145,14 @@ def _staged_between(
         )
         for life in lives[first : lives.index(last) + 1]
     }
-    found: list[tuple[int, Fingerprint]] = []
+    found: list[tuple[str, int, Fingerprint]] = []
     for source, rows in staged.rows(files, wanted):
         cut = end.next_offset if end and source.topic_id == last else None
-        found.extend(f for f in _marked(rows) if cut is None or f[0] < cut)
+        found.extend(
+            (source.topic_id, offset, mark)
+            for offset, mark in _marked(rows)
+            if cut is None or offset < cut
+        )
     return found
 
 

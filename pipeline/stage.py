@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.digest import Digest
-from schemas.errors import PartitionError
+from schemas.errors import PartitionError, RecordUnreadableError
 from schemas.offset_range import OffsetRange
 from schemas.reached import Reached
 from schemas.segment import Segment
@@ -117,7 +117,7 @@ class Tally:
         self.min_timestamp_ms = min(self.min_timestamp_ms, low_ms) if known else low_ms
         self.max_timestamp_ms = max(self.max_timestamp_ms, high_ms) if known else high_ms
 
-    def segment(self, end: int, staged_at_ms: int) -> Segment:
+    def segment(self, end: int, staged_at_ms: int, sequence: int) -> Segment:
         """Return the evidence of the range, read up to *end*."""
         r, marks = self.range, self.range.watermarks
         gaps = end - r.start - self.count
@@ -140,6 +140,7 @@ class Tally:
             gap_cause=(r.cause or "compacted, transaction markers or aborted") if gaps else "",
             digest=self.digest.hexdigest(),
             staged_at_ms=staged_at_ms,
+            sequence=sequence,
         )
 
 
@@ -174,7 +175,8 @@ def stage(task: StageTask, source: Source, lake: Lake, now_ms: int) -> Iterator[
                         take(r, batch)
                 else:
                     reached.update(source.read([r], budget, take))
-            yield _staged(slot, file.close(), [(tallies[r], reached[r]) for r in ranges], now_ms)
+            found = [(tallies[r], reached[r]) for r in ranges]
+            yield _staged(slot, file.close(), found, now_ms, task.sequence)
 
 
 def _small(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -189,23 +191,30 @@ def _small(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
 
 
 def _staged(
-    slot: int, file: StagedFile | None, ranges: Sequence[tuple[Tally, Reached]], now_ms: int
+    slot: int,
+    file: StagedFile | None,
+    ranges: Sequence[tuple[Tally, Reached]],
+    now_ms: int,
+    sequence: int,
 ) -> SlotStaged:
     """Return what came of a slot's ranges.
 
     A range that moved nothing is no segment, but for a partition's first one: that says where we
-    began.
+    began, also where the very first record is one that cannot be carried.
     """
     found = [
         (tally, reached.end)
         for tally, reached in ranges
         if reached.end > tally.range.start
-        or (tally.range.planned_start is None and reached.error is None)
+        or (
+            tally.range.planned_start is None
+            and (reached.error is None or isinstance(reached.error, RecordUnreadableError))
+        )
     ]
     return SlotStaged(
         slot,
         file,
-        tuple(tally.segment(end, now_ms) for tally, end in found),
+        tuple(tally.segment(end, now_ms, sequence) for tally, end in found),
         tuple(tally.range for tally, _ in found),
         tuple((r.range, r.error) for _, r in ranges if r.error is not None),
     )

@@ -35,13 +35,6 @@ SILENCE = (
     KafkaError.BROKER_NOT_AVAILABLE,
 )
 
-# What a group's coordinator says while it is being chosen or is loading.
-COORDINATOR_MOVES = (
-    "COORDINATOR_NOT_AVAILABLE",
-    "NOT_COORDINATOR",
-    "COORDINATOR_LOAD_IN_PROGRESS",
-)
-
 
 class AdminSession:
     """One administration client of the cluster *alias*; every answer waits at most *wait_s*."""

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
 import confluent_kafka as kafka
 
 from resources import foreign_groups
-from resources.admin import COORDINATOR_MOVES, WAIT_S, AdminSession, patiently
-from schemas.errors import GroupActiveError, RequestRefusedError
+from resources.admin import WAIT_S, AdminSession, Answer, patiently
+from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
 from schemas.topic_partition import TopicPartition
 
-# The first group of a fresh cluster waits for `__consumer_offsets` to be made.
-COORDINATOR_WAIT_S = 15.0
+# The first group of a fresh cluster waits for `__consumer_offsets` to be made. librdkafka 2.16
+# asks three times within 0.4 s who coordinates a group, and then lets the request wait for nothing
+# until its time is over: so the first ones are short.
+TRIES_S = (1.0, 2.0, 4.0, 8.0)
+
+# What a group's coordinator says while it is being chosen or is loading.
+COORDINATOR_MOVES = (
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+)
+
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 
 Committed = dict[TopicPartition, tuple[int, str] | None]
@@ -30,9 +41,7 @@ def listed(admin: AdminSession) -> dict[str, str]:
 
 def all_committed(admin: AdminSession, group: str) -> dict[TopicPartition, int]:
     """Return the next offset to read of every partition that *group* has committed."""
-    return patiently(
-        lambda: _ask_all(admin, group), codes=COORDINATOR_MOVES, within_s=COORDINATOR_WAIT_S
-    )
+    return _coordinated(partial(_ask_all, admin, group))
 
 
 def committed(
@@ -45,15 +54,8 @@ def committed(
     """Return offset and metadata of each of *partitions*; None: *group* committed nothing."""
     if not partitions:
         return {}
-    found = patiently(
-        lambda: patiently(
-            lambda: _ask(admin, group, partitions, require_stable=require_stable),
-            codes=(UNSTABLE,),
-            within_s=WAIT_S,
-        ),
-        codes=COORDINATOR_MOVES,
-        within_s=COORDINATOR_WAIT_S,
-    )
+    ask = partial(_ask, admin, group, partitions, require_stable)
+    found = patiently(lambda: _coordinated(ask), codes=(UNSTABLE,), within_s=WAIT_S)
     return {partition: found.get(partition) for partition in partitions}
 
 
@@ -72,12 +74,12 @@ def commit(
     )
     what = f"set offsets of group {group}"
 
-    def ask() -> None:
-        futures = admin.client.alter_consumer_group_offsets([wanted], request_timeout=WAIT_S)
-        _check(admin, admin.answer(futures[group], what), what)
+    def ask(timeout_s: float) -> None:
+        futures = admin.client.alter_consumer_group_offsets([wanted], request_timeout=timeout_s)
+        _check(admin, admin.answer(futures[group], what, timeout_s), what)
 
     try:
-        patiently(ask, codes=COORDINATOR_MOVES, within_s=COORDINATOR_WAIT_S)
+        _coordinated(ask)
     except RequestRefusedError as refused:
         # To set offsets without being a member is what Kafka refuses in these words.
         if refused.code in {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"}:
@@ -85,12 +87,29 @@ def commit(
         raise
 
 
-def _ask_all(admin: AdminSession, group: str) -> dict[TopicPartition, int]:
+def _coordinated(ask: Callable[[float], Answer]) -> Answer:
+    """Return what *ask* returns, given seconds, once the group has a coordinator that answers."""
+    for timeout_s in TRIES_S[:-1]:
+        try:
+            return _patient(ask, timeout_s)
+        except UnreachableError:
+            continue
+        except RequestRefusedError as refused:
+            if refused.code not in COORDINATOR_MOVES:
+                raise
+    return _patient(ask, TRIES_S[-1])
+
+
+def _patient(ask: Callable[[float], Answer], timeout_s: float) -> Answer:
+    return patiently(lambda: ask(timeout_s), codes=COORDINATOR_MOVES, within_s=timeout_s)
+
+
+def _ask_all(admin: AdminSession, group: str, timeout_s: float) -> dict[TopicPartition, int]:
     try:
-        found = _ask(admin, group, None, require_stable=False)
+        found = _ask(admin, group, None, False, timeout_s)
     except UnicodeDecodeError:
         with admin.asking(f"tell the offsets of group {group}"):
-            return foreign_groups.committed_offsets(admin.settings, group, WAIT_S)
+            return foreign_groups.committed_offsets(admin.settings, group, timeout_s)
     return {partition: held[0] for partition, held in found.items() if held is not None}
 
 
@@ -98,8 +117,8 @@ def _ask(
     admin: AdminSession,
     group: str,
     partitions: Collection[TopicPartition] | None,
-    *,
     require_stable: bool,
+    timeout_s: float,
 ) -> Committed:
     asked = None
     if partitions is not None:
@@ -108,9 +127,9 @@ def _ask(
     futures = admin.client.list_consumer_group_offsets(
         [kafka.ConsumerGroupTopicPartitions(group, asked)],
         require_stable=require_stable,
-        request_timeout=WAIT_S,
+        request_timeout=timeout_s,
     )
-    found = admin.answer(futures[group], what)
+    found = admin.answer(futures[group], what, timeout_s)
     _check(admin, found, what)
     return {
         TopicPartition(each.topic, each.partition): (

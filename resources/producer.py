@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -311,5 +312,5 @@ def _columns(rows: pa.RecordBatch) -> Iterable[tuple[Any, Any, int, list[Any] | 
     pairs = headers.flatten()
     flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
     edges = (np.asarray(headers.offsets) - headers.offsets[0].as_py()).tolist()
-    lists = [flat[a:b] or None for a, b in zip(edges, edges[1:], strict=False)]
+    lists = [flat[a:b] or None for a, b in pairwise(edges)]
     return zip(keys, values, stamps, lists, strict=True)

@@ -157,7 +157,7 @@ class _Reading:
         r = self.open.get(key)  # type: ignore[arg-type]
         if r is None:
             return False  # behind the planned end: the next range's
-        offsets = [m.offset() for m in messages]
+        offsets = [m.offset() or 0 for m in messages]
         if offsets[-1] >= r.end:
             kept = next(i for i, offset in enumerate(offsets) if offset >= r.end)
             messages, offsets = messages[:kept], offsets[:kept]
@@ -219,7 +219,7 @@ def _by_partition(messages: list[Message]) -> dict[tuple[str | None, int | None]
 
 
 def _batch(
-    r: OffsetRange, messages: list[Message], offsets: list[int | None]
+    r: OffsetRange, messages: list[Message], offsets: list[int]
 ) -> tuple[pa.RecordBatch, PartitionError | None]:
     """Return *messages* as columns, up to the first that cannot be carried, and its error."""
     headers: list[Any] = []
@@ -230,7 +230,7 @@ def _batch(
     except SystemError:
         # Asking again would hand out a list with a NULL pointer: that message is not touched.
         bad = offsets[len(headers)]
-        error = RecordUnreadableError(r.partition, bad or 0, "a header key is not UTF-8")
+        error = RecordUnreadableError(r.partition, bad, "a header key is not UTF-8")
         messages, offsets = messages[: len(headers)], offsets[: len(headers)]
     n = len(messages)
     stamps = [m.timestamp() for m in messages]

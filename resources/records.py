@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,16 +60,19 @@ class Records(LakeTable):
         files: Sequence[StagedFile],
         segments: Sequence[Segment],
         expected: Mapping[SourcePartition, int | None],
+        also: Mapping[str, int] | None = None,
+        known_version: int = -1,
     ) -> int:
         """Add *files* and move the frontier of every segment's partition, in one commit.
 
         *expected* are the frontiers the segments were planned from, compared on the snapshot that
-        commits. Returns the version. Raises StalePlanError: somebody else moved one, nothing was
+        commits, unless that is still *known_version*, of which they are known; *also* are marks
+        of other things that this commit settles. Returns the version. Raises StalePlanError: somebody else moved one, nothing was
         added. A commit that failed because it was ours already counts as made.
         """
-        self.refresh()
-        self.compare({p.app_id: version for p, version in expected.items()})
-        marks = {segment.source.app_id: segment.end for segment in segments}
+        if self.refresh() != known_version:
+            self.compare({p.app_id: version for p, version in expected.items()})
+        marks = {segment.source.app_id: segment.end for segment in segments} | dict(also or {})
         actions = [_add(file, data_change=True) for file in files]
         metadata = {SEGMENTS_KEY: json.dumps([s.to_dict() for s in segments])}
         try:
@@ -128,7 +132,7 @@ def _remove(file: RecordsFile, *, data_change: bool) -> RemoveAction:
     return RemoveAction(
         file.path,
         data_change,
-        deletion_timestamp=None,
+        deletion_timestamp=int(time.time() * 1000),
         size=file.size_bytes,
         partition_values={"slot": str(file.slot)},
     )

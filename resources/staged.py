@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -89,7 +90,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition, pa.RecordBat
     codes = [topics.indices.to_numpy(), ids.indices.to_numpy(), partitions]
     changes = np.flatnonzero(np.any([c[1:] != c[:-1] for c in codes], axis=0)) + 1
     edges = [0, *changes.tolist(), batch.num_rows]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         if end > start:
             source = SourcePartition(
                 topics[start].as_py(), ids[start].as_py(), int(partitions[start])

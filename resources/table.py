@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
@@ -120,7 +121,7 @@ class LakeTable:
     def rows(
         self,
         columns: Sequence[str] | None = None,
-        where: Any = None,
+        where: pc.Expression | None = None,
         version: int | None = None,
     ) -> pa.Table:
         """Return rows as an Arrow table, of the snapshot last seen or of *version*.

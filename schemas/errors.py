@@ -114,6 +114,7 @@ class RecordUnreadableError(PartitionError):
 
     def __init__(self, partition: object, offset: int, why: str) -> None:
         super().__init__(f"{partition}: the record at offset {offset} cannot be carried: {why}")
+        self.offset = offset
 
 
 class RangeUnfinishedError(PartitionError):

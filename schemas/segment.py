@@ -13,7 +13,8 @@ class Segment:
     """One staged range `[start, end)` of a partition: the evidence that it was read to its end.
 
     *count* records between offsets *first* and *last* (None where there is none); `end - start -
-    count` offsets hold no record, for *gap_cause*. *digest* is over offset-free record content in
+    count` offsets hold no record, for *gap_cause*. Its records lie in files of *sequence* or, once
+    compacted, of a higher one. *digest* is over offset-free record content in
     order (key, value, headers, timestamp). Sizes in bytes, times in ms since 1970.
     """
 
@@ -35,6 +36,7 @@ class Segment:
     gap_cause: str
     digest: str
     staged_at_ms: int
+    sequence: int
 
     @property
     def source(self) -> SourcePartition:

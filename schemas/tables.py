@@ -93,6 +93,7 @@ SEGMENTS = Table(
         gap_cause         string ! why offsets of the range hold no record; empty: all do
         digest            string ! over timestamp, key, value and headers of its records, in order
         staged_at_ms      long   ! when it was committed
+        sequence          long   ! lowest sequence of the files that hold its records
         version           long   ! version of `records` whose commit holds it
         """
     ),

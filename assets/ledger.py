@@ -1,0 +1,92 @@
+"""The staged ranges of a source cluster, as its table `segments` tells them, kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow.compute as pc
+
+from resources.table import LakeTable
+from schemas.frontier import Frontier
+from schemas.replay_work import Link
+from schemas.topic_partition import SourcePartition, TopicPartition
+
+COLUMNS = (
+    "topic",
+    "topic_id",
+    "partition",
+    "start",
+    "end",
+    "count",
+    "leader_epoch",
+    "stable",
+    "staged_at_ms",
+    "sequence",
+    "version",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedLink:
+    """A link of a partition's chain, with what finds its files and its age."""
+
+    link: Link
+    sequence: int
+    staged_at_ms: int
+
+
+@dataclass
+class Chains:
+    """Every partition's links in the order of staging, and its frontier."""
+
+    links: dict[TopicPartition, list[StagedLink]] = field(default_factory=dict)
+    frontiers: dict[TopicPartition, Frontier] = field(default_factory=dict)
+
+
+class Ledger:
+    """A reader of `segments` that remembers what it has read."""
+
+    def __init__(self, segments: LakeTable) -> None:
+        self._segments = segments
+        self._version = -1
+        self._table_version = -1
+        self.chains = Chains()
+
+    def refresh(self) -> bool:
+        """Take in what was sealed since; return whether there was anything."""
+        if not self._segments.exists() or self._segments.refresh() == self._table_version:
+            return False
+        rows = self._segments.rows(COLUMNS, where=pc.field("version") > self._version)
+        self._table_version = self._segments.version
+        if not rows.num_rows:
+            return False
+        ordered = rows.sort_by([("version", "ascending"), ("start", "ascending")])
+        for row in ordered.to_pylist():
+            self._take(row)
+        self._version = int(ordered.column("version")[-1].as_py())
+        return True
+
+    def links(self, partition: TopicPartition) -> list[StagedLink]:
+        """Return the links of *partition*; empty: nothing of it is staged."""
+        return self.chains.links.get(partition, [])
+
+    def forget(self, partition: TopicPartition, before: int) -> None:
+        """Drop the first *before* links of *partition*: they are replayed, nobody asks again."""
+        del self.chains.links[partition][:before]
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Return every partition that has ever been staged."""
+        return iter(list(self.chains.links))
+
+    def _take(self, row: dict[str, int | str | None]) -> None:
+        source = SourcePartition(row["topic"], row["topic_id"], row["partition"])  # type: ignore[arg-type]
+        link = Link(source.topic_id, row["start"], row["end"], row["count"])  # type: ignore[arg-type]
+        staged = StagedLink(link, row["sequence"], row["staged_at_ms"])  # type: ignore[arg-type]
+        self.chains.links.setdefault(source.plain, []).append(staged)
+        self.chains.frontiers[source.plain] = Frontier(
+            source,
+            row["end"],  # type: ignore[arg-type]
+            row["leader_epoch"],  # type: ignore[arg-type]
+            row["stable"],  # type: ignore[arg-type]
+        )

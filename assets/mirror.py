@@ -1,0 +1,363 @@
+"""The loops: one stages each source cluster, one replays each flow, in one process (DESIGN 2).
+
+A plain function with a reporter: `deltamirror run`, the demo and Dagster's `mirror` job call it.
+Nothing here makes a record exact; it only says when the steps run and how long they wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from assets.ledger import Ledger
+from assets.replaying import Replaying
+from assets.site import Site
+from assets.staging import Staging
+from assets.upkeep import Upkeep
+from resources.spark import Workers
+from schemas.config import Config, FlowConfig
+from schemas.errors import (
+    ConfigError,
+    DeltamirrorError,
+    LeaseHeldError,
+    NotCaughtUpError,
+    StalePlanError,
+)
+from schemas.flow import Flow
+from schemas.replay_work import Move
+from schemas.segment import Segment
+from schemas.topic_partition import TopicPartition
+from schemas.watermarks import Watermarks
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 0.2
+"""How long a loop with nothing to do waits before it looks again."""
+
+BACKOFF_S = (0.2, 5.0)
+"""First and longest wait after a failure; it doubles in between."""
+
+GIVE_UP_S = 30.0
+"""How long a run that is to end when caught up bears failures of one loop in a row."""
+
+STOP_S = 8.0
+"""How long a loop may take to end once it is told to; then the process ends without it."""
+
+
+class Reporter(Protocol):
+    """Hears what moved; called from the loops' threads, and never lets an error out."""
+
+    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
+        """Hear that *segments* of source cluster *alias* were committed."""
+
+    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
+        """Hear that *moves* of *flow* were committed on its target."""
+
+    def troubled(self, duty: str, error: DeltamirrorError) -> None:
+        """Hear that *duty*'s tick failed; it tries again."""
+
+
+class Silent:
+    """A reporter that says nothing."""
+
+    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
+        """Say nothing."""
+
+    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
+        """Say nothing."""
+
+    def troubled(self, duty: str, error: DeltamirrorError) -> None:
+        """Say nothing."""
+
+
+@dataclass
+class Goal:
+    """Where the loops of a run may end: the last stable offsets seen at its start."""
+
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    def is_staged(self, ledger: Ledger, but: Collection[TopicPartition]) -> bool:
+        """Return whether everything up to the goal is in *ledger*, *but* for these."""
+        frontiers = ledger.chains.frontiers
+        return all(
+            (known := frontiers.get(p)) is not None and known.next_offset >= end
+            for p, end in self.ends.items()
+            if end > 0 and p not in but
+        )
+
+
+class Mirror:
+    """A run of the loops for *flows* of *config*; `run` blocks until it ends.
+
+    *topics*: only these, and only once (a materialization from the UI). *stop* ends it cleanly.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        flows: Sequence[FlowConfig],
+        until_caught_up: bool,
+        topics: Collection[str] | None = None,
+        reporter: Reporter | None = None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        if not flows:
+            raise ConfigError("no flow is enabled: set <source>-><target>.enabled = true")
+        self.site = Site(config)
+        self._workers = Workers(config.tasks_max)
+        self._flows = flows
+        self._until_caught_up = until_caught_up
+        self._topics = topics
+        self._reporter = reporter or Silent()
+        self._stop = stop or threading.Event()
+        self._done = threading.Event()
+        self._news = threading.Condition()
+        self._goals = {flow.flow.source: Goal() for flow in flows}
+        self._failures: dict[str, DeltamirrorError] = {}
+        self._unfinished: dict[str, str] = {}
+        self.stagings = {s: Staging(self.site, s, self._workers) for s in self._goals}
+        self.replayings = [Replaying(self.site, flow, self._workers) for flow in flows]
+
+    def run(self) -> None:
+        """Run until stopped, or until caught up.
+
+        Raises LeaseHeldError: another process replays one of the flows. NotCaughtUpError: the run
+        was to end when caught up, and a flow or a partition is failed or paused.
+        """
+        self.site.lake.make()
+        try:
+            self._begin()
+            threads = self._start()
+            self._wait(threads)
+        finally:
+            self._end()
+        self._judge()
+
+    def _begin(self) -> None:
+        """Take the flows' leases and, for a run with an end, see where that is."""
+        for replaying in self.replayings:
+            replaying.open()
+        if self._until_caught_up:
+            for alias in self._goals:
+                self.site.cluster(alias).probe()
+                self._goals[alias] = Goal(self._ends(alias))
+            for flow in self._flows:
+                self.site.cluster(flow.flow.target).probe()
+
+    def _ends(self, alias: str) -> dict[TopicPartition, int]:
+        """Return the last stable offsets of what is mirrored from *alias*."""
+        flows = [flow for flow in self._flows if flow.flow.source == alias]
+        cluster = self.site.cluster(alias)
+        partitions = [
+            TopicPartition(name, i)
+            for name, topic in cluster.topics().items()
+            if any(flow.replicates(name) for flow in flows)
+            and (self._topics is None or name in self._topics)
+            for i in range(topic.partitions)
+        ]
+        found = cluster.watermarks(partitions) if partitions else {}
+        return {p: a.stable for p, a in found.items() if isinstance(a, Watermarks)}
+
+    def _start(self) -> list[threading.Thread]:
+        self._workers.warm()
+        loops = [(s.duty, self._stage_loop, s) for s in self.stagings.values()]
+        loops += [(r.duty, self._replay_loop, r) for r in self.replayings]  # type: ignore[misc]
+        threads = [
+            threading.Thread(target=loop, args=(duty,), name=name, daemon=True)
+            for name, loop, duty in loops
+        ]
+        upkeep = Upkeep(self.site, self._flows, self._stop, self._done)
+        threads.append(threading.Thread(target=upkeep.run, name="upkeep", daemon=True))
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _wait(self, threads: Sequence[threading.Thread]) -> None:
+        """Return when all replay loops ended, or some time after `stop`."""
+        replays = [t for t in threads if t.name.startswith("replay")]
+        while any(t.is_alive() for t in replays) and not self._stop.is_set():
+            for thread in replays:
+                thread.join(0.2)
+        self._done.set()
+        deadline = time.monotonic() + STOP_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _end(self) -> None:
+        for staging in self.stagings.values():
+            staging.close()
+            self.site.bulletin.post(staging.duty, "stopped", None, _told(staging.troubles))
+        for replaying in self.replayings:
+            replaying.close()
+            error = self._failures.get(replaying.duty)
+            state = "failed" if error else "stopped"
+            self.site.bulletin.post(
+                replaying.duty, state, str(error) if error else None, _told(replaying.troubles)
+            )
+        self.site.close()
+
+    def _judge(self) -> None:
+        """Raise where a run that was to end when caught up did not get there."""
+        if not self._until_caught_up:
+            return
+        told = [str(error) for error in self._failures.values()]
+        for staging in self.stagings.values():
+            told += [str(error) for error in staging.troubles.values()]
+        for replaying in self.replayings:
+            told += [str(error) for error in replaying.troubles.values()]
+        for replaying in self.replayings:
+            told += [f"{p} is paused" for p in sorted(replaying.paused)]
+        if told:
+            raise NotCaughtUpError(told)
+
+    def _is_over(self) -> bool:
+        return self._stop.is_set() or self._done.is_set()
+
+    def _stage_loop(self, staging: Staging) -> None:
+        """Stage until told to stop; where another process does it, wait for its lease."""
+        patience = _Patience()
+        while not self._is_over():
+            try:
+                if not staging.lease.is_held:
+                    staging.open()
+                staged = staging.tick(self._topics)
+            except LeaseHeldError:
+                self._rest(1.0)  # another process stages: replay follows what it commits
+                continue
+            except StalePlanError as error:
+                log.info("%s %s", staging.duty, error)
+                continue
+            except DeltamirrorError as error:
+                self._trouble(staging.duty, error)
+                self._rest(patience.failed())
+                continue
+            patience.worked()
+            self._failures.pop(staging.duty, None)
+            self.site.bulletin.post(staging.duty, "running", None, _told(staging.troubles))
+            if staged.segments:
+                self._reporter.staged(staging.alias, staged.segments)
+                with self._news:
+                    self._news.notify_all()
+            else:
+                self._rest(IDLE_S)
+
+    def _replay_loop(self, replaying: Replaying) -> None:
+        """Replay until told to stop, or until everything up to the goal has arrived."""
+        patience = _Patience()
+        while not self._is_over():
+            try:
+                replayed = replaying.tick(self._topics)
+            except DeltamirrorError as error:
+                if isinstance(error, StalePlanError):
+                    replaying.learn()
+                self._trouble(replaying.duty, error)
+                if self._until_caught_up and patience.is_over():
+                    return
+                self._rest(patience.failed())
+                continue
+            patience.worked()
+            self._failures.pop(replaying.duty, None)
+            self._post(replaying)
+            if replayed.moves:
+                self._reporter.replayed(replaying.flow, replayed.moves)
+            if not replayed.is_idle:
+                continue
+            if self._until_caught_up and self._has_arrived(replaying):
+                return
+            with self._news:
+                self._news.wait(IDLE_S)
+
+    def _has_arrived(self, replaying: Replaying) -> bool:
+        """Return whether an idle flow has everything, as far as it can be had."""
+        source = replaying.flow.source
+        staging = self.stagings[source]
+        failed = self._failures.get(staging.duty)
+        but = set(staging.troubles) | replaying.paused
+        but |= {p for p in self._goals[source].ends if not replaying.config.replicates(p.topic)}
+        if failed is not None and time.monotonic() - self._failed_at > GIVE_UP_S:
+            return True
+        return failed is None and self._goals[source].is_staged(replaying.ledger, but)
+
+    def _post(self, replaying: Replaying) -> None:
+        self.site.bulletin.post(replaying.duty, "running", None, _told(replaying.troubles))
+
+    def _trouble(self, duty: str, error: DeltamirrorError) -> None:
+        """Tell that a tick of *duty* failed; it is tried again."""
+        if duty not in self._failures:
+            self._failed_at = time.monotonic()
+        self._failures[duty] = error
+        log.warning("%s: %s", duty, error)
+        self.site.bulletin.post(duty, "failed", str(error), [])
+        self._reporter.troubled(duty, error)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait *seconds*, or until the run is over."""
+        self._stop.wait(seconds) if not self._done.is_set() else None
+
+
+class _Patience:
+    """How long to wait after a failure, and when to stop hoping."""
+
+    def __init__(self) -> None:
+        self._wait = BACKOFF_S[0]
+        self._since: float | None = None
+
+    def worked(self) -> None:
+        self._wait, self._since = BACKOFF_S[0], None
+
+    def failed(self) -> float:
+        """Return how long to wait now."""
+        self._since = self._since or time.monotonic()
+        now, self._wait = self._wait, min(BACKOFF_S[1], self._wait * 2)
+        return now
+
+    def is_over(self) -> bool:
+        """Return whether nothing has worked for long enough to give up."""
+        return self._since is not None and time.monotonic() - self._since > GIVE_UP_S
+
+
+def _told(troubles: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str, object]]:
+    """Return *troubles* as a bulletin holds them."""
+    return [
+        {
+            "topic": p.topic,
+            "partition": p.partition,
+            "type": error.kind,
+            "message": str(error),
+            "hint": error.hint,
+        }
+        for p, error in sorted(troubles.items())
+    ]
+
+
+def mirror(
+    config: Config,
+    *,
+    flows: Collection[str] | None = None,
+    targets: Collection[str] | None = None,
+    until_caught_up: bool = False,
+    topics: Collection[str] | None = None,
+    reporter: Reporter | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Mirror the flows of *config*: all, those named, or those into *targets* (MM2's --clusters).
+
+    Blocks until *stop* is set or, with *until_caught_up*, until progress has reached the last
+    stable offsets seen at the start. Raises ConfigError, LeaseHeldError, NotCaughtUpError.
+    """
+    chosen = [config.flow(name) for name in flows] if flows else list(config.flows)
+    if targets:
+        chosen = [flow for flow in chosen if flow.flow.target in targets]
+    Mirror(
+        config,
+        flows=chosen,
+        until_caught_up=until_caught_up,
+        topics=topics,
+        reporter=reporter,
+        stop=stop,
+    ).run()

@@ -1,0 +1,102 @@
+"""A flow's offset map as its writer knows it: where each partition's map ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow.compute as pc
+
+from resources.table import LakeTable
+from schemas.progress import Progress
+from schemas.replay_work import Mapped, Move
+from schemas.topic_partition import TopicPartition
+
+
+class OffsetMap:
+    """Writer of one offset map.
+
+    The mark of a target partition, one for each life at both ends, is the progress that the map
+    reaches: also past offsets that hold no record, where no run says so.
+    """
+
+    def __init__(self, table: LakeTable, run_id: str) -> None:
+        self._table, self._run_id = table, run_id
+        self._ends: dict[tuple[str, str, int], int] = {}
+        self._ids: dict[TopicPartition, set[str]] = {}
+
+    def learn(self) -> None:
+        """Read where the map of every target partition ends."""
+        self._table.refresh()
+        rows = self._table.rows(
+            ["target_topic", "target_topic_id", "target_partition", "downstream_start", "length"]
+        )
+        rows = rows.append_column("end", pc.add(rows["downstream_start"], rows["length"]))
+        keys = ["target_topic", "target_topic_id", "target_partition"]
+        ends = rows.group_by(keys).aggregate([("end", "max")]).to_pylist()
+        self._ends = {}
+        self._ids = {}
+        for row in ends:
+            topic, topic_id, partition = (row[key] for key in keys)
+            self._ends[topic, topic_id, partition] = row["end_max"]
+            self._ids.setdefault(TopicPartition(topic, partition), set()).add(topic_id)
+
+    def end(
+        self, target: TopicPartition, target_topic_id: str, lives: Sequence[str]
+    ) -> Mapped | None:
+        """Return where the map of *target* ends, in the newest of the source's *lives* it has."""
+        for incarnation in reversed(lives):
+            mark = self._table.mark(_app_id(target, target_topic_id, incarnation))
+            if mark is not None:
+                end = self._ends.get((target.topic, target_topic_id, target.partition), 0)
+                return Mapped(Progress(mark, incarnation, target_topic_id), end)
+        return None
+
+    def other_ids(self, target: TopicPartition, target_topic_id: str) -> set[str]:
+        """Return the ids of *target*'s topic in former lives that were written to."""
+        return self._ids.get(target, set()) - {target_topic_id}
+
+    def write(self, moves: Iterable[Move]) -> None:
+        """Append the runs of *moves* and move the marks, in one commit.
+
+        Raises StalePlanError, with nothing written: another process wrote this map.
+        """
+        rows: list[dict[str, Any]] = []
+        marks: dict[str, int] = {}
+        expected: dict[str, int | None] = {}
+        now_ms = int(time.time() * 1000)
+        for move in moves:
+            app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
+            expected.setdefault(app_id, _version_before(move))
+            marks[app_id] = move.after.next_offset
+            rows += [
+                {
+                    "topic": move.partition.topic,
+                    "incarnation": move.after.incarnation,
+                    "partition": move.partition.partition,
+                    "upstream_start": run.upstream_start,
+                    "target_topic": move.target.topic,
+                    "target_topic_id": move.after.target_topic_id,
+                    "target_partition": move.target.partition,
+                    "downstream_start": run.downstream_start,
+                    "length": run.length,
+                    "run_id": self._run_id,
+                    "committed_at": now_ms,
+                }
+                for run in move.runs
+            ]
+        if marks:
+            self._table.append(rows, marks=marks, expected=expected)
+
+
+def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> str:
+    return f"{target.topic}/{target_topic_id}/{target.partition}/{incarnation}"
+
+
+def _version_before(move: Move) -> int | None:
+    """Return the mark that the map has before *move*; None: this life is new to it."""
+    before = move.before
+    if before is None or before.incarnation != move.after.incarnation:
+        return None
+    return before.next_offset

@@ -1,0 +1,84 @@
+"""Operators' orders: written by a command, read by the loops each tick."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from resources.table import LakeTable
+from schemas.topic_partition import TopicPartition
+
+PAUSE, RESUME, ACCEPT_GAP, RESTART = "pause", "resume", "accept-gap", "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order: for a cluster alias or a flow, for all of it, a topic or a partition.
+
+    *number* rises from order to order: a loop remembers the last one it has carried out.
+    """
+
+    number: int
+    order: str
+    scope: str
+    topic: str | None
+    partition: int | None
+    ordered_at_ms: int
+
+    def is_for(self, partition: TopicPartition) -> bool:
+        """Return whether *partition* of the scope is meant."""
+        return self.topic in (None, partition.topic) and self.partition in (
+            None,
+            partition.partition,
+        )
+
+
+class Orders:
+    """The table `control`: its commits number the orders."""
+
+    def __init__(self, control: LakeTable) -> None:
+        self._control = control
+        self._read: list[Order] = []
+        self._version = -1
+
+    def give(
+        self,
+        order: str,
+        scope: str,
+        topic: str | None = None,
+        partition: int | None = None,
+        detail: dict[str, Any] | None = None,
+    ) -> None:
+        """Write an order; the loop in charge sees it at its next tick."""
+        row = {
+            "order": order,
+            "scope": scope,
+            "topic": topic,
+            "partition": partition,
+            "detail": json.dumps(detail or {}),
+            "ordered_at_ms": int(time.time() * 1000),
+        }
+        self._control.append([row])
+
+    def of(self, scope: str) -> list[Order]:
+        """Return the orders for *scope*, in the order they were given."""
+        if self._control.exists() and self._control.refresh() != self._version:
+            rows = self._control.rows().sort_by("ordered_at_ms").to_pylist()
+            self._read = [
+                Order(i, r["order"], r["scope"], r["topic"], r["partition"], r["ordered_at_ms"])
+                for i, r in enumerate(rows, start=1)
+            ]
+            self._version = self._control.version
+        return [order for order in self._read if order.scope == scope]
+
+
+def is_paused(orders: Iterable[Order], partition: TopicPartition) -> bool:
+    """Return whether the last order to pause or resume *partition* was to pause it."""
+    paused = False
+    for order in orders:
+        if order.order in (PAUSE, RESUME) and order.is_for(partition):
+            paused = order.order == PAUSE
+    return paused

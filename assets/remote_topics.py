@@ -1,0 +1,95 @@
+"""A flow's topics on the target: made with the source's configuration, widened, and known by id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from assets.site import Site
+from pipeline.remote_topics import (
+    AddPartitions,
+    CreateTopic,
+    RefusedTopic,
+    missing_topics,
+    plan_remote_topics,
+)
+from schemas.config import FlowConfig
+from schemas.errors import PartitionError, TargetTopicError
+from schemas.topic import Topic
+from schemas.topic_partition import TopicPartition
+
+LOOK_S = 5.0
+"""How old what we know of the target's topics may be: their ids are compared at each tick."""
+
+
+class RemoteTopics:
+    """What is known of the remote topics of *flow*."""
+
+    def __init__(self, site: Site, flow: FlowConfig) -> None:
+        self._site, self._config = site, flow
+        self._there: dict[str, Topic] = {}
+        self._refused: dict[str, PartitionError] = {}
+        self._looked_at = float("-inf")
+
+    def forget(self) -> None:
+        """Look anew at the next refresh, and try refused topics again."""
+        self._refused.clear()
+        self._looked_at = float("-inf")
+
+    def refresh(self, partitions: Iterable[TopicPartition]) -> None:
+        """Make and widen what staged *partitions* need. Raises UnreachableError.
+
+        A topic is made when something of it is staged: the source is only asked then.
+        """
+        needed: dict[str, int] = {}
+        for p in partitions:
+            if self._config.replicates(p.topic) and p.topic not in self._refused:
+                needed[p.topic] = max(needed.get(p.topic, 0), p.partition + 1)
+        if not needed or (self._has(needed) and time.monotonic() - self._looked_at < LOOK_S):
+            return
+        names = {self._config.remote_topic(topic) for topic in needed}
+        target = self._site.cluster(self._config.flow.target)
+        self._there = target.topics(names)
+        self._looked_at = time.monotonic()
+        if not self._has(needed):
+            self._make(needed)
+            self._there = target.topics(names)
+
+    def topic_id(self, topic: str) -> str | None:
+        """Return the id of the remote topic of source *topic*; None: it is not there."""
+        found = self._there.get(self._config.remote_topic(topic))
+        return found.topic_id if found else None
+
+    def troubles(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionError]:
+        """Return why staged *partitions* have no topic on the target."""
+        return {p: self._refused[p.topic] for p in partitions if p.topic in self._refused}
+
+    def _has(self, needed: dict[str, int]) -> bool:
+        return all(
+            (found := self._there.get(self._config.remote_topic(topic))) is not None
+            and found.partitions >= count
+            for topic, count in needed.items()
+        )
+
+    def _make(self, needed: dict[str, int]) -> None:
+        """Make what is missing, with the source's partition counts and configurations."""
+        flow = self._config
+        source = self._site.cluster(flow.flow.source)
+        topics = {n: t for n, t in source.topics(list(needed)).items() if n in needed}
+        configs = source.topic_configs(missing_topics(flow, topics, self._there))
+        target = self._site.cluster(flow.flow.target)
+        for step in plan_remote_topics(flow, topics, configs, self._there):
+            try:
+                match step:
+                    case CreateTopic():
+                        target.create_topic(
+                            step.name, step.partitions, step.replication_factor, step.configs
+                        )
+                    case AddPartitions():
+                        target.add_partitions(step.name, step.total)
+                    case RefusedTopic():
+                        self._refused[step.source_topic] = step.error
+            except TargetTopicError as error:
+                self._refused[step.source_topic] = error

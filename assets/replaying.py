@@ -1,0 +1,268 @@
+"""One flow's replay: remote topics, work by slots, transactions, the offset map (DESIGN 2.2)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from uuid import uuid4
+
+from assets.ledger import Ledger, StagedLink
+from assets.offset_maps import OffsetMap
+from assets.orders import RESTART, RESUME, Orders, is_paused
+from assets.remote_topics import RemoteTopics
+from assets.site import Site
+from assets.tasks import ReplayJob, run_replay
+from resources.lease import Lease
+from resources.spark import Workers
+from schemas.config import FlowConfig
+from schemas.errors import PartitionError, TargetChangedError
+from schemas.progress import Progress
+from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork
+from schemas.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+TICK_CHUNKS = 8
+"""Chunks that a slot sends before it reports back, so that the map is written in time."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What a tick did; *is_idle*: there was nothing to send."""
+
+    moves: tuple[Move, ...] = ()
+    is_idle: bool = False
+
+
+class Replaying:
+    """The replay of one flow: one of these at a time, by its lease. Not thread-safe.
+
+    `open` first; then `tick` until satisfied.
+    """
+
+    def __init__(self, site: Site, flow: FlowConfig, workers: Workers) -> None:
+        self._site, self.config, self._workers = site, flow, workers
+        self.flow = flow.flow
+        self._records = site.lake.records(self.flow.source)
+        self.ledger = Ledger(site.lake.segments(self.flow.source))
+        self._orders = Orders(site.lake.control)
+        self._map = OffsetMap(site.lake.offset_map(self.flow), uuid4().hex)
+        self._remote = RemoteTopics(site, flow)
+        self.lease = Lease(site.lake.root, f"replay {self.flow.name}")
+        self._at: dict[TopicPartition, Progress] = {}
+        self._left_out: dict[TopicPartition, PartitionError] = {}
+        self._left_out_at = time.monotonic()
+        self._resumed = 0
+        self.paused: set[TopicPartition] = set()
+
+    @property
+    def duty(self) -> str:
+        """Return what this is called in bulletins."""
+        return self.lease.duty
+
+    @property
+    def troubles(self) -> dict[TopicPartition, PartitionError]:
+        """Return the partitions that are left out, with why."""
+        return {**self._remote.troubles(self.ledger.partitions()), **self._left_out}
+
+    def open(self) -> None:
+        """Take the lease and learn where the map ends. Raises LeaseHeldError, LakeError."""
+        self._site.lake.make()
+        self.lease.acquire()
+        self.learn()
+
+    def learn(self) -> None:
+        """Forget what is thought of the target, and read the map's ends."""
+        self._map.learn()
+        self._at = {}
+
+    def close(self) -> None:
+        """Give the lease back."""
+        self.lease.release()
+
+    def progress(self, partition: TopicPartition) -> Progress | None:
+        """Return where source *partition* is on the target, as last seen."""
+        return self._at.get(partition)
+
+    def tick(self, only: Collection[str] | None = None) -> Replayed:
+        """Replay what is staged, a few chunks a slot at most; *only* these topics if given.
+
+        Raises UnreachableError and other errors of the whole flow. Partitions left out are in
+        `troubles`, paused ones in `paused`.
+        """
+        self.ledger.refresh()
+        self._carry_out_orders()
+        self._forgive()
+        self._remote.refresh(self.ledger.partitions())
+        partitions = [
+            p
+            for p in self.ledger.partitions()
+            if self.config.replicates(p.topic)
+            and (only is None or p.topic in only)
+            and p not in self._left_out
+            and p not in self.paused
+        ]
+        self._learn_progress(partitions)
+        works = [w for p in partitions if (w := self._work(p)) is not None]
+        if not works:
+            return Replayed(is_idle=True)
+        answers = self._run(works)
+        return Replayed(self._take_in(answers))
+
+    def _carry_out_orders(self) -> None:
+        """See who is paused; a resume takes everything back that was left out."""
+        orders = self._orders.of(self.flow.name)
+        self.paused = {p for p in self.ledger.partitions() if is_paused(orders, p)}
+        resumes = [o for o in orders if o.order in (RESUME, RESTART)]
+        if resumes and resumes[-1].number > self._resumed:
+            self._resumed = resumes[-1].number
+            self._left_out.clear()
+            self._remote.forget()
+
+    def _forgive(self) -> None:
+        """Try partitions again that were left out one topic refresh ago."""
+        interval = self.config.refresh_topics_interval_s or float("inf")
+        if time.monotonic() - self._left_out_at > interval:
+            self._left_out.clear()
+            self._left_out_at = time.monotonic()
+
+    def _learn_progress(self, partitions: Sequence[TopicPartition]) -> None:
+        """Ask the target where partitions are of which that is not known yet.
+
+        Only a hint for planning: the task asks again once it has fenced.
+        """
+        unknown = {self._target(p): p for p in partitions if p not in self._at}
+        unknown = {t: p for t, p in unknown.items() if self._remote.topic_id(p.topic) is not None}
+        if not unknown:
+            return
+        cluster = self._site.cluster(self.flow.target)
+        # What a dead process left pending is settled by the task's fencing, not waited for here.
+        found = cluster.committed(self.flow.progress_group, list(unknown), require_stable=False)
+        for target, committed in found.items():
+            progress = Progress.read(*committed) if committed is not None else None
+            if progress is not None:
+                self._at[unknown[target]] = progress
+
+    def _target(self, partition: TopicPartition) -> TopicPartition:
+        return TopicPartition(self.config.remote_topic(partition.topic), partition.partition)
+
+    def _work(self, partition: TopicPartition) -> PartitionWork | None:
+        """Return what *partition* has to send; None: nothing, or it cannot go on now."""
+        target_topic_id = self._remote.topic_id(partition.topic)
+        if target_topic_id is None:
+            return None
+        target = self._target(partition)
+        links = self._links(partition)
+        lives = list(dict.fromkeys(staged.link.incarnation for staged in links))
+        mapped = self._map.end(target, target_topic_id, lives)
+        at = self._at.get(partition)
+        last = links[-1].link if links else None
+        is_done = (
+            at is not None
+            and last is not None
+            and mapped is not None
+            and (at.incarnation, at.next_offset) == (last.incarnation, last.end)
+            and at == mapped.progress
+        )
+        if last is None or is_done:
+            return None
+        former = self._map.other_ids(target, target_topic_id) if mapped is None else set()
+        if former and not self._may_restart(partition):
+            error = TargetChangedError(target, sorted(former)[0], target_topic_id)
+            self._leave_out(partition, error)
+            return None
+        bound = TICK_CHUNKS * self._site.config.chunk_records
+        chosen = tuple(staged.link for staged in _first(links, bound))
+        return PartitionWork(partition, target, target_topic_id, chosen, mapped)
+
+    def _links(self, partition: TopicPartition) -> list[StagedLink]:
+        """Return the links of *partition* from its progress on; replayed ones are forgotten.
+
+        The link that progress lies in or ends is kept: it names the incarnation.
+        """
+        at = self._at.get(partition)
+        links = self.ledger.links(partition)
+        if at is None:
+            return links
+        done = [
+            i
+            for i, staged in enumerate(links)
+            if staged.link.incarnation == at.incarnation and staged.link.start <= at.next_offset
+        ]
+        if done and done[-1] > 0:
+            self.ledger.forget(partition, done[-1])
+        return self.ledger.links(partition)
+
+    def _may_restart(self, partition: TopicPartition) -> bool:
+        """Return whether the operator ordered to replay *partition*'s topic from the beginning."""
+        orders = self._orders.of(self.flow.name)
+        return any(order.order == RESTART and order.is_for(partition) for order in orders)
+
+    def _leave_out(self, partition: TopicPartition, error: PartitionError) -> None:
+        self._left_out[partition] = error
+        log.warning("%s %s", self.duty, error)
+
+    def _run(self, works: Sequence[PartitionWork]) -> list[SlotReplayed]:
+        """Replay *works* in Spark tasks, slots dealt to as many tasks as run at a time."""
+        config = self._site.config
+        slots: dict[int, list[PartitionWork]] = {}
+        for work in works:
+            slots.setdefault(work.partition.slot, []).append(work)
+        self._records.refresh()
+        files = self._records.files()
+        jobs = []
+        for slot, members in sorted(slots.items()):
+            sequences = [
+                staged.sequence for w in members for staged in self._links(w.partition)[:1]
+            ]
+            paths = tuple(f.path for f in files if f.slot == slot and f.sequence >= min(sequences))
+            jobs.append(
+                SlotWork(
+                    self.flow,
+                    slot,
+                    tuple(members),
+                    paths,
+                    config.chunk_records,
+                    config.chunk_bytes,
+                    TICK_CHUNKS * config.chunk_records,
+                    TICK_CHUNKS * config.chunk_bytes,
+                )
+            )
+        tasks = min(len(jobs), config.tasks_max)
+        target = config.clusters[self.flow.target]
+        bundles = [
+            ReplayJob(
+                tuple(jobs[i::tasks]), self.config.producer, target.consumer, self._records.path
+            )
+            for i in range(tasks)
+        ]
+        return self._workers.run(self.duty, run_replay, bundles)
+
+    def _take_in(self, answers: Sequence[SlotReplayed]) -> tuple[Move, ...]:
+        """Write the map of what was committed, note who stopped; raise a slot's failure last."""
+        moves = tuple(move for answer in answers for move in answer.moves)
+        self._map.write(moves)
+        for move in moves:
+            self._at[move.partition] = move.after
+        for answer in answers:
+            for partition, error in answer.errors:
+                self._leave_out(partition, error)
+                self._at.pop(partition, None)
+        failures = [answer.failure for answer in answers if answer.failure is not None]
+        if failures:
+            self.learn()
+            raise failures[0]
+        return moves
+
+
+def _first(links: Sequence[StagedLink], records: int) -> list[StagedLink]:
+    """Return the first of *links* that hold *records* together, one more than needed."""
+    chosen, held = [], 0
+    for staged in links:
+        chosen.append(staged)
+        held += staged.link.count
+        if held > records and len(chosen) > 1:
+            break
+    return chosen

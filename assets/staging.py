@@ -1,0 +1,283 @@
+"""One source cluster's staging: plan, read and write, commit, seal (DESIGN 2.1)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from assets.ledger import Ledger
+from assets.orders import ACCEPT_GAP, Orders
+from assets.site import Site
+from assets.tasks import StageJob, run_stage
+from pipeline.accept import accepted, frontier_after
+from pipeline.plan import bundle, plan
+from pipeline.stage import SlotStaged, StageTask
+from resources.lease import Lease
+from resources.spark import Workers
+from schemas.errors import (
+    DeltamirrorError,
+    PartitionError,
+    RangeUnfinishedError,
+    StalePlanError,
+)
+from schemas.frontier import Frontier, Sight, base_id
+from schemas.offset_range import OffsetRange
+from schemas.segment import Segment
+from schemas.topic import Topic
+from schemas.topic_partition import TopicPartition
+from schemas.watermarks import Watermarks
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 5.0
+"""How long a partition that was not read to its end is left alone."""
+
+SEALED = "records"
+"""The mark of `segments`: the version of `records` up to which it is sealed."""
+
+
+@dataclass(frozen=True)
+class Staged:
+    """What a tick did: the segments it committed, and what was seen of the source."""
+
+    segments: tuple[Segment, ...] = ()
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+class Staging:
+    """The staging of source cluster *alias*: one of these at a time, by its lease.
+
+    `open` first; then `tick` until satisfied. Not thread-safe.
+    """
+
+    def __init__(self, site: Site, alias: str, workers: Workers) -> None:
+        self._site, self.alias, self._workers = site, alias, workers
+        self._records = site.lake.records(alias)
+        self._segments = site.lake.segments(alias)
+        self._ledger = Ledger(self._segments)
+        self._orders = Orders(site.lake.control)
+        self.lease = Lease(site.lake.root, f"stage {alias}")
+        self._frontiers: dict[TopicPartition, Frontier] = {}
+        self._known_version = -1
+        self._topics: dict[str, Topic] = {}
+        self._topics_at = float("-inf")
+        self._held: dict[TopicPartition, tuple[PartitionError, float]] = {}
+        self.troubles: dict[TopicPartition, PartitionError] = {}
+
+    @property
+    def duty(self) -> str:
+        """Return what this is called in bulletins."""
+        return self.lease.duty
+
+    def open(self) -> None:
+        """Take the lease and learn the frontiers. Raises LeaseHeldError, LakeError."""
+        self._site.lake.make()
+        self.lease.acquire()
+        self._learn()
+
+    def close(self) -> None:
+        """Give the lease back."""
+        self.lease.release()
+
+    def frontier(self, partition: TopicPartition) -> int | None:
+        """Return the next offset to stage of *partition*; None: nothing of it is staged yet."""
+        known = self._frontiers.get(partition)
+        return known.next_offset if known else None
+
+    def tick(self, only: Collection[str] | None = None) -> Staged:
+        """Stage what there is, one batch at most; *only* these topics if given.
+
+        Raises UnreachableError: the source does not answer. Troubles of single partitions are in
+        `troubles` afterwards.
+        """
+        self._refresh_topics()
+        seen, lost = self._look(only)
+        self._carry_out_orders(seen)
+        held = self._still_held()
+        free = {p: s for p, s in seen.items() if p not in held}
+        planned = plan(free, self._frontiers, self._site.config.max_batch_records)
+        self.troubles = {**lost, **held, **planned.troubles}
+        ends = {p: s.watermarks.stable for p, s in seen.items()}
+        if not planned.ranges:
+            return Staged((), ends)
+        return Staged(tuple(self._stage(planned.ranges)), ends)
+
+    def refresh_topics(self) -> None:
+        """Look for new topics and partitions at the next tick."""
+        self._topics_at = float("-inf")
+
+    def _learn(self) -> None:
+        """Seal what was committed and not sealed, then read the frontiers."""
+        self._records.refresh()
+        self._segments.refresh()
+        sealed = self._segments.mark(SEALED) or 0
+        for version, segments in self._records.sealed_since(sealed):
+            self._seal(version, segments)
+        self._ledger.refresh()
+        self._frontiers = dict(self._ledger.chains.frontiers)
+        self._known_version = self._records.version
+
+    def _refresh_topics(self) -> None:
+        intervals = [
+            flow.refresh_topics_interval_s
+            for flow in self._site.config.flows
+            if flow.flow.source == self.alias and flow.refresh_topics_interval_s is not None
+        ]
+        due = self._topics_at + min(intervals, default=float("inf"))
+        if self._topics and time.monotonic() < due:
+            return
+        found = self._site.cluster(self.alias).topics()
+        self._topics = {name: topic for name, topic in found.items() if self._wants(name)}
+        self._topics_at = time.monotonic()
+
+    def _wants(self, topic: str) -> bool:
+        flows = self._site.config.flows
+        return any(f.flow.source == self.alias and f.replicates(topic) for f in flows)
+
+    def _look(
+        self, only: Collection[str] | None
+    ) -> tuple[dict[TopicPartition, Sight], dict[TopicPartition, PartitionError]]:
+        """Return what every partition looks like now, and those that give no answer."""
+        wanted = {n: t for n, t in self._topics.items() if only is None or n in only}
+        partitions = [
+            TopicPartition(name, i)
+            for name, topic in wanted.items()
+            for i in range(topic.partitions)
+        ]
+        if not partitions:
+            return {}, {}
+        answers = self._site.cluster(self.alias).watermarks(partitions)
+        seen = {
+            p: Sight(wanted[p.topic].topic_id, answer)
+            for p, answer in answers.items()
+            if isinstance(answer, Watermarks)
+        }
+        lost = {
+            p: RangeUnfinishedError(p, at=self.frontier(p) or 0, end=0, why=str(answer))
+            for p, answer in answers.items()
+            if not isinstance(answer, Watermarks)
+        }
+        if lost:
+            self.refresh_topics()
+        return seen, dict(lost)
+
+    def _still_held(self) -> dict[TopicPartition, PartitionError]:
+        now = time.monotonic()
+        self._held = {p: held for p, held in self._held.items() if held[1] > now}
+        return {p: error for p, (error, _) in self._held.items()}
+
+    def _stage(self, ranges: Sequence[OffsetRange]) -> list[Segment]:
+        """Read and write *ranges* in Spark tasks, commit and seal; return what was committed."""
+        config = self._site.config
+        bundles = bundle(ranges, config.tasks_max)
+        sequence = self._records.version + 1
+        consumer = config.clusters[self.alias].consumer
+        budget = config.max_batch_bytes // len(bundles)
+        jobs = [
+            StageJob(StageTask(tuple(b), sequence, budget), consumer, self._records.path)
+            for b in bundles
+        ]
+        answers = self._workers.run(self.duty, run_stage, jobs)
+        staged = [a for a in answers if isinstance(a, SlotStaged)]
+        failures = [a for a in answers if isinstance(a, DeltamirrorError)]
+        for slot in staged:
+            for planned, error in slot.errors:
+                self._hold(planned.partition.plain, error)
+        committed = self._commit(staged)
+        if failures:
+            raise failures[0]
+        return committed
+
+    def _hold(self, partition: TopicPartition, error: PartitionError) -> None:
+        """Leave *partition* alone: for a while, or until an operator accepts the gap."""
+        passing = isinstance(error, RangeUnfinishedError)
+        until = time.monotonic() + RETRY_S if passing else float("inf")
+        self._held[partition] = (error, until)
+        self.troubles[partition] = error
+        self.refresh_topics()
+        log.warning("%s %s", self.duty, error)
+
+    def _commit(self, staged: Sequence[SlotStaged]) -> list[Segment]:
+        """Commit files and frontiers of the slots whose topics are still the planned ones."""
+        staged = self._of_the_same_topics(staged)
+        segments = [segment for slot in staged for segment in slot.segments]
+        if not segments:
+            return []
+        files = [slot.file for slot in staged if slot.file is not None]
+        expected = {r.partition: r.planned_start for slot in staged for r in slot.planned}
+        known = self._known_version
+        self._write(
+            segments,
+            lambda: self._records.stage(files, segments, expected, known_version=known),
+        )
+        return segments
+
+    def _write(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
+        """Commit, seal, and remember the frontiers. Raises StalePlanError, having learnt anew."""
+        try:
+            version = commit()
+        except StalePlanError:
+            self._learn()
+            raise
+        self._seal(version, segments)
+        self._known_version = version
+        for segment in segments:
+            after = frontier_after(segment)
+            self._frontiers[after.source.plain] = after
+
+    def _of_the_same_topics(self, staged: Sequence[SlotStaged]) -> list[SlotStaged]:
+        """Return the slots none of whose topics was made anew while they were read.
+
+        A slot's file holds all of its ranges: if one of them may be of another topic, the file
+        is not committed and its ranges are planned anew.
+        """
+        names = {s.topic for slot in staged for s in slot.segments}
+        now = self._site.cluster(self.alias).topics(names) if names else {}
+        same = []
+        for slot in staged:
+            changed = [
+                s
+                for s in slot.segments
+                if s.topic not in now or now[s.topic].topic_id != base_id(s.topic_id)
+            ]
+            if changed:
+                log.warning("%s %s was re-created while it was read", self.duty, changed[0].source)
+                self.refresh_topics()
+            else:
+                same.append(slot)
+        return same
+
+    def _seal(self, version: int, segments: Sequence[Segment]) -> None:
+        """Append *segments* to the ledger; doing it twice is doing it once."""
+        rows = [{**segment.to_dict(), "version": version} for segment in segments]
+        before = self._segments.mark(SEALED)
+        if before is None or before < version:
+            self._segments.append(rows, marks={SEALED: version}, expected={SEALED: before})
+
+    def _carry_out_orders(self, seen: Mapping[TopicPartition, Sight]) -> None:
+        """Accept the gaps that operators accepted since the last order carried out."""
+        done = self._records.mark("orders") or 0
+        orders = [
+            o for o in self._orders.of(self.alias) if o.order == ACCEPT_GAP and o.number > done
+        ]
+        if not orders:
+            return
+        troubles = {**plan(seen, self._frontiers, 1).troubles, **self._still_held()}
+        segments: list[Segment] = []
+        for partition, error in troubles.items():
+            if partition in seen and any(order.is_for(partition) for order in orders):
+                segments += accepted(
+                    error,
+                    self._frontiers[partition],
+                    seen[partition],
+                    int(time.time() * 1000),
+                    self._records.version + 1,
+                )
+                self._held.pop(partition, None)
+        also = {"orders": orders[-1].number}
+        expected = {s.source: self._records.frontier(s.source) for s in segments}
+        self._write(segments, lambda: self._records.stage([], segments, expected, also))
+        for segment in segments:
+            log.warning("%s accepted: %s", self.duty, segment.gap_cause)

@@ -1,0 +1,81 @@
+"""What an operator's `accept-gap` puts on record, so that a partition can go on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pipeline.digest import Digest
+from schemas.errors import (
+    LogTruncatedError,
+    PartitionError,
+    RecordsExpiredError,
+    RecordUnreadableError,
+    TopicRecreatedError,
+)
+from schemas.frontier import Frontier, Sight, next_incarnation
+from schemas.segment import Segment
+from schemas.topic_partition import SourcePartition
+
+
+def accepted(
+    error: PartitionError, frontier: Frontier, sight: Sight, now_ms: int, sequence: int
+) -> list[Segment]:
+    """Return the segments without records that take a partition past *error*.
+
+    Expired: the gap up to the log start. Re-created: the end of the former life that was not
+    staged. Unreadable: that one record. A cut log goes on as a new incarnation from its start,
+    because its offsets name other records now. Empty: nothing that can be accepted.
+    """
+    marks = sight.watermarks
+    at = frontier.next_offset
+    empty = Segment(
+        topic=frontier.source.topic,
+        topic_id=frontier.source.topic_id,
+        partition=frontier.source.partition,
+        start=at,
+        end=at,
+        count=0,
+        size_bytes=0,
+        first=None,
+        last=None,
+        min_timestamp_ms=None,
+        max_timestamp_ms=None,
+        leader_epoch=frontier.leader_epoch,
+        low=marks.low,
+        stable=frontier.last_stable,
+        high=marks.high,
+        gap_cause="",
+        digest=Digest().hexdigest(),
+        staged_at_ms=now_ms,
+        sequence=sequence,
+    )
+    match error:
+        case RecordsExpiredError():
+            return [replace(empty, end=marks.low, gap_cause="expired, accepted")]
+        case TopicRecreatedError():
+            end = frontier.last_stable
+            return [replace(empty, end=end, gap_cause="re-created before it was staged, accepted")]
+        case RecordUnreadableError(offset=offset):
+            return [
+                replace(empty, start=at, end=offset + 1, gap_cause="cannot be carried, accepted")
+            ]
+        case LogTruncatedError():
+            return [
+                replace(
+                    empty,
+                    topic_id=next_incarnation(frontier.source.topic_id),
+                    start=marks.low,
+                    end=marks.low,
+                    leader_epoch=None,
+                    stable=marks.low,
+                    gap_cause="log cut, goes on as a new incarnation, accepted",
+                )
+            ]
+        case _:
+            return []
+
+
+def frontier_after(segment: Segment) -> Frontier:
+    """Return where a partition is once *segment* is committed."""
+    source = SourcePartition(segment.topic, segment.topic_id, segment.partition)
+    return Frontier(source, segment.end, segment.leader_epoch, segment.stable)

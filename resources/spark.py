@@ -1,0 +1,140 @@
+"""One SparkSession, configured once: the workers that stage and replay, and SQL over the lake."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+
+from resources.downloads import delta_jars
+from resources.java import java
+from schemas.errors import DeltamirrorError
+
+Job = TypeVar("Job")
+Answer = TypeVar("Answer")
+
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    "spark.scheduler.mode": "FAIR",
+    # A task here has side effects: it is run once, and the loop itself tries again (DESIGN 2.2).
+    "spark.task.maxFailures": "1",
+    "spark.speculation": "false",
+    # Without it PySpark hands jobs to the JVM through a file, and they carry clients' logins.
+    "spark.io.encryption.enabled": "true",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.log.level": "ERROR",
+}
+
+_lock = Lock()
+
+
+class SparkFailedError(DeltamirrorError):
+    """Spark did not start, or a worker of it died."""
+
+    hint = "The loop tries again; with DELTAMIRROR_DEBUG=1 the whole report is shown."
+
+
+def spark_session(cores: int | None = None) -> SparkSession:
+    """Return the process's SparkSession, started at the first call.
+
+    It has four task slots to a core: tasks mostly wait for brokers, and a flow whose target does
+    not answer must not starve the others. Raises JavaMissingError, DownloadFailedError.
+    """
+    with _lock:
+        active = SparkSession.getActiveSession()
+        if active is not None:
+            return active
+        cores = cores or os.cpu_count() or 2
+        java_home = java().resolve().parent.parent
+        os.environ.setdefault("JAVA_HOME", str(java_home))
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = SparkSession.builder.master(f"local[{4 * cores}]").appName("deltamirror")
+        jars = ",".join(str(jar) for jar in delta_jars())
+        home = str(Path(__file__).resolve().parent.parent)
+        settings = {
+            **CONF,
+            "spark.jars": jars,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.executorEnv.PYTHONPATH": home,
+        }
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        atexit.register(session.stop)
+        return session
+
+
+class Workers:
+    """Spark's Python workers, for functions that are a task's whole work."""
+
+    def __init__(self, cores: int) -> None:
+        self._cores = cores
+
+    def run(
+        self, pool: str, work: Callable[[Job], Sequence[Answer]], jobs: Sequence[Job]
+    ) -> list[Answer]:
+        """Return the answers of *work* to every job, one task a job, in pool *pool*.
+
+        Raises SparkFailedError where a worker died; *work* itself raises nothing.
+        """
+        context = spark_session(self._cores).sparkContext
+        context.setLocalProperty("spark.scheduler.pool", pool)
+
+        def task(items: Iterable[Job]) -> Iterator[Answer]:
+            _quiet_gc()
+            for item in items:
+                yield from work(item)
+
+        try:
+            return context.parallelize(jobs, len(jobs)).mapPartitions(task).collect()
+        except Exception as error:
+            if os.environ.get("DELTAMIRROR_DEBUG"):
+                raise
+            raise SparkFailedError(f"a Spark task failed: {_cause(error)}") from error
+
+    def warm(self) -> None:
+        """Start as many workers as tasks run at a time, with what they import."""
+        self.run("warm", _import_all, list(range(self._cores)))
+
+
+def _import_all(_: int) -> Sequence[Any]:
+    import confluent_kafka  # noqa: F401
+    import pandas  # noqa: F401
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    pa.array([b"warm"])  # the first one imports pandas: 0.9 s
+    return []
+
+
+def _quiet_gc() -> None:
+    """Stop the collector in a worker: it would walk every message that is held."""
+    if gc.isenabled():
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+
+
+def _cause(error: BaseException) -> str:
+    """Return the telling line of an error that comes with two stack traces."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line and not line.startswith(("at ", "File"))]
+    return (telling or lines or [type(error).__name__])[-1][:300]
