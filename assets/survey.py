@@ -189,7 +189,7 @@ def _troubles(site: Site, flow: Flow) -> dict[TopicPartition, str]:
     """Return what the loops last said of single partitions."""
     said = [site.bulletin.read(duty) for duty in (f"stage {flow.source}", f"replay {flow.name}")]
     return {
-        TopicPartition(trouble["topic"], trouble["partition"]): trouble["error"]
+        TopicPartition(trouble["topic"], trouble["partition"]): trouble["message"]
         for each in said
         if each is not None
         for trouble in each["troubles"]
@@ -205,7 +205,7 @@ def _flow_state(
 ) -> FlowState:
     said = site.bulletin.read(f"replay {flow.name}")
     staging = site.bulletin.read(f"stage {flow.source}")
-    told = _error(said) or _error(staging)
+    told = _error(said) or _error(staging) or _first_trouble(states)
     if errors:
         down = any(isinstance(error, UnreachableError) for error in errors)
         text = "; ".join(str(error) for error in errors)
@@ -213,9 +213,15 @@ def _flow_state(
         return FlowState(flow.name, state, text, errors[0].hint, states)
     if is_paused(orders, WHOLE_FLOW):
         return FlowState(flow.name, "paused", told, None, states)
-    if said is None or not said["is_alive"]:
+    if said is None or (said["state"] == "running" and not said["is_alive"]):
         return FlowState(flow.name, "stopped", told, None, states)
     return FlowState(flow.name, said["state"], told, None, states)
+
+
+def _first_trouble(states: tuple[PartitionState, ...]) -> str | None:
+    """Return how many partitions of a flow do not go on while the others do, and why one does."""
+    errors = [each.error for each in states if each.error]
+    return f"{len(errors)} of {len(states)} partitions wait: {errors[0]}" if errors else None
 
 
 def _error(said: Mapping[str, Any] | None) -> str | None:

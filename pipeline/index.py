@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -76,11 +77,12 @@ def index(offset_map: pa.Table) -> MapIndex:
     """
     grouped = offset_map.group_by(_LIFE).aggregate(
         [(name, "list") for name in ("upstream_start", "downstream_start", "length")]
-        + [("committed_at", "max")]
+        + [("committed_at", "max"), ("downstream_start", "max")]
     )
-    grouped = grouped.sort_by("committed_at_max").combine_chunks()
     lives: dict[TopicPartition, list[MappedLife]] = {}
-    for i, row in enumerate(grouped.select(_LIFE).to_pylist()):
+    rows = grouped.select([*_LIFE, "committed_at_max", "downstream_start_max"]).to_pylist()
+    for i in _oldest_life_first(rows):
+        row = rows[i]
         partition = TopicPartition(row["topic"], row["partition"])
         columns = (
             np.asarray(grouped.column(f"{name}_list")[i].values, dtype=np.int64)
@@ -100,3 +102,22 @@ def index(offset_map: pa.Table) -> MapIndex:
             )
         )
     return MapIndex(lives)
+
+
+def _oldest_life_first(rows: list[dict[str, Any]]) -> list[int]:
+    """Return the numbers of *rows*, one a life: lives of the target by time, then by its offsets.
+
+    Lives of a source topic lie one behind the other in the target's log, whenever the map told
+    of them: a map that was rebuilt told of all at once.
+    """
+    written: dict[tuple[str, str, int], int] = {}
+    for row in rows:
+        target = (row["target_topic"], row["target_topic_id"], row["target_partition"])
+        written[target] = max(written.get(target, 0), row["committed_at_max"])
+
+    def age(i: int) -> tuple[int, int]:
+        row = rows[i]
+        target = (row["target_topic"], row["target_topic_id"], row["target_partition"])
+        return written[target], row["downstream_start_max"]
+
+    return sorted(range(len(rows)), key=age)

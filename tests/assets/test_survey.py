@@ -110,22 +110,30 @@ def test_with_the_target_down_the_offset_map_tells_how_far_it_is(site):
     assert (orders.source_end, orders.staged, orders.replayed, orders.lag) == (10, 8, 5, 5)
 
 
-def test_a_loop_that_died_is_stopped_and_its_last_words_are_kept(site, monkeypatch):
-    site.bulletin.post(REPLAY, "failed", "disk full", [])
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        pytest.param("running", "stopped", id="killed while it ran"),
+        pytest.param("stopped", "stopped", id="ended"),
+        pytest.param("failed", "failed", id="gave up"),
+    ],
+)
+def test_a_loop_that_is_gone_left_its_last_words(site, monkeypatch, said, state):
+    site.bulletin.post(REPLAY, said, "disk full", [])
     monkeypatch.setattr("resources.bulletin._is_alive", lambda pid: False)
 
+    seen = survey(site, site.flow)
+
+    assert (seen.state, seen.error) == (state, "disk full")
+
+
+def test_a_partition_that_waits_is_named_while_the_flow_runs(site):
+    trouble = {"topic": "orders", "partition": 0, "message": "too large"}
+    site.bulletin.post(REPLAY, "running", None, [trouble])
+
     state = survey(site, site.flow)
 
-    assert (state.state, state.error) == ("stopped", "disk full")
-
-
-def test_a_partition_shows_what_the_loop_said_of_it(site):
-    trouble = {"topic": "orders", "partition": 0, "error": "too large"}
-    site.bulletin.post(REPLAY, "failed", None, [trouble])
-
-    state = survey(site, site.flow)
-
-    assert state.state == "failed"
+    assert (state.state, state.error) == ("running", "1 of 1 partitions wait: too large")
     assert state.partitions[0].error == "too large"
 
 

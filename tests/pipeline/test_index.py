@@ -48,6 +48,12 @@ def test_a_re_created_topic_is_answered_by_its_newest_life_unless_one_is_named()
     assert lives.life(ORDERS, "life1").incarnation == "life1"
 
 
+def test_lives_are_told_apart_also_in_a_map_that_was_rebuilt_at_once():
+    lives = index(offset_map(row(0, 9, 4, life="life2", at=5), row(0, 0, 9, life="life1", at=5)))
+
+    assert lives.life(ORDERS).incarnation == "life2"
+
+
 def test_a_topic_id_means_its_newest_incarnation_after_a_cut_of_the_log():
     lives = index(offset_map(row(0, 0, 9, at=1), row(5, 9, 4, life="life1+1", at=2)))
 

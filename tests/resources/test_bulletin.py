@@ -11,7 +11,7 @@ from resources import bulletin
 from resources.bulletin import Bulletin
 
 DUTY = "replay us-east->eu-west"
-TROUBLE = {"topic": "orders", "partition": 3, "error": "too large"}
+TROUBLE = {"topic": "orders", "partition": 3, "message": "too large"}
 
 
 def test_what_was_posted_is_read_by_another_process(lake):
