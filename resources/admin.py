@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import ctypes
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -44,20 +47,17 @@ class AdminSession:
         self.servers = str(settings.get("bootstrap.servers", ""))
         # Whatever the client would log as an error comes to `error_cb` too.
         self.settings: dict[str, Any] = {"log_level": 2, **settings}
-        self._client: AdminClient | None = None
-        self._lock = Lock()
-        self._told: deque[KafkaError] = deque(maxlen=32)
+        self._kept: _KeptClient | None = None
 
     @property
     def client(self) -> AdminClient:
         """Return the client, made at first use. Raises ConfigError on settings that are wrong."""
-        with self._lock:
-            if self._client is None:
-                try:
-                    self._client = AdminClient({**self.settings, "error_cb": self._told.append})
-                except KafkaException as failure:
-                    raise ConfigError(f"cluster {self.alias}: {_error_of(failure).str()}") from None
-            return self._client
+        if self._kept is None:
+            try:
+                self._kept = _kept_client(self.settings)
+            except KafkaException as failure:
+                raise ConfigError(f"cluster {self.alias}: {_error_of(failure).str()}") from None
+        return self._kept.client
 
     @contextmanager
     def asking(self, what: str) -> Iterator[None]:
@@ -69,7 +69,8 @@ class AdminSession:
         except (TimeoutError, concurrent.futures.TimeoutError):
             raise self._unreachable("no answer in time") from None
         else:
-            self._told.clear()
+            if self._kept is not None:
+                self._kept.told.clear()
 
     def answer(
         self, future: concurrent.futures.Future[Answer], what: str, timeout_s: float = WAIT_S
@@ -94,10 +95,39 @@ class AdminSession:
 
     def _tellings(self) -> list[KafkaError]:
         """Return what the client reported beside its answers since the last good one."""
-        if self._client is not None:
-            while self._client.poll(0):
-                pass
-        return [error for error in self._told if error.code() in SILENCE]
+        if self._kept is None:
+            return []
+        while self._kept.client.poll(0):
+            pass
+        return [error for error in self._kept.told if error.code() in SILENCE]
+
+
+@dataclass(frozen=True)
+class _KeptClient:
+    client: AdminClient
+    told: deque[KafkaError]
+
+
+_clients: dict[tuple[object, ...], _KeptClient] = {}
+_making = Lock()
+
+
+def _kept_client(settings: Mapping[str, Any]) -> _KeptClient:
+    """Return this process's one client with *settings*. It is never destroyed.
+
+    To destroy one waits for its threads, and they never end (librdkafka 2.16) when a request to a
+    group's coordinator ran out of time and the broker has gone since: the whole process would
+    stand still, at the very moment it has to fail over. So there are few, and they stay.
+    """
+    key = (os.getpid(), *sorted(settings.items()))
+    with _making:
+        if key not in _clients:
+            told: deque[KafkaError] = deque(maxlen=32)
+            client = AdminClient({**settings, "error_cb": told.append})
+            # One reference that nobody gives back, so that the interpreter's end leaves it alone.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+            _clients[key] = _KeptClient(client, told)
+        return _clients[key]
 
 
 def patiently(

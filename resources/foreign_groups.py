@@ -54,7 +54,6 @@ def committed_offsets(
     library = _Library()
     with ExitStack() as held:
         client = library.client(settings)
-        held.callback(library("rd_kafka_destroy", None, c_void_p), client)
         queue = library("rd_kafka_queue_new", c_void_p, c_void_p)(client)
         held.callback(library("rd_kafka_queue_destroy", None, c_void_p), queue)
         library.ask(client, queue, group, int(timeout_s * 1000))
@@ -63,7 +62,10 @@ def committed_offsets(
         if not event:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         held.callback(library("rd_kafka_event_destroy", None, c_void_p), event)
-        return library.offsets(event)
+        offsets = library.offsets(event)
+    # Only after a good answer: to destroy a client that got none may never end (see admin.py).
+    library("rd_kafka_destroy", None, c_void_p)(client)
+    return offsets
 
 
 class _Library:

@@ -1,3 +1,4 @@
+import gc
 import socket
 import struct
 import time
@@ -278,6 +279,29 @@ def test_a_new_group_is_seeded_and_read_back_with_its_metadata(cluster, orders, 
     assert read == {first: (7, "1:AbCdEf0123456789-_Zz:x"), second: None}
     assert cluster.group_offsets(names("group")) == {first: 7}
     assert cluster.groups()[names("group")] == "EMPTY"
+
+
+def test_the_first_group_of_a_fresh_cluster_is_seeded_as_soon_as_it_has_a_coordinator(make_broker):
+    servers = make_broker("fresh").bootstrap_servers
+    create_topic(servers, "wide", partitions=60)
+    fresh = KafkaCluster("eu-west", {"bootstrap.servers": servers})
+    began = time.monotonic()
+
+    fresh.commit_offsets("first", {TopicPartition("wide", 0): (7, "")})
+
+    assert time.monotonic() - began < 8
+    assert fresh.group_offsets("first") == {TopicPartition("wide", 0): 7}
+
+
+def test_a_client_whose_request_ran_out_of_time_lets_go_of_a_cluster_that_is_gone(make_broker):
+    broker = make_broker("lost")
+    create_topic(broker.bootstrap_servers, "wide", partitions=60)
+    lost = KafkaCluster("eu-west", {"bootstrap.servers": broker.bootstrap_servers})
+    lost.commit_offsets("first", {TopicPartition("wide", 0): (7, "")})
+    broker.kill()
+
+    del lost
+    gc.collect()  # without the client kept this never returns
 
 
 def test_a_group_that_nobody_knows_has_committed_nothing(cluster, orders, names):
