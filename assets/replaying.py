@@ -159,12 +159,12 @@ class Replaying:
         mapped = self._map.end(target, target_topic_id, lives)
         at = self._at.get(partition)
         last = links[-1].link if links else None
+        # Of a partition that never held anything there is no map: seeded, it is done.
         is_done = (
             at is not None
             and last is not None
-            and mapped is not None
             and (at.incarnation, at.next_offset) == (last.incarnation, last.end)
-            and at == mapped.progress
+            and (at == mapped.progress if mapped else last.start == last.end)
         )
         if last is None or is_done:
             return None
