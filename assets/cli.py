@@ -11,6 +11,7 @@ import click
 from assets.cli_config import config_group
 from assets.cli_groups import groups
 from assets.cli_kafka import kafka
+from assets.cli_run import run_command
 from assets.cli_status import lag_command, status_command
 from assets.cli_translate import translate_command
 from assets.console import CommandLine, options
@@ -23,7 +24,15 @@ def main() -> None:
     """Mirror Kafka topics, their settings and consumer groups through Delta Lake, exactly once."""
 
 
-for command in (status_command, lag_command, translate_command, groups, config_group, kafka):
+for command in (
+    run_command,
+    status_command,
+    lag_command,
+    translate_command,
+    groups,
+    config_group,
+    kafka,
+):
     main.add_command(command)
 
 

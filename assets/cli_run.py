@@ -1,0 +1,97 @@
+"""`deltamirror run`: MirrorMaker 2's dedicated mode."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from assets.console import Console, options
+
+if TYPE_CHECKING:
+    from assets.run_reporter import RunReporter
+
+
+@click.command("run")
+@click.option("--clusters", metavar="B,...", help="Only flows into these clusters, as MM2 has it.")
+@click.option("--flow", "flows", multiple=True, metavar="A->B", help="Only this flow; repeatable.")
+@click.option(
+    "--until-caught-up",
+    is_flag=True,
+    help="End when everything that the sources held at the start has arrived.",
+)
+@options
+@click.pass_obj
+def run_command(
+    console: Console, clusters: str | None, flows: tuple[str, ...], until_caught_up: bool
+) -> None:
+    """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
+    from assets.mirror import mirror
+    from assets.run_reporter import RunReporter
+
+    config = console.config()
+    targets = [alias.strip() for alias in clusters.split(",")] if clusters else None
+    _log_to_stderr()
+    stop = threading.Event()
+    reporter = RunReporter(is_quiet=console.format == "json" or not sys.stderr.isatty())
+    with _stopped_by_signals(stop), reporter:
+        mirror(
+            config,
+            flows=flows or None,
+            targets=targets,
+            until_caught_up=until_caught_up,
+            reporter=reporter,
+            stop=stop,
+        )
+    _answer(console, reporter)
+    _leave()
+
+
+def _answer(console: Console, reporter: RunReporter) -> None:
+    data = reporter.summary()
+    console.show(
+        data, f"staged {data['staged']:,} records, replayed {data['replayed']:,} records"
+    )
+
+
+def _log_to_stderr() -> None:
+    """Send warnings and what loops say to stderr, a line each."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.WARNING,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    logging.getLogger("assets").setLevel(logging.INFO)
+
+
+@contextmanager
+def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+    """Let SIGINT and SIGTERM set *stop*; a second one ends the process at once."""
+
+    def handle(number: int, _: FrameType | None) -> None:
+        if stop.is_set():
+            os._exit(128 + number)
+        stop.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave() -> None:
+    """End the process now if a loop has not come back: what it does is settled by the next run."""
+    if any(t.daemon and t.name.startswith(("stage ", "replay ")) for t in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
