@@ -63,8 +63,8 @@ class _Life:
         self._ends = np.array([link.end for link in ahead], np.int64)
         self._counts = np.array([link.count for link in ahead], np.int64)
         self._seen = np.zeros(len(ahead), np.int64)
-        # Of a link that was replayed in part, how many records are left is not known.
-        self._first_known = 1 if ahead and ahead[0].start < self.start else 0
+        # Of a link that is cut, or was replayed in part, how many records are left is not known.
+        self._is_known = np.array([not k.is_cut and k.start >= self.start for k in ahead], bool)
         self._ahead = ahead
 
     @property
@@ -85,10 +85,9 @@ class _Life:
 
     def _check(self, before: int) -> None:
         """Raise where a link before index *before* has not given all of its records."""
-        span = slice(self._first_known, before)
-        wrong = np.flatnonzero(self._seen[span] != self._counts[span])
-        if len(wrong):
-            link = self._ahead[self._first_known + int(wrong[0])]
+        wrong = np.flatnonzero((self._seen != self._counts) & self._is_known)
+        if len(wrong) and wrong[0] < before:
+            link = self._ahead[int(wrong[0])]
             raise StageIncompleteError(
                 self._partition, wanted=link.start, found=None, counted=link.count
             )

@@ -24,6 +24,7 @@ from schemas.errors import (
 from schemas.flow import Flow
 from schemas.offset_range import OffsetRange
 from schemas.progress import Progress
+from schemas.replay_flow import ReplayFlow
 from schemas.topic_partition import SourcePartition, TopicPartition
 from schemas.watermarks import Watermarks
 
@@ -54,7 +55,7 @@ class SlotProducer:
 
     def __init__(
         self,
-        flow: Flow,
+        flow: Flow | ReplayFlow,
         slot: int,
         producer: Mapping[str, Any],
         consumer: Mapping[str, Any],

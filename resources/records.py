@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from deltalake.transaction import AddAction, RemoveAction
 
-from resources.table import LakeTable
+from resources.table import MAINTAINED, LakeTable
 from schemas.errors import StalePlanError
 from schemas.segment import Segment
 from schemas.staged_file import StagedFile
@@ -19,6 +19,9 @@ from schemas.tables import RECORDS
 from schemas.topic_partition import SourcePartition
 
 SEGMENTS_KEY = "deltamirror.segments"
+
+KEPT = "kept/"
+"""Marks of partitions that retention took records of: `kept/` before the partition's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +109,40 @@ class Records(LakeTable):
         return [(v, [Segment.from_dict(row) for row in rows]) for v, rows in sorted(found)]
 
     def replace(self, old: Sequence[RecordsFile], new: Sequence[StagedFile]) -> int:
-        """Put *new* files in place of *old* ones that hold the same records."""
-        self.refresh()
-        removed = [_remove(file, data_change=False) for file in old]
-        return self.commit([*(_add(f, data_change=False) for f in new), *removed], {})
+        """Put *new* files in place of *old* ones that hold the same records.
 
-    def drop(self, old: Sequence[RecordsFile]) -> int:
-        """Remove *old* files and their records: retention, and only that."""
+        Raises StalePlanError, with nothing done, where another process maintains the table too.
+        """
+        return self._rewrite(old, [_add(file, data_change=False) for file in new], {})
+
+    def drop(self, old: Sequence[RecordsFile], kept: Mapping[SourcePartition, int]) -> int:
+        """Remove *old* files and their records: retention, and only that.
+
+        *kept* says from which offset on records of each of their partitions are held still; it is
+        told in the same commit. Raises StalePlanError as `replace` does.
+        """
+        return self._rewrite(old, [], {f"{KEPT}{p.app_id}": at for p, at in kept.items()})
+
+    def kept_from(self, partition: SourcePartition) -> int | None:
+        """Return the first offset of *partition* that retention has left; None: it took nothing."""
+        return self.mark(f"{KEPT}{partition.app_id}")
+
+    def _rewrite(
+        self, old: Sequence[RecordsFile], new: Sequence[AddAction], marks: Mapping[str, int]
+    ) -> int:
+        """Take *old* files out and *new* ones in.
+
+        Delta takes the removal of a file that is gone already for done, and would add its
+        successor a second time. So the old ones have to be there, and one mark is moved by
+        whoever maintains the table: of two at a time, one is refused.
+        """
         self.refresh()
-        return self.commit([_remove(file, data_change=True) for file in old], {})
+        gone = {file.path for file in old} - {file.path for file in self.files()}
+        if gone:
+            raise StalePlanError(f"{self.path}: {min(gone)} was replaced by another process")
+        removed = [_remove(file, data_change=not new) for file in old]
+        turn = (self.mark(MAINTAINED) or 0) + 1
+        return self.commit([*new, *removed], {**marks, MAINTAINED: turn})
 
 
 def _add(file: StagedFile, *, data_change: bool) -> AddAction:

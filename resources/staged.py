@@ -53,8 +53,27 @@ class StagedLog:
                 why = str(error).splitlines()[0]
                 raise LakeError(f"{self._path / file} cannot be read: {why}") from error
 
+    def all_rows(self, files: Sequence[str]) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
+        """Return every row of *files* as they lie there. Raises LakeError: missing or torn."""
+        for file in files:
+            try:
+                for batch in self._batches(file):
+                    yield from _runs(batch)
+            except (OSError, pa.ArrowException) as error:
+                why = str(error).splitlines()[0]
+                raise LakeError(f"{self._path / file} cannot be read: {why}") from error
+
+    def memory_bytes(self, file: str) -> int:
+        """Return about how much memory all rows of *file* take. Raises LakeError."""
+        try:
+            metadata = pq.read_metadata(self._path / file)
+        except (OSError, pa.ArrowException) as error:
+            raise LakeError(f"{self._path / file} cannot be read: {error}") from error
+        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        return sum(int(group.total_byte_size) for group in groups)
+
     def _batches(
-        self, file: str, wanted: Mapping[SourcePartition, int]
+        self, file: str, wanted: Mapping[SourcePartition, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(
             self._path / file, read_dictionary=REPEATED, page_checksum_verification=True
@@ -62,7 +81,7 @@ class StagedLog:
             groups = [
                 i
                 for i in range(parquet.metadata.num_row_groups)
-                if _may_hold(parquet.metadata.row_group(i), wanted)
+                if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted)
             ]
             if groups:
                 yield from parquet.iter_batches(ROWS_AT_ONCE, groups, use_threads=False)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
@@ -24,6 +25,13 @@ from deltalake.transaction import AddAction, RemoveAction
 from resources.arrow import arrow_schema, file_schema
 from schemas.errors import LakeError, StalePlanError
 from schemas.tables import Table
+
+MAINTAINED = "maintained"
+"""The mark that whoever rewrites a table's files moves: of two at a time, one is refused."""
+
+SMALL_BYTES = 8 * 2**20
+MANY = 16
+"""`merge` joins files below SMALL_BYTES once there are MANY of them."""
 
 
 class LakeTable:
@@ -138,6 +146,50 @@ class LakeTable:
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
 
+    def merge(self) -> int:
+        """Put one file in place of many small ones; rows and marks stay. Return how many it was.
+
+        For tables of few rows that nobody reads in the order of files. Raises StalePlanError where
+        another process does the same.
+        """
+        self.refresh()
+        adds = self.delta.get_add_actions(flatten=True)
+        sizes = zip(*(adds.column(n).to_pylist() for n in ("path", "size_bytes")), strict=True)
+        small = {unquote(path): size for path, size in sizes if size < SMALL_BYTES}
+        if len(small) < MANY:
+            return 0
+        try:
+            rows = pa.concat_tables([pq.read_table(self.path / path) for path in sorted(small)])
+        except (OSError, pa.ArrowException) as error:
+            raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
+        now_ms = int(time.time() * 1000)
+        removed = [
+            RemoveAction(path, False, deletion_timestamp=now_ms, size=size)
+            for path, size in small.items()
+        ]
+        merged = self._write(rows, data_change=False)
+        # Delta itself would let two processes merge the same files: rows would be there twice.
+        self.commit([merged, *removed], {MAINTAINED: (self.mark(MAINTAINED) or 0) + 1})
+        return len(small)
+
+    def tidy(self) -> int:
+        """Delete files that no version needs any more, and the old log; return how many files.
+
+        A file is deleted when it has been out of the table for the table's
+        `delta.deletedFileRetentionDuration`, or was never in it and is as old: what a crash left.
+        """
+        self.refresh()
+        try:
+            doomed = set(self.delta.vacuum(full=True))
+            if doomed:  # each turn is a commit of its own
+                self.delta.vacuum(dry_run=False, full=True)
+                self.refresh()
+            self.delta.create_checkpoint()
+            self.delta.cleanup_metadata()
+        except (DeltaError, OSError) as error:
+            raise LakeError(f"{self.path} cannot be tidied: {_line(error)}") from error
+        return len(doomed)
+
     def version_at(self, at_ms: int) -> int:
         """Return the newest version committed at or before *at_ms*. Raises LakeError: none is."""
         for entry in self.delta.history():
@@ -173,7 +225,7 @@ class LakeTable:
             return rows
         return pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
 
-    def _write(self, rows: pa.Table) -> AddAction:
+    def _write(self, rows: pa.Table, *, data_change: bool = True) -> AddAction:
         name = f"part-{uuid4().hex}.parquet"
         try:
             pq.write_table(rows.cast(file_schema(self.table)), self.path / name)
@@ -181,7 +233,7 @@ class LakeTable:
         except OSError as error:
             raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
         stats = json.dumps({"numRecords": rows.num_rows})
-        return AddAction(name, size, {}, int(time.time() * 1000), True, stats)
+        return AddAction(name, size, {}, int(time.time() * 1000), data_change, stats)
 
 
 def _line(error: BaseException) -> str:

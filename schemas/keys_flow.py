@@ -158,11 +158,12 @@ OWN = (
         "Records that one transaction on the target holds at most.", least=1),
     Key("deltamirror.replay.chunk.bytes", _I, "33554432", "T", _H,
         "Bytes that one transaction on the target holds, to the next record boundary.", least=1),
-    Key("deltamirror.stage.retention.ms", _I, "-1", "T", _N,
-        "Not done yet: how long staged records stay once every flow has replayed them.",
+    Key("deltamirror.stage.retention.ms", _I, "-1", "T", _H,
+        "How long staged records stay, if every flow has replayed them; -1: for ever.",
         least=-1),
-    Key("deltamirror.stage.retention.bytes", _I, "-1", "T", _N,
-        "Not done yet: how many bytes stay of what every flow has replayed.",
+    Key("deltamirror.stage.retention.bytes", _I, "-1", "T", _H,
+        "Bytes of a cluster's staged files beyond which the oldest that all flows have replayed go; "
+        "-1: no bound.",
         least=-1),
 )  # fmt: skip
 

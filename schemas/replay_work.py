@@ -8,6 +8,7 @@ from schemas.errors import DeltamirrorError, PartitionError
 from schemas.flow import Flow
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
+from schemas.replay_flow import ReplayFlow
 from schemas.topic_partition import TopicPartition
 
 
@@ -15,13 +16,15 @@ from schemas.topic_partition import TopicPartition
 class Link:
     """A staged range of one incarnation: a link of the chain that replay follows.
 
-    *count* records lie in it. The next link of the incarnation begins where this one ends.
+    *count* records lie in it; where it *is_cut* to a part of the range, at most that many. The
+    next link of the incarnation begins where this one ends.
     """
 
     incarnation: str
     start: int
     end: int
     count: int
+    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class SlotWork:
     transaction holds at most *chunk_records* and about *chunk_bytes*.
     """
 
-    flow: Flow
+    flow: Flow | ReplayFlow
     slot: int
     partitions: tuple[PartitionWork, ...]
     files: tuple[str, ...]

@@ -1,0 +1,164 @@
+"""`deltamirror accept-gap`, `pause`, `resume`: orders, carried out by the loop in charge."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from assets.cli_options import flow_option
+from assets.console import Console, options
+from schemas.errors import ConfigError, DeltamirrorError, TopicMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from assets.site import Site
+    from schemas.config import Config
+
+topic_option = click.option("--topic", metavar="T", help="Only this topic of the source.")
+partition_option = click.option(
+    "--partition", type=click.IntRange(0), help="Only this partition of the topic."
+)
+
+
+@click.command("accept-gap")
+@click.option("--cluster", "alias", required=True, metavar="A", help="The source cluster.")
+@click.option("--topic", required=True, metavar="T", help="The topic whose records are gone.")
+@partition_option
+@options
+@click.pass_obj
+def accept_gap_command(console: Console, alias: str, topic: str, partition: int | None) -> None:
+    """Go on past records that the source no longer holds; what is missing stays on record.
+
+    Only what stands in the way when the order is carried out is accepted, and only once.
+    """
+    from assets.orders import ACCEPT_GAP
+
+    config = console.config()
+    if alias not in config.sources():
+        known = ", ".join(config.sources())
+        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    _give(
+        console,
+        config,
+        (ACCEPT_GAP, alias, f"stage {alias}"),
+        (topic, partition),
+        lambda site: _known_topic(site, alias, topic, partition),
+        "records in `segments` what is missing and goes on behind it",
+    )
+
+
+@click.command("pause")
+@flow_option
+@topic_option
+@partition_option
+@options
+@click.pass_obj
+def pause_command(
+    console: Console, flow_name: str, topic: str | None, partition: int | None
+) -> None:
+    """Stop replaying a flow, a topic or a partition. Staging goes on, so nothing is lost."""
+    from assets.orders import PAUSE
+
+    _of_flow(console, PAUSE, flow_name, (topic, partition), "stops replaying it; staging goes on")
+
+
+@click.command("resume")
+@flow_option
+@topic_option
+@partition_option
+@click.option(
+    "--restart-topic",
+    metavar="T",
+    help="Replay this topic of the source from the beginning of the stage: its target topic was "
+    "re-created.",
+)
+@options
+@click.pass_obj
+def resume_command(
+    console: Console,
+    flow_name: str,
+    topic: str | None,
+    partition: int | None,
+    restart_topic: str | None,
+) -> None:
+    """Go on with what was paused, and try again what was left out after an error."""
+    from assets.orders import RESTART, RESUME
+
+    if restart_topic is not None:
+        if topic is not None:
+            raise click.UsageError("--restart-topic and --topic exclude each other")
+        then = "replays it from the beginning of the stage"
+        _of_flow(console, RESTART, flow_name, (restart_topic, partition), then)
+        return
+    _of_flow(console, RESUME, flow_name, (topic, partition), "goes on, also where it met an error")
+
+
+def _of_flow(
+    console: Console, order: str, flow_name: str, at: tuple[str | None, int | None], then: str
+) -> None:
+    """Give *order* for a flow, or a topic and partition of it."""
+    topic, partition = at
+    if partition is not None and topic is None:
+        raise click.UsageError("--partition needs --topic")
+    config = console.config()
+    flow = config.flow(flow_name).flow
+
+    def check(site: Site) -> None:
+        if topic is not None:
+            _known_topic(site, flow.source, topic, partition)
+
+    _give(console, config, (order, flow.name, f"replay {flow.name}"), at, check, then)
+
+
+def _give(
+    console: Console,
+    config: Config,
+    what: tuple[str, str, str],
+    at: tuple[str | None, int | None],
+    check: Callable[[Site], None],
+    then: str,
+) -> None:
+    """Write the order *what* (order, scope, duty) once *check* agrees, and say what comes of it."""
+    from assets.orders import Orders
+    from assets.site import Site
+
+    order, scope, duty = what
+    topic, partition = at
+    with closing(Site(config)) as site:
+        check(site)
+        said = site.bulletin.read(duty)
+        site.lake.make()
+        Orders(site.lake.control).give(order, scope, topic, partition)
+    is_running = said is not None and said["is_alive"] and said["state"] != "stopped"
+    who = "the running loop, at its next tick" if is_running else "the next `deltamirror run`"
+    place = "" if topic is None else f" {topic}" if partition is None else f" {topic}[{partition}]"
+    data = {
+        "order": order,
+        "scope": scope,
+        "topic": topic,
+        "partition": partition,
+        "is_running": is_running,
+    }
+    console.show(data, f"{order} {scope}{place}: {who}, {then}.")
+
+
+def _known_topic(site: Site, alias: str, topic: str, partition: int | None) -> None:
+    """Raise TopicMissingError where neither the stage nor the source knows *topic*."""
+    import pyarrow.compute as pc
+
+    staged = site.lake.segments(alias).rows(["partition"], where=pc.field("topic") == topic)
+    known = set(staged.column("partition").to_pylist())
+    if topic and (partition in known or (partition is None and known)):
+        return
+    try:
+        found = site.cluster(alias).topics([topic]).get(topic)
+    except DeltamirrorError as error:
+        # What is not staged can only be known by the source.
+        raise TopicMissingError(topic, f"staged of {alias}, and {error}") from error
+    if found is None:
+        raise TopicMissingError(topic, f"on cluster {alias}, and none is staged")
+    if partition is not None and partition >= found.partitions:
+        raise TopicMissingError(f"{topic}[{partition}]", f"on cluster {alias}")

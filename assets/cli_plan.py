@@ -1,0 +1,85 @@
+"""`deltamirror plan`: a dry run. Nothing is made, neither topics nor the lake."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assets.console import Console, options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rich.console import Group
+
+Row = dict[str, Any]
+
+
+@click.command("plan")
+@click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
+@options
+@click.pass_context
+def plan_command(context: click.Context, flow_name: str | None) -> None:
+    """Show what would be created, changed, staged and replayed. Nothing is changed.
+
+    Ends with exit code 1 where something waits for an operator.
+    """
+    from assets.forecast import forecast
+    from assets.site import Site
+
+    console: Console = context.obj
+    config = console.config()
+    flows = [config.flow(flow_name)] if flow_name else list(config.flows)
+    with closing(Site(config)) as site:
+        data = forecast(site, flows)
+    console.show(data, lambda: _tables(data))
+    troubled = any(cluster["troubles"] for cluster in data["clusters"])
+    context.exit(1 if troubled or any(flow["refused"] for flow in data["flows"]) else 0)
+
+
+def _tables(data: Mapping[str, Any]) -> Group:
+    from rich.console import Group
+    from rich.table import Table
+
+    steps = Table(
+        "where", "step", "what", title="On the targets and in the lake", title_justify="left"
+    )
+    for flow in data["flows"]:
+        for step in flow["create"]:
+            configs = ", ".join(f"{k}={v}" for k, v in sorted(step["configs"].items()))
+            text = f"{step['topic']}, {step['partitions']} partitions\n{configs}"
+            steps.add_row(flow["flow"], "create topic", text)
+        for step in flow["widen"]:
+            steps.add_row(flow["flow"], "add partitions", f"{step['topic']}: {step['partitions']}")
+        for step in flow["refused"]:
+            steps.add_row(flow["flow"], "cannot create", step["error"])
+    for cluster in data["clusters"]:
+        for row in _by_topic(cluster["stage"]):
+            steps.add_row(cluster["cluster"], "stage", row)
+        for trouble in cluster["troubles"]:
+            text = f"{trouble['message']}\n{trouble['hint']}"
+            steps.add_row(cluster["cluster"], "waits for you", text)
+    for flow in data["flows"]:
+        for row in _by_topic(flow["replay"]):
+            steps.add_row(flow["flow"], "replay", row)
+        if flow["error"]:
+            steps.add_row(flow["flow"], "not known", flow["error"])
+    left_out = Table("flow", "not mirrored", "why", title="Left out", title_justify="left")
+    for flow in data["flows"]:
+        for topic in flow["not_mirrored"]:
+            left_out.add_row(flow["flow"], topic["topic"], topic["reason"])
+    return Group(steps, *([left_out] if left_out.row_count else []))
+
+
+def _by_topic(ranges: Sequence[Row]) -> list[str]:
+    """Return a line for each topic: how many partitions have how many offsets to go."""
+    lines = []
+    for topic in dict.fromkeys(each["topic"] for each in ranges):
+        own = [each for each in ranges if each["topic"] == topic]
+        offsets = sum(each["end"] - each["start"] for each in own)
+        places = ", ".join(f"[{r['partition']}] {r['start']} to {r['end']}" for r in own[:4])
+        more = f", and {len(own) - 4} more partitions" if len(own) > 4 else ""
+        lines.append(f"{topic}: {offsets} offsets ({places}{more})")
+    return lines

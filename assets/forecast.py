@@ -1,0 +1,143 @@
+"""What the next run would do, found out without doing it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from assets.ledger import Ledger
+from assets.site import Site
+from assets.survey import survey
+from pipeline.plan import plan
+from pipeline.remote_topics import (
+    AddPartitions,
+    CreateTopic,
+    RefusedTopic,
+    missing_topics,
+    plan_remote_topics,
+)
+from schemas.config import FlowConfig
+from schemas.errors import DeltamirrorError
+from schemas.frontier import Sight
+from schemas.replication_policy import is_cycle
+from schemas.topic import Topic
+from schemas.topic_partition import TopicPartition
+from schemas.watermarks import Watermarks
+
+Row = dict[str, Any]
+
+
+def forecast(site: Site, flows: Sequence[FlowConfig]) -> dict[str, Any]:
+    """Return what a run of *flows* would create, stage and replay, as `plan` prints it.
+
+    Makes nothing. Raises UnreachableError where a cluster does not answer.
+    """
+    topics = {}
+    for alias in dict.fromkeys(flow.flow.source for flow in flows):
+        site.cluster(alias).probe()
+        topics[alias] = site.cluster(alias).topics()
+    return {
+        "clusters": [_staging(site, alias, topics[alias], flows) for alias in topics],
+        "flows": [_flow(site, flow, topics[flow.flow.source]) for flow in flows],
+    }
+
+
+def _staging(
+    site: Site, alias: str, topics: Mapping[str, Topic], flows: Sequence[FlowConfig]
+) -> Row:
+    """Return what would be staged of cluster *alias*, and what waits for an operator."""
+    chosen = [
+        topic
+        for name, topic in sorted(topics.items())
+        if any(flow.flow.source == alias and flow.replicates(name) for flow in flows)
+    ]
+    partitions = [TopicPartition(t.name, i) for t in chosen for i in range(t.partitions)]
+    answers = site.cluster(alias).watermarks(partitions) if partitions else {}
+    seen = {
+        p: Sight(topics[p.topic].topic_id, answer)
+        for p, answer in answers.items()
+        if isinstance(answer, Watermarks)
+    }
+    ledger = Ledger(site.lake.segments(alias))
+    ledger.refresh()
+    planned = plan(seen, ledger.chains.frontiers, sys.maxsize)
+    lost = {p: a for p, a in answers.items() if isinstance(a, DeltamirrorError)}
+    stage = [
+        {
+            "topic": r.partition.topic,
+            "partition": r.partition.partition,
+            "start": r.start,
+            "end": r.end,
+        }
+        for r in planned.ranges
+    ]
+    troubles = {**lost, **planned.troubles}
+    return {
+        "cluster": alias,
+        "stage": stage,
+        "troubles": [_trouble(p, error) for p, error in sorted(troubles.items())],
+    }
+
+
+def _trouble(partition: TopicPartition, error: DeltamirrorError) -> Row:
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "type": error.kind,
+        "message": str(error),
+        "hint": error.hint,
+    }
+
+
+def _flow(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
+    """Return what *flow* would make on its target and replay, and what it leaves out."""
+    target = site.cluster(flow.flow.target)
+    target.probe()
+    wanted = {flow.remote_topic(name) for name in topics if flow.replicates(name)}
+    there = target.topics(wanted) if wanted else {}
+    missing = missing_topics(flow, topics, there)
+    configs = site.cluster(flow.flow.source).topic_configs(missing) if missing else {}
+    steps = plan_remote_topics(flow, topics, configs, there)
+    state = survey(site, flow)
+    return {
+        "flow": flow.flow.name,
+        "error": state.error,
+        "create": [
+            {"topic": s.name, "partitions": s.partitions, "configs": dict(s.configs)}
+            for s in steps
+            if isinstance(s, CreateTopic)
+        ],
+        "widen": [
+            {"topic": s.name, "partitions": s.total} for s in steps if isinstance(s, AddPartitions)
+        ],
+        "refused": [
+            {"topic": s.name, "error": str(s.error)} for s in steps if isinstance(s, RefusedTopic)
+        ],
+        "replay": [
+            {
+                "topic": p.topic,
+                "partition": p.partition,
+                "target_topic": p.target_topic,
+                "start": p.replayed,
+                "end": p.source_end,
+                "is_paused": p.is_paused,
+            }
+            for p in state.partitions
+            if p.source_end > p.replayed
+        ],
+        "not_mirrored": [
+            {"topic": name, "reason": _reason(flow, name)}
+            for name in sorted(topics)
+            if not flow.replicates(name)
+        ],
+    }
+
+
+def _reason(flow: FlowConfig, topic: str) -> str:
+    """Return why *flow* does not replicate *topic*."""
+    if flow.policy.is_internal(topic):
+        return "internal to Kafka or MirrorMaker"
+    if is_cycle(flow.policy, topic, flow.flow.target):
+        return f"came from {flow.flow.target}"
+    return "not chosen by topics and topics.exclude"

@@ -1,0 +1,227 @@
+"""The stage kept small: retention, compaction, vacuum (DESIGN 3)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from assets.offset_maps import OffsetMap
+from assets.site import Site
+from pipeline.compact import Part, check_same, choose, in_order, tally
+from pipeline.retain import expire
+from resources.lease import Lease
+from resources.records import Records, RecordsFile
+from resources.slot_file import SCHEMA, RecordsFolder
+from resources.staged import StagedLog
+from resources.table import LakeTable
+from schemas.config import FlowConfig
+from schemas.errors import LakeError
+from schemas.segment import Segment
+from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
+from schemas.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+Place = tuple[int, int]
+"""An offset of a partition over all its lives: which life, in the order of staging, and offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    """What was done to the lake of one source cluster.
+
+    *removed* staged files (*removed_bytes*) had served their time, *joined* ones became
+    *joined_into*, *merged* small files of other tables became one each, and *deleted* files were
+    taken off the disk, which no version needed any more.
+    """
+
+    alias: str
+    removed: int
+    removed_bytes: int
+    joined: int
+    joined_into: int
+    merged: int
+    deleted: int
+
+
+def maintain(site: Site, alias: str | None = None) -> list[Maintained]:
+    """Maintain what is staged of source cluster *alias*, or of all of them.
+
+    Raises LeaseHeldError where another process stages it, and so maintains it; LakeError.
+    """
+    done = []
+    for each in [alias] if alias else site.config.sources():
+        site.lake.make()
+        with Lease(site.lake.root, f"stage {each}"):
+            done.append(maintain_cluster(site, each))
+    return done
+
+
+def maintain_cluster(site: Site, alias: str) -> Maintained:
+    """Maintain source cluster *alias*; the caller holds its staging lease.
+
+    Staging and replay may go on meanwhile: nothing here moves a frontier, and a file that is
+    replaced can be read for another day. Raises StalePlanError, LakeError.
+    """
+    records = site.lake.records(alias)
+    removed = retain(site, alias, records) if records.exists() else []
+    joined = list(compact(records)) if records.exists() else []
+    tables = [table for table in _tables(site, alias) if table.exists()]
+    merged = sum(table.merge() for table in tables if table.table is not RECORDS)
+    deleted = sum(table.tidy() for table in tables)
+    return Maintained(
+        alias,
+        removed=len(removed),
+        removed_bytes=sum(file.size_bytes for file in removed),
+        joined=sum(joined),
+        joined_into=len(joined),
+        merged=merged,
+        deleted=deleted,
+    )
+
+
+def compact(records: Records) -> Iterator[int]:
+    """Join small files of *records*, one commit a group; yield how many files became one.
+
+    What a joined file holds is read back and compared with its parts before it is committed.
+    Raises LakeError where it differs, with nothing committed.
+    """
+    staged = StagedLog(records.path)
+    records.refresh()
+    for slot, members in groupby(records.files(), key=lambda file: file.slot):
+        files = {file.path: file for file in members}
+        parts = [
+            Part(f.path, f.sequence, f.size_bytes, staged.memory_bytes(f.path))
+            for f in files.values()
+        ]
+        for group in choose(parts):
+            _join(records, staged, slot, [files[part.path] for part in group])
+            yield len(group)
+
+
+def _join(records: Records, staged: StagedLog, slot: int, parts: Sequence[RecordsFile]) -> None:
+    rows = list(staged.all_rows([part.path for part in parts]))
+    before = tally(rows)
+    with RecordsFolder(records.path).slot_file(slot, parts[-1].sequence) as out:
+        for _, batch in in_order(rows):
+            out.write(_plain(batch))
+        joined = out.close()
+    if joined is None:
+        raise LakeError(f"{records.path}: files of slot {slot} hold no records")
+    try:
+        check_same(before, tally(staged.all_rows([joined.path])))
+    except LakeError:
+        with suppress(OSError):
+            (records.path / joined.path).unlink()
+        raise
+    records.replace(parts, [joined])
+    log.info("slot %d of %s: %d files became one", slot, records.path, len(parts))
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return *batch* with the column types of a file; names were read as dictionaries."""
+    return pa.RecordBatch.from_arrays(
+        [batch.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA
+    )
+
+
+def retain(site: Site, alias: str, records: Records) -> list[RecordsFile]:
+    """Remove the files whose time is over and that every flow has replayed; return them."""
+    config = site.config
+    if config.stage_retention_ms is None and config.stage_retention_bytes is None:
+        return []
+    records.refresh()
+    before_ms = None
+    if config.stage_retention_ms is not None:
+        before_ms = int(time.time() * 1000) - config.stage_retention_ms
+    segments = staged_segments(site.lake.segments(alias))
+    expired = expire(
+        records.files(),
+        segments,
+        _replayed_by_all(site, alias, segments),
+        before_ms=before_ms,
+        max_bytes=config.stage_retention_bytes,
+    )
+    if expired.files:
+        records.drop(expired.files, expired.kept)
+        log.info("%d files of %s had served their time", len(expired.files), records.path)
+    return list(expired.files)
+
+
+def staged_segments(table: LakeTable, topic: str | None = None) -> list[Segment]:
+    """Return the segments of a cluster, or of one *topic*, in the order of staging."""
+    if table.exists():
+        table.refresh()
+    where = None if topic is None else pc.field("topic") == topic
+    columns = [field.name for field in fields(Segment)]
+    rows = table.rows([*columns, "version"], where=where)
+    ordered = rows.sort_by([("version", "ascending"), ("start", "ascending")])
+    return [Segment.from_dict(row) for row in ordered.to_pylist()]
+
+
+def _replayed_by_all(
+    site: Site, alias: str, segments: Sequence[Segment]
+) -> Callable[[Segment], bool]:
+    """Return whether a segment is on the target of every flow that replicates its topic.
+
+    The offset map decides, not progress: where its last runs were lost they are made anew from
+    the stage, which has to be there then.
+    """
+    lives: dict[TopicPartition, list[str]] = {}
+    for segment in segments:
+        known = lives.setdefault(segment.source.plain, [])
+        if segment.topic_id not in known:
+            known.append(segment.topic_id)
+    flows = [flow for flow in site.config.flows if flow.flow.source == alias]
+    reached = [(flow, _reached(site, flow, lives)) for flow in flows]
+
+    def is_replayed(segment: Segment) -> bool:
+        partition = segment.source.plain
+        place = (lives[partition].index(segment.topic_id), segment.end)
+        return all(
+            place <= found.get(partition, (-1, 0))
+            for flow, found in reached
+            if flow.replicates(segment.topic)
+        )
+
+    return is_replayed
+
+
+def _reached(
+    site: Site, flow: FlowConfig, lives: dict[TopicPartition, list[str]]
+) -> dict[TopicPartition, Place]:
+    """Return how far the map of *flow* is in the present life of each target topic."""
+    table = site.lake.offset_map(flow.flow)
+    if not table.exists():
+        return {}
+    table.refresh()
+    keys = ["topic", "partition", "target_topic", "target_partition", "target_topic_id"]
+    newest = table.rows([*keys, "committed_at"]).group_by(keys).aggregate([("committed_at", "max")])
+    offset_map = OffsetMap(table, "")
+    reached: dict[TopicPartition, Place] = {}
+    for row in newest.sort_by("committed_at_max").to_pylist():
+        partition = TopicPartition(row["topic"], row["partition"])
+        target = TopicPartition(row["target_topic"], row["target_partition"])
+        known = lives.get(partition, [])
+        mapped = offset_map.end(target, row["target_topic_id"], known)
+        if mapped is not None:
+            life = known.index(mapped.progress.incarnation)
+            reached[partition] = (life, mapped.progress.next_offset)
+    return reached
+
+
+def _tables(site: Site, alias: str) -> list[LakeTable]:
+    """Return the tables of a source cluster and of its flows."""
+    lake = site.lake
+    flows = [flow.flow for flow in site.config.flows if flow.flow.source == alias]
+    own = [
+        lake.records(alias) if t is RECORDS else lake.of_cluster(alias, t) for t in CLUSTER_TABLES
+    ]
+    return [*own, *(lake.of_flow(flow, table) for flow in flows for table in FLOW_TABLES)]
