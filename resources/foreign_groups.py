@@ -1,17 +1,23 @@
-"""Reads group offsets that other clients committed, where confluent-kafka cannot.
+"""Reads what groups committed, through librdkafka's C interface, for two defects of the client.
 
-Its Python layer takes commit metadata for a text that ends with a NUL byte. Java's does not end
+confluent-kafka takes commit metadata for a text that ends with a NUL byte. Java's does not end
 with one, so what lies behind it in memory is read along, and where that is no UTF-8 the whole
-answer is lost (confluent-kafka 2.16). Here the same librdkafka, already loaded, is asked through
-its C interface, and metadata is left where it is.
+answer is lost (2.16). Here metadata has its length.
+
+And its administrative clients are producers inside. Where the answer is that a coordinator moves
+(the first question to a fresh cluster, any failover), librdkafka 2.16 looks for the new one in the
+client's own group, which a producer does not have: the process dies of it. Here the same library,
+already loaded, is asked with a consumer that never joins its group.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from threading import Lock
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, cimpl
@@ -19,8 +25,14 @@ from confluent_kafka import KafkaError, KafkaException, cimpl
 from schemas.topic_partition import TopicPartition
 
 # rdkafka.h: rd_kafka_type_t, and the kind of options that every administrative call takes.
-_PRODUCER = 0
+_CONSUMER = 1
 _ANY_OPERATION = 0
+
+# The group that the client belongs to by name alone: it subscribes to nothing.
+_OWN_GROUP = "deltamirror.groups"
+
+_clients: dict[tuple[object, ...], int] = {}
+_making = Lock()
 
 
 class _Partition(ctypes.Structure):
@@ -45,27 +57,40 @@ class _Partitions(ctypes.Structure):
 
 
 def committed_offsets(
-    settings: Mapping[str, str | int | float | bool], group: str, timeout_s: float
-) -> dict[TopicPartition, int]:
-    """Return every offset that *group* has committed, asked with a client of *settings*.
+    settings: Mapping[str, str | int | float | bool],
+    group: str,
+    timeout_s: float,
+    partitions: Collection[TopicPartition] | None = None,
+    *,
+    require_stable: bool = False,
+) -> dict[TopicPartition, tuple[int, bytes]]:
+    """Return offset and metadata of all that *group* has committed, or of *partitions*.
 
+    With *require_stable* a commit in an open transaction is refused as UNSTABLE_OFFSET_COMMIT.
     Raises KafkaException within about *timeout_s*.
     """
     library = _Library()
+    client = _kept_client(library, settings)
     with ExitStack() as held:
-        client = library.client(settings)
         queue = library("rd_kafka_queue_new", c_void_p, c_void_p)(client)
         held.callback(library("rd_kafka_queue_destroy", None, c_void_p), queue)
-        library.ask(client, queue, group, int(timeout_s * 1000))
+        timeout_ms = int(timeout_s * 1000)
+        library.ask(client, queue, group, partitions, timeout_ms, require_stable)
         poll = library("rd_kafka_queue_poll", c_void_p, c_void_p, c_int)
-        event = poll(queue, int(timeout_s * 1000) + 1000)
+        event = poll(queue, timeout_ms + 1000)
         if not event:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         held.callback(library("rd_kafka_event_destroy", None, c_void_p), event)
-        offsets = library.offsets(event)
-    # Only after a good answer: to destroy a client that got none may never end (see admin.py).
-    library("rd_kafka_destroy", None, c_void_p)(client)
-    return offsets
+        return library.offsets(event)
+
+
+def _kept_client(library: _Library, settings: Mapping[str, str | int | float | bool]) -> int:
+    """Return this process's one client with *settings*, never destroyed (see admin.py: why)."""
+    key = (os.getpid(), *sorted(settings.items()))
+    with _making:
+        if key not in _clients:
+            _clients[key] = library.client({**settings, "group.id": _OWN_GROUP})
+        return _clients[key]
 
 
 class _Library:
@@ -90,13 +115,21 @@ class _Library:
             if put(conf, name.encode(), text.encode(), told, len(told)) != 0:
                 raise _failure(KafkaError._INVALID_ARG, told.value)
         new = self("rd_kafka_new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
-        client = new(_PRODUCER, conf, told, len(told))
+        client = new(_CONSUMER, conf, told, len(told))
         if not client:
             raise _failure(KafkaError._INVALID_ARG, told.value)
         return int(client)
 
-    def ask(self, client: int, queue: int, group: str, timeout_ms: int) -> None:
-        """Send the request for every offset of *group*; the answer comes to *queue*."""
+    def ask(
+        self,
+        client: int,
+        queue: int,
+        group: str,
+        partitions: Collection[TopicPartition] | None,
+        timeout_ms: int,
+        require_stable: bool,
+    ) -> None:
+        """Send the request for offsets of *group*; the answer comes to *queue*."""
         options = self("rd_kafka_AdminOptions_new", c_void_p, c_void_p, c_int)(
             client, _ANY_OPERATION
         )
@@ -104,8 +137,12 @@ class _Library:
         self(
             "rd_kafka_AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
         )(options, timeout_ms, told, len(told))
+        self("rd_kafka_AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int)(
+            options, int(require_stable)
+        )
+        wanted = None if partitions is None else self.list(partitions)
         asked = self("rd_kafka_ListConsumerGroupOffsets_new", c_void_p, c_char_p, c_void_p)(
-            group.encode(), None
+            group.encode(), wanted
         )
         self(
             "rd_kafka_ListConsumerGroupOffsets",
@@ -118,9 +155,19 @@ class _Library:
         )(client, (c_void_p * 1)(asked), 1, options, queue)
         self("rd_kafka_ListConsumerGroupOffsets_destroy", None, c_void_p)(asked)
         self("rd_kafka_AdminOptions_destroy", None, c_void_p)(options)
+        if wanted is not None:
+            self("rd_kafka_topic_partition_list_destroy", None, c_void_p)(wanted)
 
-    def offsets(self, event: int) -> dict[TopicPartition, int]:
-        """Return the offsets in the answer *event*."""
+    def list(self, partitions: Collection[TopicPartition]) -> int:
+        """Return a new list of *partitions*, to be destroyed."""
+        made = self("rd_kafka_topic_partition_list_new", c_void_p, c_int)(len(partitions))
+        add = self("rd_kafka_topic_partition_list_add", c_void_p, c_void_p, c_char_p, c_int32)
+        for each in partitions:
+            add(made, each.topic.encode(), each.partition)
+        return int(made)
+
+    def offsets(self, event: int) -> dict[TopicPartition, tuple[int, bytes]]:
+        """Return the offsets and metadata in the answer *event*."""
         code = self("rd_kafka_event_error", c_int, c_void_p)(event)
         if code:
             why = self("rd_kafka_event_error_string", c_char_p, c_void_p)(event)
@@ -143,7 +190,10 @@ class _Library:
             if each.err:
                 raise _failure(each.err, each.topic)
         return {
-            TopicPartition(each.topic.decode(), each.partition): each.offset
+            TopicPartition(each.topic.decode(), each.partition): (
+                each.offset,
+                ctypes.string_at(each.metadata, each.metadata_size) if each.metadata else b"",
+            )
             for each in told
             if each.offset >= 0
         }

@@ -41,7 +41,8 @@ def listed(admin: AdminSession) -> dict[str, str]:
 
 def all_committed(admin: AdminSession, group: str) -> dict[TopicPartition, int]:
     """Return the next offset to read of every partition that *group* has committed."""
-    return _coordinated(partial(_ask_all, admin, group))
+    found = _coordinated(partial(_ask, admin, group, None, False))
+    return {partition: offset for partition, (offset, _) in found.items()}
 
 
 def committed(
@@ -56,7 +57,12 @@ def committed(
         return {}
     ask = partial(_ask, admin, group, partitions, require_stable)
     found = patiently(lambda: _coordinated(ask), codes=(UNSTABLE,), within_s=WAIT_S)
-    return {partition: found.get(partition) for partition in partitions}
+    return {
+        # The client ends metadata that it writes with a NUL byte.
+        partition: (held[0], held[1].rstrip(b"\0").decode(errors="replace")) if held else None
+        for partition in partitions
+        for held in [found.get(partition)]
+    }
 
 
 def commit(
@@ -104,40 +110,17 @@ def _patient(ask: Callable[[float], Answer], timeout_s: float) -> Answer:
     return patiently(lambda: ask(timeout_s), codes=COORDINATOR_MOVES, within_s=timeout_s)
 
 
-def _ask_all(admin: AdminSession, group: str, timeout_s: float) -> dict[TopicPartition, int]:
-    try:
-        found = _ask(admin, group, None, False, timeout_s)
-    except UnicodeDecodeError:
-        with admin.asking(f"tell the offsets of group {group}"):
-            return foreign_groups.committed_offsets(admin.settings, group, timeout_s)
-    return {partition: held[0] for partition, held in found.items() if held is not None}
-
-
 def _ask(
     admin: AdminSession,
     group: str,
     partitions: Collection[TopicPartition] | None,
     require_stable: bool,
     timeout_s: float,
-) -> Committed:
-    asked = None
-    if partitions is not None:
-        asked = [kafka.TopicPartition(each.topic, each.partition) for each in partitions]
-    what = f"tell the offsets of group {group}"
-    futures = admin.client.list_consumer_group_offsets(
-        [kafka.ConsumerGroupTopicPartitions(group, asked)],
-        require_stable=require_stable,
-        request_timeout=timeout_s,
-    )
-    found = admin.answer(futures[group], what, timeout_s)
-    _check(admin, found, what)
-    return {
-        TopicPartition(each.topic, each.partition): (
-            # The client ends metadata that it writes with a NUL byte.
-            (each.offset, (each.metadata or "").rstrip("\0")) if each.offset >= 0 else None
+) -> dict[TopicPartition, tuple[int, bytes]]:
+    with admin.asking(f"tell the offsets of group {group}"):
+        return foreign_groups.committed_offsets(
+            admin.settings, group, timeout_s, partitions, require_stable=require_stable
         )
-        for each in found.topic_partitions or ()
-    }
 
 
 def _check(admin: AdminSession, answer: kafka.ConsumerGroupTopicPartitions, what: str) -> None:

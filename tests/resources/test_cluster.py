@@ -1,6 +1,8 @@
 import gc
 import socket
 import struct
+import subprocess
+import sys
 import time
 
 import pytest
@@ -23,7 +25,7 @@ from schemas.errors import (
 from schemas.topic import Topic
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
-from tests.brokers import Record, create_topic, produce
+from tests.brokers import Record, cli_environment, create_topic, produce
 
 FIVE = [Record(b"k", b"v%d" % n, timestamp=1_000 * n) for n in range(1, 6)]
 
@@ -376,7 +378,8 @@ def test_offsets_that_another_client_committed_with_metadata_are_read(cluster, s
 
     assert cluster.group_offsets(group) == wanted
     settings = {"bootstrap.servers": source.bootstrap_servers, "socket.keepalive.enable": True}
-    assert foreign_groups.committed_offsets(settings, group, 10) == wanted
+    read = foreign_groups.committed_offsets(settings, group, 10)
+    assert read == {partition: (offset, b"md") for partition, offset in wanted.items()}
 
 
 def _commit_as_java_does(bootstrap, group, offsets, metadata):
@@ -412,3 +415,25 @@ def test_a_reader_of_other_clients_groups_fails_in_time_and_in_kafkas_words(sett
         foreign_groups.committed_offsets({"log_level": 2} | settings, "group", 0.5)
 
     assert raised.value.args[0].name() == code
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_the_first_question_for_a_group_of_a_fresh_cluster_is_answered(make_broker, attempt):
+    # In a process of its own: librdkafka's administrative client dies of it three times in four.
+    broker = make_broker(f"fresh-{attempt}")
+    code = (
+        "import sys; from resources.cluster import KafkaCluster;"
+        "from schemas.topic_partition import TopicPartition;"
+        "cluster = KafkaCluster('t', {'bootstrap.servers': sys.argv[1]}); cluster.probe();"
+        "print(cluster.committed('g', [TopicPartition('x', 0)], require_stable=False))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, broker.bootstrap_servers],
+        env=cli_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith(": None}\n")
