@@ -1,0 +1,93 @@
+"""Sensors and schedules. That no record is lost or doubled never depends on them."""
+
+# No postponed annotations: Dagster reads them to find resources and configuration.
+
+import dagster as dg
+
+from assets.dagster_jobs import mirror_job
+from assets.dagster_site import group_of, topics_of
+from assets.site import Site
+from resources.configured import MirrorFile
+from schemas.errors import DeltamirrorError
+
+DISCOVER_EVERY_S = 30
+SUPERVISE_EVERY_S = 15
+AT_ONCE = 5_000
+"""Partitions added in one tick: SQLite takes no statement of any length."""
+
+UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+
+@dg.sensor(
+    name="mirror_supervisor",
+    job=mirror_job,
+    minimum_interval_seconds=SUPERVISE_EVERY_S,
+    default_status=dg.DefaultSensorStatus.STOPPED,
+    description="Keeps one run of `mirror` going. Leave it off where `deltamirror run` runs.",
+)
+def mirror_supervisor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+    """Ask for a run of `mirror` where none is on its way."""
+    of_mirror = dg.RunsFilter(job_name=mirror_job.name, statuses=UNFINISHED)
+    if context.instance.get_runs_count(of_mirror):
+        return dg.SkipReason("a run is on its way")
+    return dg.RunRequest()
+
+
+def discovery(alias: str) -> dg.SensorDefinition:
+    """Return the sensor that makes the topics of source cluster *alias* partitions."""
+
+    @dg.sensor(
+        name=f"discover_{group_of(alias)}",
+        minimum_interval_seconds=DISCOVER_EVERY_S,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=f"Adds the topics of {alias} as partitions of its assets and its flows'.",
+    )
+    def _discover(context: dg.SensorEvaluationContext, file: MirrorFile) -> dg.SensorResult:
+        try:
+            site = Site(file.config())
+        except DeltamirrorError as error:
+            return dg.SensorResult(skip_reason=str(error))
+        try:
+            topics, trouble = _topics(site, alias)
+            flows = [each for each in site.config.flows if each.flow.source == alias]
+            wanted = {alias: {t for t in topics if any(flow.replicates(t) for flow in flows)}}
+            wanted |= {each.flow.key: set(filter(each.replicates, topics)) for each in flows}
+        finally:
+            site.close()
+        requests = [
+            topics_of(owner).build_add_request(new[:AT_ONCE])
+            for owner, found in wanted.items()
+            if (new := sorted(found - _known(context.instance, owner)))
+        ]
+        return dg.SensorResult(
+            dynamic_partitions_requests=requests,
+            skip_reason=trouble or f"{len(wanted[alias])} topics are known",
+        )
+
+    return _discover
+
+
+def _topics(site: Site, alias: str) -> tuple[set[str], str | None]:
+    """Return the topics that are staged or on the cluster, and why the cluster was not asked."""
+    trouble = None
+    topics: set[str] = set()
+    try:
+        topics.update(site.lake.segments(alias).rows(["topic"])["topic"].unique().to_pylist())
+        # Answers within 3 s or not at all; a tick has 60 s.
+        site.cluster(alias).probe()
+        topics.update(
+            name for name, topic in site.cluster(alias).topics().items() if not topic.is_internal
+        )
+    except DeltamirrorError as error:
+        trouble = str(error)
+    return topics, trouble
+
+
+def _known(instance: dg.DagsterInstance, owner: str) -> set[str]:
+    return set(instance.get_dynamic_partitions(str(topics_of(owner).name)))

@@ -1,0 +1,123 @@
+"""Asset checks: what must hold of the stage and of the offset maps, read from the lake alone."""
+
+# No postponed annotations: Dagster reads them to find resources and configuration.
+
+from collections.abc import Iterable
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from assets.dagster_numbers import DIFFERENCES, parity_numbers
+from assets.dagster_site import map_key, records_key, site_of
+from resources.arrow import arrow_schema
+from resources.configured import MirrorFile
+from schemas.flow import Flow
+from schemas.tables import RECORDS
+
+ACCEPTED = "accepted"
+"""The last word of a gap's cause where an operator let records go."""
+
+RUN_COLUMNS = (
+    "incarnation",
+    "partition",
+    "upstream_start",
+    "target_topic",
+    "target_topic_id",
+    "target_partition",
+    "downstream_start",
+    "length",
+)
+
+
+def cluster_checks(alias: str) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of the stage of source cluster *alias*."""
+
+    @dg.asset_check(
+        asset=records_key(alias),
+        name="gaps",
+        description="No record was let go; offsets that never held one are counted by cause.",
+    )
+    def _gaps(file: MirrorFile) -> dg.AssetCheckResult:
+        with site_of(file) as site:
+            rows = site.lake.segments(alias).rows(
+                ["start", "end", "count", "gap_cause"], ds.field("gap_cause") != ""
+            )
+        missing = pc.subtract(pc.subtract(rows["end"], rows["start"]), rows["count"])
+        causes = rows.append_column("gaps", missing).group_by("gap_cause")
+        counted = {
+            row["gap_cause"]: row["gaps_sum"]
+            for row in causes.aggregate([("gaps", "sum")]).to_pylist()
+        }
+        return dg.AssetCheckResult(
+            passed=not any(cause.endswith(ACCEPTED) for cause in counted),
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata=dict(sorted(counted.items())),
+        )
+
+    @dg.asset_check(
+        asset=records_key(alias),
+        name="table_schema",
+        description="The table's columns are those that docs/tables.md describes.",
+    )
+    def _table_schema(file: MirrorFile) -> dg.AssetCheckResult:
+        wanted = arrow_schema(RECORDS)
+        with site_of(file) as site:
+            table = site.lake.records(alias)
+            # A table that nobody made yet is right by definition; asking does not make it.
+            found = pa.schema(table.delta.schema().to_arrow()) if table.exists() else wanted
+        return dg.AssetCheckResult(passed=found == wanted, metadata={"columns": len(found)})
+
+    return [_gaps, _table_schema]
+
+
+def flow_checks(flow: Flow) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of the offset map and of the last comparison of *flow*."""
+
+    @dg.asset_check(
+        asset=map_key(flow),
+        name="rising_runs",
+        description="Along every target partition both offsets of the runs rise.",
+    )
+    def _rising_runs(file: MirrorFile) -> dg.AssetCheckResult:
+        with site_of(file) as site:
+            rows = site.lake.offset_map(flow).rows(RUN_COLUMNS)
+        falling = count_falling(rows.sort_by("downstream_start").to_pylist())
+        return dg.AssetCheckResult(
+            passed=falling == 0, metadata={"runs": rows.num_rows, "falling": falling}
+        )
+
+    @dg.asset_check(
+        asset=[flow.key, "verification"],
+        name="parity",
+        description="The last comparison found nothing lost, duplicated, reordered or altered.",
+    )
+    def _parity(file: MirrorFile) -> dg.AssetCheckResult:
+        with site_of(file) as site:
+            numbers = parity_numbers(site, flow)
+        passed = bool(numbers) and not any(numbers[name] for name in DIFFERENCES)
+        return dg.AssetCheckResult(passed=passed, metadata=numbers)
+
+    return [_rising_runs, _parity]
+
+
+def count_falling(runs: Iterable[dict[str, Any]]) -> int:
+    """Return how many of *runs*, sorted by downstream offset, overlap or precede the one before.
+
+    Downstream along one life of a target partition, upstream within one incarnation of it.
+    """
+    downstream: dict[tuple[Any, ...], int] = {}
+    upstream: dict[tuple[Any, ...], int] = {}
+    falling = 0
+    for run in runs:
+        target = (run["target_topic"], run["target_topic_id"], run["target_partition"])
+        source = (*target, run["incarnation"], run["partition"])
+        if run["downstream_start"] < downstream.get(target, 0) or run[
+            "upstream_start"
+        ] < upstream.get(source, 0):
+            falling += 1
+        downstream[target] = run["downstream_start"] + run["length"]
+        upstream[source] = run["upstream_start"] + run["length"]
+    return falling

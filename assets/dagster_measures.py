@@ -1,0 +1,104 @@
+"""The assets without partitions: groups seen per source; checkpoints, lag and parity per flow."""
+
+# No postponed annotations: Dagster reads them to find resources and configuration.
+
+import dagster as dg
+
+from assets.checkpoints import write_checkpoints
+from assets.dagster_numbers import lag_numbers, parity_numbers
+from assets.dagster_site import group_of, map_key, site_of, source_key
+from assets.group_offsets import snapshot_groups
+from assets.lag import write_lag
+from resources.configured import MirrorFile
+from schemas.flow import Flow
+
+
+def group_offsets(alias: str) -> dg.AssetsDefinition:
+    """Return the asset that keeps what the groups of source cluster *alias* have committed."""
+
+    @dg.asset(
+        key=[alias, "group_offsets"],
+        deps=[source_key(alias)],
+        description=f"What the consumer groups of {alias} had committed, and when.",
+        group_name=group_of(alias),
+        kinds={"kafka", "deltalake"},
+    )
+    def _group_offsets(file: MirrorFile) -> dg.MaterializeResult[None]:
+        """Look at every group that a flow wants, and keep what changed."""
+        with site_of(file) as site:
+            seen = snapshot_groups(site, alias)
+        return dg.MaterializeResult(
+            metadata={
+                "groups": seen.groups,
+                "changed_offsets": seen.changed,
+                "unreadable_groups": len(seen.troubles),
+            }
+        )
+
+    return _group_offsets
+
+
+def checkpoints(flow: Flow) -> dg.AssetsDefinition:
+    """Return the asset that translates the source's groups to the target of *flow*."""
+
+    @dg.asset(
+        key=[flow.key, "checkpoints"],
+        deps=[map_key(flow), [flow.source, "group_offsets"]],
+        description=f"Where the groups of {flow.source} resume on {flow.target}.",
+        group_name=group_of(flow.key),
+        kinds={"kafka", "deltalake"},
+    )
+    def _checkpoints(file: MirrorFile) -> dg.MaterializeResult[None]:
+        """Translate every group's offsets and keep the answers that changed."""
+        with site_of(file) as site:
+            changed = write_checkpoints(site, site.config.flow(flow.name))
+        groups = len({row["group"] for row in changed})
+        return dg.MaterializeResult(
+            metadata={"changed_offsets": len(changed), "changed_groups": groups}
+        )
+
+    return _checkpoints
+
+
+def lag(flow: Flow) -> dg.AssetsDefinition:
+    """Return the asset that measures how far *flow* is."""
+
+    @dg.asset(
+        key=[flow.key, "lag"],
+        deps=[map_key(flow)],
+        description=f"Offsets of {flow.source} that are not yet on {flow.target}, and their age.",
+        group_name=group_of(flow.key),
+        kinds={"kafka", "deltalake"},
+    )
+    def _lag(file: MirrorFile) -> dg.MaterializeResult[None]:
+        """Measure every partition of the flow, and keep the numbers."""
+        with site_of(file) as site:
+            # A cluster that is down is no measurement of zero.
+            site.cluster(flow.source).probe()
+            site.cluster(flow.target).probe()
+            rows = write_lag(site, site.config.flow(flow.name))
+        return dg.MaterializeResult(metadata=lag_numbers(rows))
+
+    return _lag
+
+
+def verification(flow: Flow) -> dg.AssetsDefinition:
+    """Return the asset that compares source, stage and target of *flow* record by record."""
+
+    @dg.asset(
+        key=[flow.key, "verification"],
+        deps=[map_key(flow)],
+        description=f"{flow.source}, the stage and {flow.target} compared record by record.",
+        group_name=group_of(flow.key),
+        kinds={"kafka", "deltalake"},
+    )
+    def _verification(file: MirrorFile) -> dg.MaterializeResult[None]:
+        """Compare everything of the flow; what differs is counted, the check `parity` judges."""
+        from assets.verification import verify
+
+        with site_of(file) as site:
+            verify(site, flows=[flow.name])
+            numbers = parity_numbers(site, flow)
+        return dg.MaterializeResult(metadata=numbers)
+
+    return _verification

@@ -1,0 +1,132 @@
+"""What an asset shows of a topic or a flow: numbers from the lake, never a record's content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from assets.dagster_site import map_key, records_key
+from assets.site import Site
+from schemas.flow import Flow
+from schemas.tables import VERIFICATION
+
+Metadata = dict[str, Any]
+
+DIFFERENCES = ("lost", "duplicated", "reordered", "altered")
+
+SHOWN = 40
+"""Series and table rows at most: Dagster keeps every one of them in every event."""
+
+
+def staged_numbers(site: Site, alias: str, topic: str) -> Metadata:
+    """Return what is staged of *topic*: records, bytes, offsets, gaps (offsets without record)."""
+    columns = ["topic_id", "partition", "start", "end", "count", "size_bytes", "first", "last"]
+    rows = site.lake.segments(alias).rows(columns, ds.field("topic") == topic)
+    spans = pc.sum(pc.subtract(rows["end"], rows["start"])).as_py() or 0
+    records = _sum(rows, "count")
+    table = (
+        rows.group_by(["topic_id", "partition"])
+        .aggregate([("count", "sum"), ("first", "min"), ("last", "max"), ("end", "max")])
+        .rename_columns(
+            ["incarnation", "partition", "records", "first_offset", "last_offset", "frontier"]
+        )
+    )
+    return {
+        "dagster/row_count": records,
+        "size_bytes": _sum(rows, "size_bytes"),
+        "gaps": spans - records,
+        **_bounds(rows, "first", "last"),
+        "partitions": _table(table, "partition"),
+    }
+
+
+def mapped_numbers(site: Site, flow: Flow, topic: str) -> Metadata:
+    """Return what is replayed of *topic*: records, runs, the first and last offset they got."""
+    columns = ["target_topic", "target_topic_id", "target_partition", "downstream_start", "length"]
+    rows = site.lake.offset_map(flow).rows(columns, ds.field("topic") == topic)
+    last = pc.subtract(pc.add(rows["downstream_start"], rows["length"]), 1)
+    rows = rows.append_column("last", last)
+    table = (
+        rows.group_by(["target_topic", "target_topic_id", "target_partition"])
+        .aggregate([("length", "sum"), ("downstream_start", "min"), ("last", "max")])
+        .rename_columns(
+            [
+                "target_topic",
+                "target_topic_id",
+                "partition",
+                "records",
+                "first_offset",
+                "last_offset",
+            ]
+        )
+    )
+    return {
+        "dagster/row_count": _sum(rows, "length"),
+        "runs": rows.num_rows,
+        **_bounds(rows, "downstream_start", "last"),
+        "partitions": _table(table, "partition"),
+    }
+
+
+def lag_numbers(rows: Sequence[Mapping[str, Any]]) -> Metadata:
+    """Return the rows of `lag` of one time as series: totals first, then the worst topics."""
+    topics: dict[str, int] = {}
+    for row in rows:
+        topics[row["topic"]] = topics.get(row["topic"], 0) + row["lag"]
+    worst = sorted(topics, key=lambda topic: (-topics[topic], topic))[:SHOWN]
+    return {
+        # Dagster sorts series by name: the totals come first.
+        "a_total_lag": sum(topics.values()),
+        "a_max_lag_records": max((row["lag"] for row in rows), default=0),
+        "a_max_lag_seconds": max((row["age_ms"] or 0 for row in rows), default=0) / 1000,
+        **{f"lag/{topic}": topics[topic] for topic in worst},
+    }
+
+
+def parity_numbers(site: Site, flow: Flow) -> Metadata:
+    """Return what the newest comparison of each partition of *flow* found; empty: none was made."""
+    rows = site.lake.of_flow(flow, VERIFICATION).rows().to_pylist()
+    newest: dict[tuple[str, int], Mapping[str, int]] = {}
+    for row in sorted(rows, key=lambda row: row["verified_at_ms"]):
+        newest[row["topic"], row["partition"]] = row
+    if not newest:
+        return {}
+    return {name: sum(row[name] for row in newest.values()) for name in ("records", *DIFFERENCES)}
+
+
+def row_counts(site: Site) -> dict[tuple[dg.AssetKey, str], int]:
+    """Return how many records of each topic every source's stage and every flow's map hold."""
+    found: dict[tuple[dg.AssetKey, str], int] = {}
+    for alias in site.config.sources():
+        rows = site.lake.segments(alias).rows(["topic", "count"])
+        found |= _by_topic(records_key(alias), rows, "count")
+    for config in site.config.flows:
+        rows = site.lake.offset_map(config.flow).rows(["topic", "length"])
+        found |= _by_topic(map_key(config.flow), rows, "length")
+    return found
+
+
+def _by_topic(key: dg.AssetKey, rows: pa.Table, column: str) -> dict[tuple[dg.AssetKey, str], int]:
+    totals = rows.group_by("topic").aggregate([(column, "sum")])
+    return {(key, row["topic"]): row[f"{column}_sum"] for row in totals.to_pylist()}
+
+
+def _sum(rows: pa.Table, column: str) -> int:
+    return int(pc.sum(rows[column]).as_py() or 0)
+
+
+def _bounds(rows: pa.Table, first: str, last: str) -> Metadata:
+    """Return the lowest and the highest offset of all partitions; none: there are no records."""
+    low, high = pc.min(rows[first]).as_py(), pc.max(rows[last]).as_py()
+    return {} if low is None else {"first_offset": low, "last_offset": high}
+
+
+def _table(rows: pa.Table, order: str) -> dg.TableMetadataValue:
+    shown = rows.sort_by(order).slice(0, SHOWN).to_pylist()
+    schema = dg.TableSchema([dg.TableColumn(name) for name in rows.column_names])
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in shown], schema)

@@ -1,0 +1,60 @@
+"""What Dagster's definitions have in common: keys, partitions, groups, and a site to work on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import dagster as dg
+
+from assets.site import Site
+from resources.configured import MirrorFile
+from schemas.errors import DeltamirrorError
+from schemas.flow import Flow
+
+
+def records_key(alias: str) -> dg.AssetKey:
+    """Return the key of the staged log of source cluster *alias*."""
+    return dg.AssetKey([alias, "records"])
+
+
+def map_key(flow: Flow) -> dg.AssetKey:
+    """Return the key of the offset map of *flow*, whose materialization is the replay."""
+    return dg.AssetKey([flow.key, "offset_map"])
+
+
+def source_key(alias: str) -> dg.AssetKey:
+    """Return the key of a cluster's topics in their part as a source."""
+    return dg.AssetKey([alias, "topics"])
+
+
+def remote_key(flow: Flow) -> dg.AssetKey:
+    """Return the key of what *flow* made on its target.
+
+    Not the cluster's topics as a source: two flows that mirror each other would be a circle.
+    """
+    return dg.AssetKey([flow.target, f"from_{flow.source}"])
+
+
+def topics_of(owner: str) -> dg.DynamicPartitionsDefinition:
+    """Return the topics of *owner* (a cluster's alias or a flow's key) as partitions."""
+    return dg.DynamicPartitionsDefinition(name=f"{owner}__topics")
+
+
+def group_of(owner: str) -> str:
+    """Return the asset group of *owner*; Dagster refuses `-` and `.` in a group."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", owner)
+
+
+@contextmanager
+def site_of(file: MirrorFile) -> Iterator[Site]:
+    """Open the site that *file* names; an error of ours ends the step as a sentence and a hint."""
+    try:
+        site = Site(file.config())
+        try:
+            yield site
+        finally:
+            site.close()
+    except DeltamirrorError as error:
+        raise dg.Failure(str(error), metadata={"error": error.kind, "hint": error.hint}) from error

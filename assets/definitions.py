@@ -1,0 +1,65 @@
+"""Every asset, check, job and resource, put together once from the configuration file."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import dagster as dg
+
+from assets.automation import discovery, mirror_supervisor
+from assets.checks import cluster_checks, flow_checks
+from assets.console import CONFIG_VARIABLE
+from assets.dagster_jobs import mirror_job
+from assets.dagster_measures import checkpoints, group_offsets, lag, verification
+from assets.offset_map import offset_map, remote_topics
+from assets.records import records, source_topics
+from resources.configured import MirrorFile, Spark
+from resources.settings import read_config
+from schemas.config import Config
+from schemas.errors import DeltamirrorError
+
+log = logging.getLogger(__name__)
+
+
+def build_definitions(path: Path | None = None) -> dg.Definitions:
+    """Return the definitions of the file at *path*; None: that of DELTAMIRROR_CONFIG.
+
+    They ask no cluster and open no lake: every run of Dagster's loads them anew. A file that is
+    missing or bad makes a code location without assets, and a line in the log.
+    """
+    path = path or Path(os.environ.get(CONFIG_VARIABLE, "mm2.properties"))
+    try:
+        config = read_config(path)
+    except DeltamirrorError as error:
+        log.warning("nothing to show: %s %s", error, error.hint)
+        return dg.Definitions(executor=dg.in_process_executor)
+    return _definitions(path, config)
+
+
+def _definitions(path: Path, config: Config) -> dg.Definitions:
+    flows = [each.flow for each in config.flows]
+    sources = config.sources()
+    return dg.Definitions(
+        assets=[
+            *(make(alias) for alias in sources for make in (source_topics, records, group_offsets)),
+            *(
+                make(flow)
+                for flow in flows
+                for make in (offset_map, remote_topics, checkpoints, lag, verification)
+            ),
+        ],
+        asset_checks=[
+            *(check for alias in sources for check in cluster_checks(alias)),
+            *(check for flow in flows for check in flow_checks(flow)),
+        ],
+        jobs=[mirror_job],
+        sensors=[mirror_supervisor, *(discovery(alias) for alias in sources)],
+        resources={"file": MirrorFile(path=str(path)), "spark": Spark()},
+        # One Spark for all steps of a run; each step in a process of its own would start its own.
+        executor=dg.in_process_executor,
+    )
+
+
+defs = build_definitions()
