@@ -126,7 +126,7 @@ def _emit(site: Site, flow_config: FlowConfig, rows: Iterable[Row]) -> None:
         flow_config.policy.checkpoints_topic(flow.source),
         site.config.clusters[flow.target].producer,
     )
-    topic.make(flow_config.replication_factor)
+    topic.make(flow_config.checkpoints_replication_factor)
     checkpoints = [
         Checkpoint(
             row["group"],

@@ -119,18 +119,21 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
         length = parse_integer(text(f"{what}.interval.seconds"))
         return float(length) if parse_boolean(text(f"{what}.enabled")) and length > 0 else None
 
+    copies = text("replication.factor")
+    of_checkpoints = file.flow_value(flow, "checkpoints.topic.replication.factor")
     return FlowConfig(
         flow=flow,
         topics=NameFilter(names("topics"), names("topics.exclude")),
         groups=NameFilter(names("groups"), (*names("groups.exclude"), OWN_GROUPS)),
         policy=_policy(file, flow),
-        replication_factor=parse_integer(text("replication.factor")),
+        replication_factor=parse_integer(copies),
         producer=settings_of(
             "producer", file.data_producer(flow), f"{flow.name}.producer.override."
         ),
         refresh_topics_interval_s=interval_s("refresh.topics"),
         emit_checkpoints_interval_s=interval_s("emit.checkpoints"),
         config_properties_exclude=NameFilter(names("config.properties.exclude")),
+        checkpoints_replication_factor=parse_integer(of_checkpoints or copies),
         heartbeats_replication=parse_boolean(text("heartbeats.replication.enabled")),
     )
 

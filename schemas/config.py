@@ -47,6 +47,8 @@ class FlowConfig:
     emit_checkpoints_interval_s: float | None
     config_properties_exclude: NameFilter
     heartbeats_replication: bool = True
+    # -1 is the brokers' default.
+    checkpoints_replication_factor: int = -1
 
     def replicates(self, topic: str) -> bool:
         """Return whether *topic* of the source belongs on the target, as MirrorMaker 2 decides.

@@ -22,7 +22,6 @@ _SYNCS_LATER = "Not done yet: offset syncs are for MirrorMaker 2's tools; our of
 _ACLS_LATER = "Not done yet: ACLs are not copied."
 _GROUPS_LATER = "Not done yet: `deltamirror groups apply` moves groups when you say so."
 _HEARTBEATS_LATER = "Not done yet: heartbeats are not emitted."
-_CHECKPOINTS_LATER = "Not done yet: the checkpoints topic is not written."
 _GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
 _NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
 
@@ -88,7 +87,9 @@ TOPICS = (
 GROUPS = (
     Key("emit.checkpoints.enabled", _B, "true", "TF", _H, "Snapshot and translate group offsets."),
     Key("emit.checkpoints.interval.seconds", _I, "60", "TF", _H, "How often; 0 or less: never."),
-    Key("checkpoints.topic.replication.factor", _I, "3", "TF", _N, _CHECKPOINTS_LATER),
+    Key("checkpoints.topic.replication.factor", _I, None, "TF", _H,
+        "Copies of the checkpoints topic; not set: as replication.factor (MirrorMaker 2: 3).",
+        least=-1),
     Key("refresh.groups.enabled", _B, "true", "TF", _N, "Groups are listed at every snapshot."),
     Key("refresh.groups.interval.seconds", _I, "600", "TF", _N,
         "Groups are listed at every snapshot."),

@@ -170,6 +170,18 @@ def test_an_interval_that_is_off_is_none(config, more, refresh, checkpoints):
     assert flow.emit_checkpoints_interval_s == checkpoints
 
 
+@pytest.mark.parametrize(
+    ("more", "copies"),
+    [
+        pytest.param("", 2, id="as many as of a remote topic"),
+        pytest.param("replication.factor = 1", 1, id="as many as of a remote topic, which is set"),
+        pytest.param("checkpoints.topic.replication.factor = 3", 3, id="its own number"),
+    ],
+)
+def test_the_checkpoints_topic_has_the_copies_that_the_file_asks_for(config, more, copies):
+    assert config(more).flows[0].checkpoints_replication_factor == copies
+
+
 def test_a_clients_key_beats_the_clusters_and_that_beats_the_top_level(config):
     clusters = config(
         "ssl.endpoint.identification.algorithm=https\n"
