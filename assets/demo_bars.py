@@ -8,6 +8,7 @@ from threading import Lock
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
 from schemas.replay_work import Move
 from schemas.segment import Segment
@@ -48,6 +49,10 @@ class Bars(Progress):
             self.update(
                 self._replay, advance=sum(map(_offsets, moves)), records=self.records_replayed
             )
+
+    def troubled(self, duty: str, error: DeltamirrorError) -> None:
+        """Hear that a tick of *duty* failed; it is tried again."""
+        self.console.print(f"   {duty}: {error}", style="yellow", markup=False)
 
     def _bar(self, name: str, total: int) -> TaskID:
         # Nothing left to do is done; rich would show a total of 0 as 0 %.

@@ -29,6 +29,9 @@ clusters = {source}, {target}
 replication.factor = 1
 checkpoints.topic.replication.factor = 1
 
+# Small transactions, so that offsets soon differ: on the target each one's end takes an offset too.
+deltamirror.replay.chunk.records = 10000
+
 # Every record is staged here first; a relative path is meant from this file's folder.
 deltamirror.lake = ./lake
 """

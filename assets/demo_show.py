@@ -42,14 +42,13 @@ def _content(message: Message | None) -> tuple[Any, ...] | None:
 def status_table(partitions: Iterable[PartitionState]) -> Table:
     """Return source end, staged, replayed and lag by topic, in offsets, summed over partitions."""
     table = _table("topic", "on the target")
-    for heading in ("partitions", "source end", "staged", "replayed", "lag"):
+    for heading in ("source end", "staged", "replayed", "lag"):
         table.add_column(heading, justify="right")
     by_topic: dict[str, list[PartitionState]] = {}
     for each in partitions:
         by_topic.setdefault(each.topic, []).append(each)
     for topic, members in by_topic.items():
         numbers = [
-            len(members),
             sum(each.source_end for each in members),
             sum(each.staged for each in members),
             sum(each.replayed for each in members),

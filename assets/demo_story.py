@@ -1,0 +1,172 @@
+"""The demo's story: load, mirror, fail over, prove, ask; each chapter a few lines of output."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from assets.checkpoints import translate_groups
+from assets.demo_bars import Bars
+from assets.demo_data import TABLES
+from assets.demo_home import FLOW, SOURCE, TARGET, DemoHome
+from assets.demo_kafka import holds_records, load, next_record, read_first_half
+from assets.demo_show import Resumption, answer_table, resumption_table, status_table
+from assets.group_offsets import snapshot_groups
+from assets.mirror import mirror
+from assets.site import Site
+from assets.survey import survey
+from assets.verification import verify
+from resources.settings import read_config
+from resources.spark import spark_session
+from schemas.errors import DeltamirrorError
+from schemas.topic_partition import TopicPartition
+from schemas.translation import Translation
+from schemas.watermarks import Watermarks
+
+GROUP = "billing"
+QUERY = """\
+SELECT get_json_object(CAST(value AS STRING), '$.origin') AS origin,
+       count(*) AS flights,
+       round(avg(get_json_object(CAST(value AS STRING), '$.dep_delay')), 1) AS mean_delay_min
+FROM delta.`{records}`
+WHERE topic = 'flights'
+GROUP BY origin ORDER BY mean_delay_min DESC"""
+
+
+class DemoFailedError(DeltamirrorError):
+    """The demo did not end as it should: a defect of deltamirror."""
+
+    hint = "Please report it, with what `.venv/bin/deltamirror verify` and `status` say."
+
+
+def tell(home: DemoHome, console: Console) -> None:
+    """Tell the whole story in *home*. Raises DeltamirrorError where it cannot go on."""
+    began = time.monotonic()
+    home.root.mkdir(exist_ok=True)
+    with _chapter(console, "Two Kafka clusters on this machine"):
+        for alias, address in home.bring_up().items():
+            console.print(f"   {alias}  {address}")
+    site = Site(read_config(home.properties))
+    try:
+        with console.status("   Spark starts"), _errors_into(home.root / "spark.log"):
+            spark_session(site.config.tasks_max)
+        with _chapter(console, f"The flights of 2013, written to {SOURCE}"):
+            _load(site, console)
+            _read(site, console)
+        with _chapter(console, f"Mirrored to {TARGET} through the lake"):
+            _mirror(site, console)
+        with _chapter(console, f"The group {GROUP} moves to {TARGET}"):
+            _resume(site, console)
+        with _chapter(console, "Source, stage and target compared, record by record"):
+            _verify(site, console)
+        with _chapter(console, "The staged log is a table"):
+            _query(site, console)
+    finally:
+        site.close()
+    console.print(f"Done in {time.monotonic() - began:.0f} s. What to type next:")
+    console.print("   make ui      the same in Dagster: topics, records, offset_map, lag")
+    console.print("   make demo    once more: nothing is copied twice")
+    console.print("   make down    end the clusters; their data stays in .demo")
+
+
+@contextlib.contextmanager
+def _errors_into(log: Path) -> Iterator[None]:
+    """Send what processes started meanwhile write to stderr, for as long as they live, to *log*."""
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+@contextlib.contextmanager
+def _chapter(console: Console, title: str) -> Iterator[None]:
+    console.print(f"[bold]{title}[/bold]")
+    yield
+    console.print()
+
+
+def _load(site: Site, console: Console) -> None:
+    config, cluster = site.config.clusters[SOURCE], site.cluster(SOURCE)
+    there = cluster.topics([table.name for table in TABLES])
+    for table in TABLES:
+        if table.name not in there:
+            # Kafka would delete records of 2013 at once.
+            cluster.create_topic(table.name, table.partitions, 1, {"retention.ms": "-1"})
+        elif holds_records(config, table.name, table.partitions):
+            console.print(f"   {table.name:9} is there from an earlier run")
+            continue
+        with console.status(f"   {table.name}"):
+            records = load(config, table)
+        console.print(f"   {table.name:9}{records:>8,} records")
+
+
+def _read(site: Site, console: Console) -> None:
+    """Let the group read its half, once: where it is from then on is its own affair."""
+    cluster = site.cluster(SOURCE)
+    committed = cluster.group_offsets(GROUP)
+    if not committed:
+        partitions = [TopicPartition("flights", each) for each in range(TABLES[0].partitions)]
+        ends = {
+            partition.partition: marks.stable
+            for partition, marks in cluster.watermarks(partitions).items()
+            if isinstance(marks, Watermarks)
+        }
+        read_first_half(site.config.clusters[SOURCE], GROUP, "flights", ends)
+        committed = cluster.group_offsets(GROUP)
+    console.print(f"   group {GROUP} has read {sum(committed.values()):,} flights and committed")
+
+
+def _mirror(site: Site, console: Console) -> None:
+    flow = site.config.flow(FLOW)
+    before = survey(site, flow).partitions
+    to_stage = sum(max(0, each.source_end - each.staged) for each in before)
+    to_replay = sum(max(0, each.source_end - each.replayed) for each in before)
+    with Bars(console, to_stage, to_replay) as bars:
+        mirror(site.config, until_caught_up=True, reporter=bars)
+    if not bars.records_staged + bars.records_replayed:
+        console.print("   Nothing was copied: every record was staged and replayed before.")
+    console.print(status_table(survey(site, flow).partitions))
+
+
+def _resume(site: Site, console: Console) -> None:
+    flow = site.config.flow(FLOW)
+    snapshot_groups(site, SOURCE)
+    found = [_resumption(site, each.at) for each in translate_groups(site, flow, group=GROUP)]
+    console.print(resumption_table(found))
+    if not found or not all(each.is_same for each in found):
+        raise DemoFailedError(f"group {GROUP} does not resume at its next record")
+    console.print(f"   {GROUP} reads the same next record on both sides: 0 read again, 0 skipped.")
+
+
+def _resumption(site: Site, at: Translation) -> Resumption:
+    upstream = TopicPartition(at.topic, at.partition)
+    if at.downstream_offset is None:
+        raise DemoFailedError(f"nothing of {upstream} has arrived: {GROUP} cannot be translated")
+    clusters = site.config.clusters
+    here = next_record(clusters[SOURCE], upstream, at.upstream_offset)
+    there = next_record(clusters[TARGET], at.target, at.downstream_offset)
+    return Resumption(upstream, at.upstream_offset, at.downstream_offset, (here, there))
+
+
+def _verify(site: Site, console: Console) -> None:
+    found = verify(site)
+    console.print(
+        f"   verified {found.records:,} records: {found.lost} lost, {found.duplicated} duplicated, "
+        f"{found.reordered} reordered, {found.altered} altered"
+    )
+
+
+def _query(site: Site, console: Console) -> None:
+    records = site.lake.root.absolute() / "clusters" / SOURCE / "records"
+    console.print(QUERY.format(records=".demo/lake/clusters/us-east/records"), style="dim")
+    answer = spark_session().sql(QUERY.format(records=records))
+    console.print(answer_table(answer.columns, answer.collect()))
