@@ -26,7 +26,7 @@ UNFINISHED = [
 
 @dg.sensor(
     name="mirror_supervisor",
-    job=mirror_job,
+    job_name=mirror_job.name,
     minimum_interval_seconds=SUPERVISE_EVERY_S,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Keeps one run of `mirror` going. Leave it off where `deltamirror run` runs.",
