@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,9 @@ from assets.console import Console, options
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from assets.group_lag import GroupLag
+    from assets.site import Site
+    from schemas.config import FlowConfig
     from schemas.flow_state import FlowState, PartitionState
 
 STYLES = {"failed": "red", "unreachable": "red", "paused": "yellow"}
@@ -29,7 +32,12 @@ _flows = click.option(
 @click.pass_obj
 def status_command(console: Console, names: tuple[str, ...]) -> None:
     """Show each flow: its state, how far its topics are, and what is wrong."""
-    _show(console, names, _status_table)
+    from assets.survey import survey
+
+    with _site(console, names) as (site, flows):
+        states = [survey(site, flow) for flow in flows]
+    data = {"flows": [state.to_json() for state in states]}
+    console.show(data, lambda: _status_table(states))
 
 
 @click.command("lag")
@@ -40,24 +48,33 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
     """Show each partition: the source's end, what is staged, what is replayed, and the lag.
 
     Lag is in offsets, age that of the oldest record on its way. HELD BACK are offsets behind the
-    source's end that wait for a transaction to be committed or aborted there.
+    source's end that wait for a transaction to be committed or aborted there. Groups are shown as
+    they were last seen.
     """
-    _show(console, names, _lag_table)
-
-
-def _show(
-    console: Console,
-    names: tuple[str, ...],
-    table: Callable[[list[FlowState]], RenderableType],
-) -> None:
-    from assets.site import Site
+    from assets.group_lag import group_lag
     from assets.survey import survey
+
+    with _site(console, names) as (site, flows):
+        states = [survey(site, flow) for flow in flows]
+        groups = [group_lag(site, *each) for each in zip(flows, states, strict=True)]
+    data = {
+        "flows": [
+            {**state.to_json(), "groups": [each.to_json() for each in found]}
+            for state, found in zip(states, groups, strict=True)
+        ]
+    }
+    console.show(data, lambda: _lag_tables(states, groups))
+
+
+@contextmanager
+def _site(console: Console, names: tuple[str, ...]) -> Iterator[tuple[Site, list[FlowConfig]]]:
+    """Open the places of the configuration; the flows are those named, or all."""
+    from assets.site import Site
 
     config = console.config()
     flows = [config.flow(name) for name in names] if names else list(config.flows)
     with closing(Site(config)) as site:
-        states = [survey(site, flow) for flow in flows]
-    console.show({"flows": [state.to_json() for state in states]}, lambda: table(states))
+        yield site, flows
 
 
 def _status_table(states: list[FlowState]) -> RenderableType:
@@ -111,6 +128,22 @@ def _lag_table(states: list[FlowState]) -> RenderableType:
                 style="red" if each.error else None,
             )
     return table
+
+
+def _lag_tables(states: list[FlowState], groups: list[list[GroupLag]]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table("flow", "group", "partition")
+    for name in ("committed", "consumer lag"):
+        table.add_column(name, justify="right")
+    for state, found in zip(states, groups, strict=True):
+        for each in found:
+            partition = f"{each.topic}[{each.partition}]"
+            numbers = (f"{each.committed:,}", f"{each.lag:,}")
+            table.add_row(state.flow, each.group, partition, *numbers)
+    partitions = _lag_table(states)
+    return Group(partitions, table) if table.row_count else partitions
 
 
 def _age(states: Iterable[FlowState | PartitionState]) -> str:

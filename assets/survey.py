@@ -68,7 +68,7 @@ def survey(site: Site, flow_config: FlowConfig) -> FlowState:
     now_ms = int(time.time() * 1000)
     states = tuple(
         _state(
-            each,
+            lives[each],
             flow_config.remote_topic(each.topic),
             seen.watermarks.get(each),
             found if (found := staged.get(each)) and found.source == lives[each] else None,
@@ -156,7 +156,7 @@ def _replayed(
 
 
 def _state(
-    partition: TopicPartition,
+    life: SourcePartition,
     target_topic: str,
     seen: Watermarks | DeltamirrorError | None,
     staged: Staged | None,
@@ -170,8 +170,8 @@ def _state(
     lag = replication_lag(marks, staged, replayed)
     source_end = marks.stable if marks else staged.stable if staged else 0
     return PartitionState(
-        topic=partition.topic,
-        partition=partition.partition,
+        topic=life.topic,
+        partition=life.partition,
         target_topic=target_topic,
         # Progress is read last: what it has passed was there and was staged.
         source_end=max(source_end, replayed),
@@ -182,6 +182,7 @@ def _state(
         error=trouble or (str(seen) if isinstance(seen, DeltamirrorError) else None),
         is_paused=paused,
         held_back=marks.high - marks.stable if marks else 0,
+        incarnation=life.topic_id,
     )
 
 

@@ -67,6 +67,14 @@ def replication_lag(source: Watermarks | None, staged: Staged | None, replayed: 
     return in_stage + max(0, source.stable - next_to_stage)
 
 
+def consumer_lag(source_end: int, committed: int) -> int:
+    """Return how many offsets before *source_end* a group has not read.
+
+    The commit can be newer than the end that is known: a lag of zero.
+    """
+    return max(0, source_end - committed)
+
+
 def oldest_waiting(
     segments: pa.Table, replayed: Mapping[SourcePartition, int]
 ) -> dict[SourcePartition, int]:

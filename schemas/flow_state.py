@@ -24,6 +24,7 @@ class PartitionState:
     error: str | None = None
     is_paused: bool = False
     held_back: int = 0
+    incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

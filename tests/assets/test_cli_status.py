@@ -3,7 +3,7 @@
 import pytest
 
 from tests.assets.command import answer, run
-from tests.assets.places import FLOW
+from tests.assets.places import FLOW, ORDERS
 
 PARTITION = {
     "topic", "partition", "target_topic", "source_end", "staged", "replayed", "lag", "age_ms",
@@ -32,6 +32,20 @@ def test_status_for_people_names_state_topic_and_trouble(asked_site):
 
 def test_lag_for_people_has_a_line_for_each_partition(asked_site):
     assert "orders[0]" in run("lag", "--flow", FLOW.name).stdout
+
+
+def test_lag_shows_how_far_each_group_is_behind(asked_site):
+    (flow,) = answer("lag")["flows"]
+
+    (billing,) = flow["groups"]
+    assert (billing["group"], billing["committed"], billing["lag"]) == ("billing", 12, 8)
+    assert "consumer lag" in run("lag").stdout
+
+
+def test_a_commit_in_a_former_life_of_the_topic_is_no_lag(asked_site):
+    asked_site.source.hold(ORDERS, 20, topic_id="life2")
+
+    assert answer("lag")["flows"][0]["groups"] == []
 
 
 def test_a_flow_nobody_enabled_is_wrong_usage(asked_site):

@@ -3,7 +3,14 @@
 import pyarrow as pa
 import pytest
 
-from pipeline.measure import Staged, age_ms, newest_staged, oldest_waiting, replication_lag
+from pipeline.measure import (
+    Staged,
+    age_ms,
+    consumer_lag,
+    newest_staged,
+    oldest_waiting,
+    replication_lag,
+)
 from schemas.topic_partition import SourcePartition, TopicPartition
 from schemas.watermarks import Watermarks
 
@@ -44,6 +51,11 @@ def test_lag_is_what_is_still_to_be_replicated(source, stage, replayed, lag):
     marks = source and Watermarks(source[0], source[1], source[1])
 
     assert replication_lag(marks, stage and staged(*stage), replayed) == lag
+
+
+def test_a_group_that_committed_past_the_known_end_has_no_lag():
+    assert consumer_lag(10, 4) == 6
+    assert consumer_lag(10, 12) == 0
 
 
 def test_the_newest_incarnation_is_the_one_staged_last():

@@ -1,7 +1,6 @@
 """A group works on the source, the source is given up, the group goes on at the target.
 
-Nothing here knows the inside: a file, the loops, the commands, and consumers as applications
-have them.
+Nothing here knows the inside: a file, the commands, and consumers as applications have them.
 """
 
 import json
@@ -11,16 +10,9 @@ from collections import Counter
 import pytest
 from confluent_kafka import Consumer
 
-from assets.mirror import mirror
-from resources.settings import read_config
 from tests.brokers import Record, commit_group, create_topic, produce, run_cli
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.story,
-    # PySpark leaves the sockets that it hands data to the JVM through to the garbage collector.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 PARTITIONS = 3
 FLOW = "us-east->eu-west"
@@ -102,7 +94,7 @@ def test_a_group_that_fails_over_reads_each_record_once(file, source, target, to
     group = names("billing")
     before = consume(source.bootstrap_servers, group, topic, at_most=47)
 
-    mirror(read_config(file), until_caught_up=True)
+    asked(file, "run", "--until-caught-up")
 
     answer = asked(file, "translate", "--flow", FLOW, "--group", group)
     resumes = {
@@ -118,7 +110,7 @@ def test_a_group_that_fails_over_reads_each_record_once(file, source, target, to
 
 
 def test_status_shows_that_all_has_arrived(file, topic):
-    mirror(read_config(file), until_caught_up=True)
+    asked(file, "run", "--until-caught-up")
 
     (flow,) = asked(file, "status")["flows"]
 
@@ -129,7 +121,7 @@ def test_status_shows_that_all_has_arrived(file, topic):
 
 
 def test_each_offset_translates_there_and_back(file, topic):
-    mirror(read_config(file), until_caught_up=True)
+    asked(file, "run", "--until-caught-up")
 
     def translate(offset, *more):
         return asked(

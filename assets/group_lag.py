@@ -1,0 +1,55 @@
+"""How far the source's groups are behind, from their last snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from assets.group_offsets import latest_commits
+from assets.site import Site
+from pipeline.measure import consumer_lag
+from schemas.config import FlowConfig
+from schemas.flow_state import FlowState
+from schemas.frontier import base_id
+from schemas.tables import GROUP_OFFSETS
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """What a group had committed at *seen_at_ms*, and how many offsets of the source follow it."""
+
+    group: str
+    topic: str
+    partition: int
+    committed: int
+    lag: int
+    seen_at_ms: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `lag --format json` prints for it."""
+        return asdict(self)
+
+
+def group_lag(site: Site, flow_config: FlowConfig, state: FlowState) -> list[GroupLag]:
+    """Return the lag of the flow's groups in the partitions of *state*, by group and partition.
+
+    Commits in a topic's former life say nothing of the present one and are left out.
+    """
+    ends = {
+        (each.topic, each.partition, base_id(each.incarnation)): each.source_end
+        for each in state.partitions
+    }
+    commits = latest_commits(site.lake.of_cluster(flow_config.flow.source, GROUP_OFFSETS).rows())
+    return [
+        GroupLag(
+            row["group"],
+            row["topic"],
+            row["partition"],
+            row["committed"],
+            consumer_lag(end, row["committed"]),
+            row["seen_at_ms"],
+        )
+        for row in commits.to_pylist()
+        if flow_config.groups.matches(row["group"])
+        and (end := ends.get((row["topic"], row["partition"], row["topic_id"]))) is not None
+    ]
