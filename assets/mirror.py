@@ -119,7 +119,7 @@ class Mirror:
         self._news = threading.Condition()
         self._goals = {flow.flow.source: Goal() for flow in flows}
         self._failures: dict[str, DeltamirrorError] = {}
-        self._unfinished: dict[str, str] = {}
+        self._failing_since: dict[str, float] = {}
         self.stagings = {s: Staging(self.site, s, self._workers) for s in self._goals}
         self.replayings = [Replaying(self.site, flow, self._workers) for flow in flows]
 
@@ -265,9 +265,8 @@ class Mirror:
             self._post(replaying)
             if replayed.moves:
                 self._reporter.replayed(replaying.flow, replayed.moves)
-            if not replayed.is_idle:
                 continue
-            if self._until_caught_up and self._has_arrived(replaying):
+            if replayed.is_idle and self._until_caught_up and self._has_arrived(replaying):
                 return
             with self._news:
                 self._news.wait(IDLE_S)
@@ -279,9 +278,9 @@ class Mirror:
         failed = self._failures.get(staging.duty)
         but = set(staging.troubles) | replaying.paused
         but |= {p for p in self._goals[source].ends if not replaying.config.replicates(p.topic)}
-        if failed is not None and time.monotonic() - self._failed_at > GIVE_UP_S:
-            return True
-        return failed is None and self._goals[source].is_staged(replaying.ledger, but)
+        if failed is not None:
+            return time.monotonic() - self._failing_since[staging.duty] > GIVE_UP_S
+        return self._goals[source].is_staged(replaying.ledger, but)
 
     def _post(self, replaying: Replaying) -> None:
         self.site.bulletin.post(replaying.duty, "running", None, _told(replaying.troubles))
@@ -289,7 +288,7 @@ class Mirror:
     def _trouble(self, duty: str, error: DeltamirrorError) -> None:
         """Tell that a tick of *duty* failed; it is tried again."""
         if duty not in self._failures:
-            self._failed_at = time.monotonic()
+            self._failing_since[duty] = time.monotonic()
         self._failures[duty] = error
         log.warning("%s: %s", duty, error)
         self.site.bulletin.post(duty, "failed", str(error), [])
@@ -297,7 +296,8 @@ class Mirror:
 
     def _rest(self, seconds: float) -> None:
         """Wait *seconds*, or until the run is over."""
-        self._stop.wait(seconds) if not self._done.is_set() else None
+        if not self._done.is_set():
+            self._stop.wait(seconds)
 
 
 class _Patience:

@@ -79,6 +79,13 @@ class RemoteTopics:
         source = self._site.cluster(flow.flow.source)
         topics = {n: t for n, t in source.topics(list(needed)).items() if n in needed}
         configs = source.topic_configs(missing_topics(flow, topics, self._there))
+        for gone in set(needed) - set(topics):
+            remote = flow.remote_topic(gone)
+            if remote not in self._there:
+                self._refused[gone] = TargetTopicError(
+                    f"topic {remote} cannot be made on {flow.flow.target}: its source topic is "
+                    f"gone from {flow.flow.source}, so its settings are not known"
+                )
         target = self._site.cluster(flow.flow.target)
         for step in plan_remote_topics(flow, topics, configs, self._there):
             try:
