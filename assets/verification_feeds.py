@@ -1,0 +1,102 @@
+"""Reading one side of a comparison from its cluster, along with whatever else is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import zip_longest
+from queue import Full, Queue
+from threading import Event, Thread
+
+import pyarrow as pa
+
+from resources.reader import RangeReader
+from schemas.errors import PartitionError
+from schemas.offset_range import OffsetRange
+from schemas.topic_partition import TopicPartition
+
+ALL = 2**62
+"""Bytes: the whole range; what is in memory is bounded by the queue."""
+
+BATCHES_AHEAD = 2
+"""Batches of 20,000 records that wait to be compared."""
+
+_End = PartitionError | None
+
+
+class _AbandonedError(Exception):
+    """Nobody takes the records any more."""
+
+
+def held(
+    reader: RangeReader, wanted: Mapping[TopicPartition, Sequence[OffsetRange]]
+) -> dict[TopicPartition, Iterator[pa.RecordBatch]]:
+    """Read small ranges of many partitions into memory, side by side; return each one's batches.
+
+    An iterator raises the PartitionError that ended its reading early, behind its last batch.
+    """
+    batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in wanted}
+    ends: dict[TopicPartition, _End] = dict.fromkeys(wanted)
+    # A consumer reads a partition at one place at a time: the first ranges, the second ones, ...
+    for together in zip_longest(*wanted.values()):
+        owners = {r: p for p, r in zip(wanted, together, strict=True) if r and not ends[p]}
+        reached = reader.read(
+            list(owners),
+            ALL,
+            lambda r, rows, owners=owners: batches[owners[r]].append(rows),  # type: ignore[misc]
+        )
+        for r, each in reached.items():
+            ends[owners[r]] = each.error
+    return {each: _until(batches[each], ends[each]) for each in wanted}
+
+
+def _until(batches: list[pa.RecordBatch], end: _End) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    if end is not None:
+        raise end
+
+
+class Stream:
+    """Ranges of one partition, read by a thread while others compare what it read.
+
+    Iterating raises the PartitionError that ended the reading early. `close` ends the thread.
+    """
+
+    def __init__(self, reader: RangeReader, ranges: Sequence[OffsetRange]) -> None:
+        self._reader, self._ranges = reader, ranges
+        self._queue: Queue[pa.RecordBatch | _End | BaseException] = Queue(BATCHES_AHEAD)
+        self._is_abandoned = Event()
+        self._thread = Thread(target=self._read, name="verify", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while isinstance(found := self._queue.get(), pa.RecordBatch):
+            yield found
+        if found is not None:
+            raise found
+
+    def close(self) -> None:
+        """Stop reading; the reader may be used for something else afterwards."""
+        self._is_abandoned.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        end: _End | BaseException = None
+        try:
+            for each in self._ranges:
+                reached = self._reader.read([each], ALL, lambda _, rows: self._put(rows))
+                end = reached[each].error
+                if end is not None:
+                    break
+        except BaseException as error:
+            # Whoever iterates hears of it: a thread that died in silence would be waited for.
+            end = error
+        with suppress(_AbandonedError):
+            self._put(end)
+
+    def _put(self, found: pa.RecordBatch | _End | BaseException) -> None:
+        while not self._is_abandoned.is_set():
+            with suppress(Full):
+                self._queue.put(found, timeout=0.1)
+                return
+        raise _AbandonedError

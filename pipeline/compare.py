@@ -1,0 +1,136 @@
+"""Two sides of a mirror side by side: records matched by offset, contents compared as columns.
+
+Both sides come in batches with rising offsets and are walked once, so that memory holds a batch of
+each and no more. Where the columns of two windows are equal nobody looks at a single record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Offsets = npt.NDArray[np.int64]
+Indexes = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+PLAIN = ("timestamp_ms", "key", "value")
+NOTHING: Indexes = np.empty(0, np.int64)
+
+
+class Feed:
+    """One side's records, given out in order of offset and only as far as they are asked for."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._held: pa.RecordBatch | None = None
+
+    def upto(self, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the records below offset *end* that were not given out yet, a batch at a time."""
+        while (rows := self._next()) is not None:
+            inside = int(np.searchsorted(offsets_of(rows), end))
+            self._held = rows.slice(inside) if inside < rows.num_rows else None
+            if inside:
+                yield rows.slice(0, inside)
+            if self._held is not None:
+                return
+
+    def _next(self) -> pa.RecordBatch | None:
+        while self._held is None:
+            rows = next(self._batches, None)
+            if rows is None:
+                return None
+            self._held = rows if rows.num_rows else None
+        return self._held
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What differs between two windows, as row numbers.
+
+    *missing* rows of the first have no counterpart, *extra* rows of the second neither;
+    *altered* are pairs of rows at the same place with another content.
+    """
+
+    missing: Indexes
+    extra: Indexes
+    altered: tuple[Indexes, Indexes]
+
+
+SAME = Matched(NOTHING, NOTHING, (NOTHING, NOTHING))
+
+
+def walk(
+    rows: pa.RecordBatch, places: Offsets, feed: Feed
+) -> Iterator[tuple[pa.RecordBatch, Offsets, pa.RecordBatch | None]]:
+    """Yield *rows* with the records of *feed* beside them, up to the last place.
+
+    *places* are the rising offsets in the feed at which the rows should be. None: the feed has
+    nothing more below the last place.
+    """
+    done = 0
+    for other in feed.upto(int(places[-1]) + 1):
+        upto = int(np.searchsorted(places, int(offsets_of(other)[-1]), side="right"))
+        yield rows.slice(done, upto - done), places[done:upto], other
+        done = upto
+    if done < len(places):
+        yield rows.slice(done), places[done:], None
+
+
+def match(rows: pa.RecordBatch, places: Offsets, other: pa.RecordBatch | None) -> Matched:
+    """Return what differs between *rows*, which should be at *places*, and *other*."""
+    if other is None:
+        return replace(SAME, missing=np.arange(rows.num_rows))
+    found = offsets_of(other)
+    if len(places) == len(found) and bool((places == found).all()) and is_same(rows, other):
+        return SAME
+    at = np.searchsorted(found, places)
+    hits = at < len(found)
+    hits[hits] = found[at[hits]] == places[hits]
+    here, there = np.flatnonzero(hits), at[hits]
+    different = differing(rows.take(pa.array(here)), other.take(pa.array(there)))
+    extra = np.ones(len(found), np.bool_)
+    extra[there] = False
+    return Matched(
+        np.flatnonzero(~hits), np.flatnonzero(extra), (here[different], there[different])
+    )
+
+
+def offsets_of(rows: pa.RecordBatch) -> Offsets:
+    """Return the offsets of *rows* without copying them."""
+    offsets: Offsets = rows.column("offset").to_numpy()
+    return offsets
+
+
+def is_same(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
+    """Return whether timestamps, keys, values and headers are equal, row by row."""
+    return all(_column(one, name, other).equals(other.column(name)) for name in (*PLAIN, "headers"))
+
+
+def differing(one: pa.RecordBatch, other: pa.RecordBatch) -> Mask:
+    """Return, row by row, whether timestamp, key, value or headers differ; null is not empty.
+
+    No headers and an empty list of headers are one thing, as they are on the wire.
+    """
+    different = np.zeros(one.num_rows, np.bool_)
+    for name in PLAIN:
+        mine, theirs = _column(one, name, other), other.column(name)
+        if not mine.equals(theirs):
+            equal = pc.equal(mine, theirs).fill_null(False)
+            both_null = pc.and_(pc.is_null(mine), pc.is_null(theirs))
+            different |= ~pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
+    mine, theirs = _column(one, "headers", other), other.column("headers")
+    if not mine.equals(theirs):
+        pairs = zip(mine.to_pylist(), theirs.to_pylist(), strict=True)
+        different |= np.array([(a or []) != (b or []) for a, b in pairs], np.bool_)
+    return different
+
+
+def _column(one: pa.RecordBatch, name: str, other: pa.RecordBatch) -> pa.Array:
+    """Return a column of *one* in the type that *other* has for it: writers of files differ."""
+    column, wanted = one.column(name), other.column(name).type
+    return column if column.type == wanted else column.cast(wanted)

@@ -1,0 +1,159 @@
+"""Is everything staged that the source held, and as it was? `verify_target` asks the rest.
+
+The stage is held against the source, record by record, and against the evidence of its own
+segments: how many records each range held, and their digest. Records that the source no longer
+holds, by retention or compaction, are no difference of the stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.compare import Feed, Offsets, match, offsets_of, walk
+from pipeline.digest import Digest
+from schemas.verification import (
+    ALTERED,
+    DUPLICATED,
+    EXPIRED_STAGED,
+    GONE_UPSTREAM,
+    LOST,
+    PartitionFindings,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a segment says of the staged range `[start, end)`: its records' number and digest."""
+
+    start: int
+    end: int
+    count: int
+    digest: str
+
+
+class StageAudit:
+    """One incarnation of a partition in the stage, against its source and its segments.
+
+    *evidence* is in order of offset. *kept* is the first offset that retention has left in the
+    stage. *source* is None where it is not asked or is another incarnation by now; with
+    *is_counted* the stage's own evidence is checked. `feed` staged rows in order, then `finish`.
+    """
+
+    def __init__(
+        self,
+        found: PartitionFindings,
+        evidence: Sequence[Evidence],
+        kept: int,
+        source: Feed | None,
+        *,
+        is_counted: bool,
+    ) -> None:
+        self._found, self._source, self._is_counted = found, source, is_counted
+        self.records = 0
+        expired = [each for each in evidence if each.start < kept]
+        found.counts[EXPIRED_STAGED] += sum(each.count for each in expired)
+        self._evidence = [each for each in evidence if each.start >= kept]
+        self._ends = np.array([each.end for each in self._evidence], np.int64)
+        self._seen = np.zeros(len(self._evidence), np.int64)
+        self._lost = np.zeros(len(self._evidence), np.int64)
+        self._altered = np.zeros(len(self._evidence), np.int64)
+        self._wrong_digest: set[int] = set()
+        self._segment, self._digest = 0, Digest()
+        self._next = self._evidence[0].start if self._evidence else 0
+
+    def feed(self, rows: pa.RecordBatch) -> None:
+        """Take in staged *rows*; their offsets rise. Raises what reading the source raises."""
+        if not self._evidence:
+            return
+        offsets = offsets_of(rows)
+        # What was staged after the segments were read is not looked at.
+        known = int(np.searchsorted(offsets, self._ends[-1]))
+        again = int(np.searchsorted(offsets[:known], self._next))
+        self._repeated(offsets[:again])
+        rows, offsets = rows.slice(again, known - again), offsets[again:known]
+        if not len(offsets):
+            return
+        self._next = int(offsets[-1]) + 1
+        self.records += len(offsets)
+        if self._is_counted:
+            self._count(rows, offsets)
+        if self._source is not None:
+            for part, places, other in walk(rows, offsets, self._source):
+                self._compare(part, places, other)
+
+    def finish(self, damage: str = "") -> None:
+        """Take in what the source holds behind the last staged row; judge every segment.
+
+        *damage* says which files could not be read.
+        """
+        if self._source is not None and self._evidence:
+            for other in self._source.upto(int(self._ends[-1])):
+                self._lose(offsets_of(other))
+        if not self._is_counted:
+            return
+        self._close_digest()
+        for i, each in enumerate(self._evidence):
+            self._judge(i, each, damage)
+
+    def _repeated(self, offsets: Offsets) -> None:
+        """Note rows whose offsets the stage has given before."""
+        first = self._evidence[0].start
+        for offset in offsets[offsets >= first].tolist():
+            self._found.add(DUPLICATED, offset, "the stage holds this offset more than once")
+
+    def _count(self, rows: pa.RecordBatch, offsets: Offsets) -> None:
+        segments = np.searchsorted(self._ends, offsets, side="right")
+        self._seen += np.bincount(segments, minlength=len(self._ends))
+        edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(offsets)]
+        for start, end in pairwise(edges):
+            if int(segments[start]) != self._segment:
+                self._close_digest()
+                self._segment, self._digest = int(segments[start]), Digest()
+            self._digest.add(rows.slice(start, end - start))
+
+    def _close_digest(self) -> None:
+        """Compare the digest of the segment that was read last."""
+        i = self._segment
+        was_read = bool(self._evidence) and self._seen[i] > 0
+        if was_read and self._digest.hexdigest() != self._evidence[i].digest:
+            self._wrong_digest.add(i)
+
+    def _compare(self, rows: pa.RecordBatch, places: Offsets, other: pa.RecordBatch | None) -> None:
+        matched = match(rows, places, other)
+        self._found.counts[GONE_UPSTREAM] += len(matched.missing)
+        if other is not None and len(matched.extra):
+            self._lose(offsets_of(other)[matched.extra])
+        altered = places[matched.altered[0]]
+        np.add.at(self._altered, np.searchsorted(self._ends, altered, side="right"), 1)
+        _tell(self._found, ALTERED, altered, "the stage holds another content than the source")
+
+    def _lose(self, offsets: Offsets) -> None:
+        """Note records that the source holds and the stage does not."""
+        np.add.at(self._lost, np.searchsorted(self._ends, offsets, side="right"), 1)
+        _tell(self._found, LOST, offsets, "the source holds it, the stage does not")
+
+    def _judge(self, i: int, each: Evidence, damage: str) -> None:
+        """Hold what was seen of a segment against its evidence, but for what the source told."""
+        missing = each.count - int(self._seen[i])
+        where = f"records staged in [{each.start}, {each.end})"
+        unsaid = missing - int(self._lost[i])
+        if unsaid > 0:
+            why = f": {damage}" if damage else ""
+            text = f"{missing} of {each.count} {where} are no longer in the stage{why}"
+            self._found.add(LOST, each.start, text, unsaid)
+        elif missing < 0:
+            text = f"the stage holds {-missing} more than the {each.count} {where}"
+            self._found.add(ALTERED, each.start, text, -missing)
+        elif missing == 0 and i in self._wrong_digest and not self._altered[i]:
+            text = f"the {each.count} {where} have another digest than when they were staged"
+            self._found.add(ALTERED, each.start, text)
+
+
+def _tell(found: PartitionFindings, kind: str, offsets: Iterable[int], detail: str) -> None:
+    for offset in offsets:
+        found.add(kind, int(offset), detail)

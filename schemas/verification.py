@@ -1,0 +1,156 @@
+"""What a comparison of source, stage and target found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from schemas.errors import DeltamirrorError, DifferencesFoundError
+from schemas.topic_partition import TopicPartition
+
+LOST, DUPLICATED, REORDERED, ALTERED = KINDS = ("lost", "duplicated", "reordered", "altered")
+"""The four differences that there are."""
+
+GONE_UPSTREAM, EXPIRED_STAGED, EXPIRED_DOWNSTREAM, FOREIGN = EXPLAINED = (
+    "gone_upstream",
+    "expired_staged",
+    "expired_downstream",
+    "foreign",
+)
+"""What is told and is no difference: records that retention or compaction took on one side, and
+other producers' records on the target."""
+
+SHOWN = 20
+"""Differences of a partition that are told one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One record that differs: *offset* is the source's, *detail* says where and how."""
+
+    kind: str
+    offset: int
+    detail: str
+
+
+@dataclass
+class PartitionFindings:
+    """What was found in one partition of a flow: *records* staged ones were compared.
+
+    *errors* stood in the way of a comparison.
+    """
+
+    flow: str
+    partition: TopicPartition
+    records: int = 0
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*KINDS, *EXPLAINED), 0))
+    differences: list[Difference] = field(default_factory=list)
+    errors: list[DeltamirrorError] = field(default_factory=list)
+
+    def add(self, kind: str, offset: int, detail: str, count: int = 1) -> None:
+        """Count a difference, and keep it where it is one of the first."""
+        self.counts[kind] += count
+        if len(self.differences) < SHOWN:
+            self.differences.append(Difference(kind, offset, detail))
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether nothing differs and nothing stood in the way."""
+        return not self.errors and not any(self.counts[kind] for kind in KINDS)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the partition's entry."""
+        where = {"topic": self.partition.topic, "partition": self.partition.partition}
+        return {**where, "records": self.records, **self.counts}
+
+
+@dataclass(frozen=True)
+class FlowFindings:
+    """What was found in one flow; *errors* concern all of it."""
+
+    flow: str
+    partitions: Sequence[PartitionFindings] = ()
+    errors: Sequence[DeltamirrorError] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the flow's entry: its sums, and each of its partitions."""
+        entries = [each.to_json() for each in self.partitions]
+        return {"flow": self.flow, **_sums(self.partitions), "partitions": entries}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a run of `verify` found."""
+
+    flows: Sequence[FlowFindings]
+
+    @property
+    def partitions(self) -> list[PartitionFindings]:
+        """Return every partition's findings."""
+        return [each for flow in self.flows for each in flow.partitions]
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Return the sums over all flows by name: records, the differences, what is explained."""
+        return _sums(self.partitions)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """Return what could not be compared, and why."""
+        found = [_error(flow.flow, None, error) for flow in self.flows for error in flow.errors]
+        return found + [_error(p.flow, p.partition, e) for p in self.partitions for e in p.errors]
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether nothing differs and everything could be compared."""
+        return not self.errors and all(each.is_same for each in self.partitions)
+
+    def check(self) -> None:
+        """Raise DifferencesFoundError unless all is the same."""
+        if self.is_same:
+            return
+        totals = self.totals
+        text = ", ".join(f"{totals[kind]:,} {kind}" for kind in KINDS)
+        failed = f"; {len(self.errors)} comparisons failed" if self.errors else ""
+        raise DifferencesFoundError(f"of {totals['records']:,} records {text}{failed}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `verify --format json` prints (DESIGN 4)."""
+        return {
+            **self.totals,
+            "flows": [flow.to_json() for flow in self.flows],
+            "differences": [
+                {
+                    "flow": each.flow,
+                    "topic": each.partition.topic,
+                    "partition": each.partition.partition,
+                    "offset": difference.offset,
+                    "kind": difference.kind,
+                    "detail": difference.detail,
+                }
+                for each in self.partitions
+                for difference in each.differences
+            ],
+            "errors": self.errors,
+        }
+
+
+def _sums(partitions: Iterable[PartitionFindings]) -> dict[str, int]:
+    sums = dict.fromkeys(("records", *KINDS, *EXPLAINED), 0)
+    for each in partitions:
+        sums["records"] += each.records
+        for name, count in each.counts.items():
+            sums[name] += count
+    return sums
+
+
+def _error(flow: str, at: TopicPartition | None, error: DeltamirrorError) -> dict[str, Any]:
+    return {
+        "flow": flow,
+        "topic": at.topic if at else None,
+        "partition": at.partition if at else None,
+        "type": error.kind,
+        "message": str(error),
+        "hint": error.hint,
+    }

@@ -1,0 +1,238 @@
+"""What is planted on one side is found, and nothing else is."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.compare import Feed
+from pipeline.digest import Digest
+from pipeline.verify import Evidence, StageAudit
+from pipeline.verify_target import Life, TargetAudit, TargetView, shares
+from schemas.offset_run import OffsetRun
+from schemas.topic_partition import TopicPartition
+from schemas.verification import EXPLAINED, KINDS, PartitionFindings
+
+ORDERS = TopicPartition("orders", 0)
+REMOTE = TopicPartition("us-east.orders", 0)
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+NONE = dict.fromkeys((*KINDS, *EXPLAINED), 0)
+
+
+def rows(*records):
+    """A batch of (offset, value), or (offset, value, headers)."""
+    records = [(*record, None)[:3] for record in records]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([o for o, _, _ in records], pa.int64()),
+            pa.array([1] * len(records), pa.int64()),
+            pa.array([b"k"] * len(records), pa.binary()),
+            pa.array([v for _, v, _ in records], pa.binary()),
+            pa.array([h for _, _, h in records], HEADERS),
+        ],
+        ["offset", "timestamp_ms", "key", "value", "headers"],
+    )
+
+
+def numbered(*offsets):
+    return [(o, b"%d" % o) for o in offsets]
+
+
+def evidence(start, end, records):
+    digest = Digest()
+    if records:
+        digest.add(rows(*records))
+    return Evidence(start, end, len(records), digest.hexdigest())
+
+
+STAGED = numbered(10, 11, 14, 15)
+SEGMENTS = [evidence(10, 13, STAGED[:2]), evidence(13, 13, []), evidence(13, 18, STAGED[2:])]
+
+
+def audit_stage(staged, source=None, kept=0, is_counted=True, damage=""):
+    found = PartitionFindings("a->b", ORDERS)
+    feed = None if source is None else Feed(iter([rows(*part) for part in source]))
+    audit = StageAudit(found, SEGMENTS, kept, feed, is_counted=is_counted)
+    for part in staged:
+        audit.feed(rows(*part))
+    audit.finish(damage)
+    return found
+
+
+def counts(**some):
+    return NONE | some
+
+
+def test_a_stage_that_equals_its_source_has_no_differences_however_both_are_cut():
+    found = audit_stage([STAGED[:3], STAGED[3:]], [STAGED[:1], STAGED[1:]])
+
+    assert found.is_same
+    assert found.counts == NONE
+
+
+@pytest.mark.parametrize(
+    ("staged", "source", "expected"),
+    [
+        pytest.param(STAGED[1:], STAGED, counts(lost=1), id="lost, and on the source"),
+        pytest.param(STAGED[:3], STAGED, counts(lost=1), id="the last one lost"),
+        pytest.param(STAGED[:2], None, counts(lost=2), id="a file lost, the source not asked"),
+        pytest.param(
+            STAGED[1:], STAGED[2:], counts(lost=1, gone_upstream=1), id="lost, and gone there"
+        ),
+        pytest.param(
+            [*STAGED[:3], (15, b"x")], STAGED, counts(altered=1), id="altered: told by the source"
+        ),
+        pytest.param(
+            [*STAGED[:3], (15, b"x")], None, counts(altered=1), id="altered: told by the digest"
+        ),
+        pytest.param(
+            [*STAGED[:2], (12, b"n"), *STAGED[2:]], None, counts(altered=1), id="one too many"
+        ),
+        pytest.param(STAGED, STAGED[2:], counts(gone_upstream=2), id="expired on the source"),
+        pytest.param(STAGED, STAGED[::2], counts(gone_upstream=2), id="compacted on the source"),
+        pytest.param(STAGED, [], counts(gone_upstream=4), id="all of it expired"),
+    ],
+)
+def test_each_difference_of_the_stage_is_found_once(staged, source, expected):
+    found = audit_stage([staged], None if source is None else [source])
+
+    assert found.counts == expected
+
+
+def test_rows_that_the_stage_holds_twice_are_duplicated():
+    assert audit_stage([STAGED, STAGED[1:3]], [STAGED]).counts == counts(duplicated=2)
+
+
+def test_what_retention_took_from_the_stage_is_not_lost():
+    assert audit_stage([STAGED[2:]], kept=13).counts == counts(expired_staged=2)
+
+
+def test_an_unreadable_file_is_named_where_its_records_are_missed():
+    (difference,) = audit_stage([STAGED[:2]], damage="part-1 cannot be read").differences
+
+    assert (difference.kind, difference.offset) == ("lost", 13)
+    assert "part-1 cannot be read" in difference.detail
+
+
+def test_null_and_empty_are_two_values_but_no_headers_and_an_empty_list_are_one():
+    one = [(10, None), (11, b""), (14, b"v", []), (15, b"v", [{"key": "h", "value": None}])]
+    other = [(10, b""), (11, b""), (14, b"v"), (15, b"v", [{"key": "h", "value": b""}])]
+
+    found = audit_stage([one], [other], is_counted=False)
+
+    assert [(d.kind, d.offset) for d in found.differences] == [("altered", 10), ("altered", 15)]
+
+
+RUNS = (OffsetRun(10, 3, 2), OffsetRun(14, 6, 2))
+ARRIVED = [(3, b"10"), (4, b"11"), (6, b"14"), (7, b"15")]
+
+
+def audit_target(target, staged=STAGED, runs=RUNS, due=18, reach=18, low=0, end=100, **view):
+    found = PartitionFindings("a->b", ORDERS)
+    lives = [Life("id", runs, due, reach)]
+    audit = TargetAudit(
+        found, lives, TargetView(REMOTE, low, end, **view), Feed(iter([rows(*target)]))
+    )
+    audit.feed("id", rows(*staged[:3]))
+    if staged[3:]:
+        audit.feed("id", rows(*staged[3:]))
+    audit.finish()
+    if audit.extras:
+        audit.explain(rows(*staged))
+        audit.close()
+    return found
+
+
+def test_a_target_that_holds_what_the_map_says_has_no_differences():
+    assert audit_target(ARRIVED).counts == NONE
+
+
+@pytest.mark.parametrize(
+    ("target", "expected", "offset"),
+    [
+        pytest.param([*ARRIVED[:2], ARRIVED[3]], counts(lost=1), 14, id="lost"),
+        pytest.param(ARRIVED[:3], counts(lost=1), 15, id="the last one lost"),
+        pytest.param([*ARRIVED, (9, b"11")], counts(duplicated=1), 11, id="sent twice"),
+        pytest.param(
+            [*ARRIVED[:2], (5, b"10"), *ARRIVED[2:]], counts(duplicated=1), 10, id="twice, within"
+        ),
+        pytest.param(
+            [(3, b"11"), (4, b"10"), *ARRIVED[2:]], counts(reordered=2), 10, id="two swapped"
+        ),
+        pytest.param([*ARRIVED[1:], (9, b"10")], counts(reordered=1), 10, id="late"),
+        pytest.param([(3, b"x"), *ARRIVED[1:]], counts(altered=1), 10, id="altered"),
+        pytest.param([*ARRIVED, (9, b"x")], counts(foreign=1), None, id="somebody else's"),
+    ],
+)
+def test_each_difference_of_the_target_is_found_once(target, expected, offset):
+    found = audit_target(target)
+
+    assert found.counts == expected
+    assert [d.offset for d in found.differences][:1] == ([] if offset is None else [offset])
+
+
+def test_what_the_target_has_let_go_is_not_lost():
+    assert audit_target(ARRIVED[2:], low=5).counts == counts(expired_downstream=2)
+    assert audit_target([], low=9, end=9).counts == counts(expired_downstream=4)
+
+
+def test_what_compaction_took_on_the_target_is_not_lost():
+    found = audit_target(ARRIVED[1:], is_compacted=True)
+
+    assert found.counts == counts(expired_downstream=1)
+
+
+def test_what_a_run_holds_and_the_stage_has_lost_is_not_the_targets_difference():
+    assert audit_target(ARRIVED, staged=STAGED[1:]).counts == NONE
+
+
+def test_records_that_no_run_holds_are_found_by_their_content():
+    assert audit_target(ARRIVED, runs=RUNS[:1]).counts == NONE
+    assert audit_target(ARRIVED, runs=RUNS[1:]).counts == NONE
+    assert audit_target([(0, b"x"), *ARRIVED], runs=()).counts == counts(foreign=1)
+
+
+def test_records_that_no_run_holds_may_have_expired_but_only_before_the_first_that_is_there():
+    assert audit_target(ARRIVED[2:], runs=(), low=5).counts == counts(expired_downstream=2)
+    found = audit_target([ARRIVED[0], *ARRIVED[2:]], runs=(), low=2)
+    assert found.counts == counts(lost=1)
+
+
+def test_what_is_sent_while_we_look_is_neither_lost_nor_foreign():
+    late = (OffsetRun(10, 3, 2), OffsetRun(14, 106, 2))
+
+    assert audit_target(ARRIVED[:2], runs=RUNS[:1], due=12).counts == NONE
+    assert audit_target(ARRIVED[:2], runs=late, due=12).counts == NONE
+    assert audit_target(ARRIVED[:2], runs=late, due=18).counts == counts(lost=2)
+
+
+def test_a_map_that_falls_or_says_a_record_twice_is_a_finding():
+    falls = audit_target(ARRIVED, runs=(OffsetRun(10, 6, 2), OffsetRun(14, 3, 2)))
+    twice = audit_target(ARRIVED, runs=(*RUNS, OffsetRun(15, 9, 1)))
+
+    assert falls.counts["reordered"] >= 2
+    assert twice.counts["duplicated"] == 1
+
+
+def test_incarnations_are_due_one_after_another():
+    due = shares(["a", "b", "c"], ("b", 7), ("c", 2))
+
+    assert due["a"][0] > 10**9
+    assert (due["b"][0], due["c"]) == (7, (0, 2))
+    assert shares(["a"], None, None) == {"a": (0, 0)}
+
+
+@given(st.data())
+def test_losses_and_copies_anywhere_are_counted_exactly(data):
+    size = data.draw(st.integers(1, 30))
+    staged = numbered(*range(size))
+    arrived = [(2 * o, value) for o, value in staged]
+    lost = data.draw(st.sets(st.integers(0, size - 1)))
+    copied = data.draw(st.sets(st.integers(0, size - 1)).map(lambda found: found - lost))
+    target = [pair for o, pair in enumerate(arrived) if o not in lost]
+    target += [(2 * size + i, b"%d" % o) for i, o in enumerate(sorted(copied))]
+
+    runs = [OffsetRun(o, 2 * o, 1) for o in range(size)]
+    found = audit_target(target or [], staged=staged, runs=runs, due=size, reach=size)
+
+    assert found.counts == counts(lost=len(lost), duplicated=len(copied))
