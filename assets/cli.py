@@ -11,6 +11,10 @@ import click
 from assets.cli_config import config_group
 from assets.cli_groups import groups
 from assets.cli_kafka import kafka
+from assets.cli_maintain import maintain_command
+from assets.cli_orders import accept_gap_command, pause_command, resume_command
+from assets.cli_plan import plan_command
+from assets.cli_replay import replay_command
 from assets.cli_run import run_command
 from assets.cli_status import lag_command, status_command
 from assets.cli_translate import translate_command
@@ -26,10 +30,16 @@ def main() -> None:
 
 for command in (
     run_command,
+    plan_command,
     status_command,
     lag_command,
     translate_command,
     groups,
+    replay_command,
+    accept_gap_command,
+    pause_command,
+    resume_command,
+    maintain_command,
     config_group,
     kafka,
 ):

@@ -163,7 +163,7 @@ OWN = (
         "How long staged records stay, if every flow has replayed them; -1: for ever.",
         least=-1),
     Key("deltamirror.stage.retention.bytes", _I, "-1", "T", _H,
-        "Bytes of a cluster's staged files beyond which the oldest that all flows have replayed go; "
+        "Bytes that a cluster has staged beyond which the oldest that all flows have replayed go; "
         "-1: no bound.",
         least=-1),
 )  # fmt: skip

@@ -1,0 +1,95 @@
+"""What is staged, cut to what a point-in-time replay asks for.
+
+staged      [0, 10) [10, 25) [25, 40)       asked for: from 4 to 30
+links       [4, 10) [10, 25) [25, 30)       the first and the last are cut
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.replay_plan import ReplayRange, Selection
+from schemas.replay_work import Link
+from schemas.segment import Segment
+from schemas.topic_partition import SourcePartition
+
+KeptFrom = Callable[[SourcePartition], int | None]
+Records = Callable[[Segment], Iterator[pa.RecordBatch]]
+
+
+def select(
+    segments: Iterable[Segment], wanted: Selection, kept_from: KeptFrom, records: Records
+) -> list[ReplayRange]:
+    """Return the ranges of one topic that *wanted* means, lives of a partition in their order.
+
+    *segments* are the topic's, in the order of staging; *kept_from* tells what retention left
+    (None: all), *records* reads a segment.
+    """
+    lives: dict[int, dict[str, list[Segment]]] = {}
+    for segment in segments:
+        if wanted.partition in (None, segment.partition) and (
+            wanted.as_of_ms is None or segment.staged_at_ms <= wanted.as_of_ms
+        ):
+            lives.setdefault(segment.partition, {}).setdefault(segment.topic_id, []).append(segment)
+    ranges = []
+    for _, own in sorted(lives.items()):
+        newest = list(own)[-1]
+        for life, held in own.items():
+            if life == newest or not wanted.is_by_offset:
+                ranges.append(_range(held, wanted, kept_from, records))
+    return [each for each in ranges if each.start < each.end]
+
+
+def cut(segments: Iterable[Segment], ranges: Iterable[ReplayRange]) -> tuple[Link, ...]:
+    """Return the links that *ranges* of one partition are; *segments* in the order of staging."""
+    by_life = {each.incarnation: each for each in ranges}
+    links = []
+    for segment in segments:
+        wanted = by_life.get(segment.topic_id)
+        if wanted is None:
+            continue
+        start, end = max(segment.start, wanted.start), min(segment.end, wanted.end)
+        if start < end:
+            is_cut = (start, end) != (segment.start, segment.end)
+            links.append(Link(segment.topic_id, start, end, segment.count, is_cut))
+    return tuple(links)
+
+
+def offset_at(segments: Sequence[Segment], at_ms: int, records: Records) -> int | None:
+    """Return the offset of the first record whose timestamp is *at_ms* or later; None: none is.
+
+    As Kafka's `offsets_for_times`: the first by offset, though a later one may be older.
+    """
+    for segment in segments:
+        if segment.max_timestamp_ms is None or segment.max_timestamp_ms < at_ms:
+            continue
+        for batch in records(segment):
+            times = batch.column("timestamp_ms").fill_null(-1).to_numpy()
+            hits = np.flatnonzero(times >= at_ms)
+            if len(hits):
+                return int(batch.column("offset")[int(hits[0])].as_py())
+    return None
+
+
+def _range(
+    held: Sequence[Segment], wanted: Selection, kept_from: KeptFrom, records: Records
+) -> ReplayRange:
+    """Return what is wanted of one life of a partition; empty where nothing is."""
+    start = max(held[0].start, kept_from(held[0].source) or 0)
+    end = held[-1].end
+    there = [segment for segment in held if segment.end > start]
+    if wanted.from_offset is not None:
+        start = max(start, wanted.from_offset)
+    if wanted.to_offset is not None:
+        end = min(end, wanted.to_offset)
+    whole_end = end
+    if wanted.to_time_ms is not None:
+        found = offset_at(there, wanted.to_time_ms, records)
+        end = whole_end if found is None else found
+    if wanted.from_time_ms is not None:
+        found = offset_at(there, wanted.from_time_ms, records)
+        start = whole_end if found is None else found
+    return ReplayRange(held[0].partition, held[0].topic_id, start, end)

@@ -1,0 +1,85 @@
+"""Records staged in a lake as the loop stages them, without a source to read them from."""
+
+from itertools import groupby
+
+import pyarrow as pa
+
+from pipeline.digest import Digest
+from resources.slot_file import SCHEMA, RecordsFolder
+from resources.staged import StagedLog
+from schemas.segment import Segment
+from schemas.topic_partition import SourcePartition
+
+
+def row(source, offset, *, timestamp_ms=None):
+    """Return a record that tells where it is from."""
+    return {
+        "topic": source.topic,
+        "topic_id": source.topic_id,
+        "partition": source.partition,
+        "offset": offset,
+        "timestamp_ms": offset if timestamp_ms is None else timestamp_ms,
+        "timestamp_type": 1,
+        "leader_epoch": 0,
+        "key": b"%d" % offset,
+        "value": None if offset % 5 == 0 else b"%s %d" % (str(source).encode(), offset),
+        "headers": [{"key": "n", "value": b"%d" % offset}] if offset % 3 == 0 else None,
+    }
+
+
+def batch_of(rows):
+    return pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA)
+
+
+def stage_records(site, *ranges, staged_at_ms=1, times=None):
+    """Stage `(source partition, start, end)` in one commit, as one batch of the loop; seal it.
+
+    *times* maps offsets to timestamps; a timestamp is the offset itself otherwise.
+    """
+    records, segments = site.lake.records("us-east"), site.lake.segments("us-east")
+    records.refresh()
+    sequence = records.version + 1
+    times = times or {}
+    files, ledger = [], []
+    in_slots = sorted(ranges, key=lambda each: (each[0].slot, each[0]))
+    for slot, members in groupby(in_slots, key=lambda each: each[0].slot):
+        with RecordsFolder(records.path).slot_file(slot, sequence) as out:
+            for source, start, end in members:
+                rows = [row(source, i, timestamp_ms=times.get(i)) for i in range(start, end)]
+                out.write(batch_of(rows))
+                ledger.append(_segment(source, rows, sequence, staged_at_ms))
+            files.append(out.close())
+    version = records.stage(files, ledger, {s.source: records.frontier(s.source) for s in ledger})
+    segments.append([{**segment.to_dict(), "version": version} for segment in ledger])
+    return files
+
+
+def _segment(source, rows, sequence, staged_at_ms):
+    digest = Digest()
+    size = digest.add(batch_of(rows))
+    stamps = [each["timestamp_ms"] for each in rows]
+    start, end = rows[0]["offset"], rows[-1]["offset"] + 1
+    return Segment(
+        source.topic, source.topic_id, source.partition, start, end, len(rows), size, start,
+        end - 1, min(stamps), max(stamps), 0, 0, end, end, "", digest.hexdigest(), staged_at_ms,
+        sequence,
+    )  # fmt: skip
+
+
+def held(site, *sources):
+    """Return the staged rows of *sources*, as replay reads them."""
+    records = site.lake.records("us-east")
+    records.refresh()
+    found = {source: [] for source in sources}
+    for slot in {source.slot for source in sources}:
+        paths = [file.path for file in records.files() if file.slot == slot]
+        wanted = {source: 0 for source in sources if source.slot == slot}
+        for source, rows in StagedLog(records.path).rows(paths, wanted):
+            found[source] += rows.to_pylist()
+    return found
+
+
+def in_one_slot(count, *, slot=3, topic_id="life1"):
+    """Return partitions of *count* topics that share a slot."""
+    found = (SourcePartition(f"topic-{i}", topic_id, 0) for i in range(1000))
+    return [source for source in found if source.slot == slot][:count]
