@@ -12,7 +12,7 @@ from assets.console import Console, options
 from schemas.replay_plan import Selection
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from assets.point_in_time import ReplayPlan
 
@@ -68,20 +68,17 @@ def replay_command(
     with closing(Site(config)) as site:
         plan, records = replay_topic(site, flow_name, topic, wanted, target_topic, dry_run=dry_run)
     state = {"state": "dry run" if dry_run else "done", "records": None if dry_run else records}
-    console.show({**plan.to_json(), **state}, lambda: _table(plan, records, dry_run))
+    console.show({**plan.to_json(), **state}, lambda: _shown(plan, records, dry_run))
 
 
-def _table(plan: ReplayPlan, records: int, dry_run: bool) -> Table:
+def _shown(plan: ReplayPlan, records: int, dry_run: bool) -> Group:
+    from rich.console import Group
     from rich.table import Table
 
-    where = f"{plan.target_topic} on {plan.flow.flow.target}"
-    caption = (
-        f"nothing was written; it would go to {where}"
-        if dry_run
-        else (f"{records:,} records written to {where} (replay {plan.replay_id})")
-    )
-    table = Table("partition", "incarnation", "from offset", "to offset", caption=caption)
+    table = Table("partition", "incarnation", "from offset", "to offset")
     for each in plan.ranges:
         name = f"{plan.topic}[{each.partition}]"
         table.add_row(name, each.incarnation, str(each.start), str(each.end))
-    return table
+    where = f"{plan.target_topic} on {plan.flow.flow.target}"
+    done = f"{records:,} records written to {where} (replay {plan.replay_id})"
+    return Group(table, f"nothing was written; it would go to {where}" if dry_run else done)
