@@ -61,8 +61,8 @@ def status_table(partitions: Iterable[PartitionState]) -> Table:
 def resumption_table(resumptions: Sequence[Resumption]) -> Table:
     """Return, for each partition, both sides' next record, one under the other."""
     table = _table("partition", "cluster")
-    table.add_column("resumes at", justify="right")
-    table.add_column("next record there")
+    table.add_column("next offset", justify="right")
+    table.add_column("next record")
     table.add_column("")
     for each in resumptions:
         here, there = map(flight, each.records)
