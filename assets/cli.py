@@ -18,6 +18,7 @@ from assets.cli_replay import replay_command
 from assets.cli_run import run_command
 from assets.cli_status import lag_command, status_command
 from assets.cli_translate import translate_command
+from assets.cli_verify import verify_command
 from assets.console import CommandLine, options
 
 
@@ -33,6 +34,7 @@ for command in (
     plan_command,
     status_command,
     lag_command,
+    verify_command,
     translate_command,
     groups,
     replay_command,

@@ -162,16 +162,17 @@ class _Job:
 
     def finish(self, damage: str) -> None:
         """End the audits; the target's stays while it has extras to explain."""
-        for audit in self.stage_audits.values():
-            try:
-                audit.finish(damage)
-            except DeltamirrorError as error:
-                self.found.errors.append(error)
         if self.target_audit is not None:
             try:
                 self.target_audit.finish()
             except DeltamirrorError as error:
                 self._drop_target(error)
+        # Last: what was found record by record explains a digest that is another one.
+        for audit in self.stage_audits.values():
+            try:
+                audit.finish(damage)
+            except DeltamirrorError as error:
+                self.found.errors.append(error)
 
     def _count(self, records: int) -> None:
         self.found.records = max(self.found.records, records)
@@ -274,7 +275,7 @@ class _FlowAudit:
     def _kept(self, partition: TopicPartition, life: str) -> int:
         """Return the first offset that retention has left in the stage."""
         source = SourcePartition(partition.topic, life, partition.partition)
-        return self._records.mark(f"kept/{source.app_id}") or 0
+        return self._records.kept_from(source) or 0
 
     def _compare(self, jobs: Sequence[_Job], files: Sequence[RecordsFile]) -> None:
         """Compare the partitions of one slot in one pass over its files."""

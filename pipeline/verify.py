@@ -61,7 +61,6 @@ class StageAudit:
         self._ends = np.array([each.end for each in self._evidence], np.int64)
         self._seen = np.zeros(len(self._evidence), np.int64)
         self._lost = np.zeros(len(self._evidence), np.int64)
-        self._altered = np.zeros(len(self._evidence), np.int64)
         self._wrong_digest: set[int] = set()
         self._segment, self._digest = 0, Digest()
         self._next = self._evidence[0].start if self._evidence else 0
@@ -129,7 +128,6 @@ class StageAudit:
         if other is not None and len(matched.extra):
             self._lose(offsets_of(other)[matched.extra])
         altered = places[matched.altered[0]]
-        np.add.at(self._altered, np.searchsorted(self._ends, altered, side="right"), 1)
         _tell(self._found, ALTERED, altered, "the stage holds another content than the source")
 
     def _lose(self, offsets: Offsets) -> None:
@@ -149,9 +147,13 @@ class StageAudit:
         elif missing < 0:
             text = f"the stage holds {-missing} more than the {each.count} {where}"
             self._found.add(ALTERED, each.start, text, -missing)
-        elif missing == 0 and i in self._wrong_digest and not self._altered[i]:
+        elif missing == 0 and i in self._wrong_digest and not self._is_explained(each):
             text = f"the {each.count} {where} have another digest than when they were staged"
             self._found.add(ALTERED, each.start, text)
+
+    def _is_explained(self, each: Evidence) -> bool:
+        """Return whether an altered record of the segment was found by itself."""
+        return any(each.start <= offset < each.end for offset in self._found.altered)
 
 
 def _tell(found: PartitionFindings, kind: str, offsets: Iterable[int], detail: str) -> None:

@@ -38,7 +38,8 @@ class Difference:
 class PartitionFindings:
     """What was found in one partition of a flow: *records* staged ones were compared.
 
-    *errors* stood in the way of a comparison.
+    *altered* are the offsets of altered records: each is counted once, though an altered stage
+    differs from both clusters. *errors* stood in the way of a comparison.
     """
 
     flow: str
@@ -46,10 +47,15 @@ class PartitionFindings:
     records: int = 0
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys((*KINDS, *EXPLAINED), 0))
     differences: list[Difference] = field(default_factory=list)
+    altered: set[int] = field(default_factory=set)
     errors: list[DeltamirrorError] = field(default_factory=list)
 
     def add(self, kind: str, offset: int, detail: str, count: int = 1) -> None:
         """Count a difference, and keep it where it is one of the first."""
+        if kind == ALTERED:
+            if offset in self.altered:
+                return
+            self.altered.add(offset)
         self.counts[kind] += count
         if len(self.differences) < SHOWN:
             self.differences.append(Difference(kind, offset, detail))
