@@ -1,0 +1,63 @@
+"""A bare confluent-kafka consume loop: what staging cannot be faster than.
+
+It runs in the same workers, as many side by side as staging has tasks, with the consumer settings
+of staging, and takes nothing out of a message.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from benchmarks.ground import PARTITIONS, Ground
+from benchmarks.meter import Cost, Meter
+from resources.reader import AT_ONCE, PATIENCE_S, SETTINGS
+from resources.spark import Workers
+
+
+@dataclass(frozen=True)
+class Job:
+    """Partitions of one topic to read from their beginning, *records* in all."""
+
+    settings: Mapping[str, Any]
+    topic: str
+    partitions: tuple[int, ...]
+    records: int
+
+
+def measure(ground: Ground, alias: str, topic: str, records: int) -> Cost:
+    """Return what reading *topic* costs."""
+    config = ground.config(alias, topic)
+    tasks = min(config.tasks_max, PARTITIONS)
+    bundles = [tuple(range(PARTITIONS))[i::tasks] for i in range(tasks)]
+    jobs = [
+        Job(config.clusters[alias].consumer, topic, b, records * len(b) // PARTITIONS)
+        for b in bundles
+    ]
+    meter = Meter(ground.broker_pids)
+    read = sum(Workers(config.tasks_max).run("consume", consume, jobs))
+    return meter.stop(read)
+
+
+def consume(job: Job) -> Sequence[int]:
+    """Read as many records as *job* says; return how many came. Raises TimeoutError."""
+    consumer = Consumer({**job.settings, **SETTINGS})
+    consumer.assign([TopicPartition(job.topic, p, 0) for p in job.partitions])
+    read, deadline = 0, time.monotonic() + PATIENCE_S
+    while read < job.records:
+        messages = consumer.consume(AT_ONCE, 0.1)
+        if messages:
+            deadline = time.monotonic() + PATIENCE_S
+            # Only what ends a read has an error; one look at the last is enough to see it.
+            error = messages[-1].error()
+            if error is not None and not error.retriable() and read + len(messages) < job.records:
+                raise KafkaException(error)
+        elif time.monotonic() > deadline:
+            raise TimeoutError(f"{job.topic}: {read} of {job.records} records came")
+        read += len(messages)
+    consumer.close()
+    return [min(read, job.records)]

@@ -1,0 +1,131 @@
+"""What every measure stands on: two real brokers, filled topics, configurations by round."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import string
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from resources.brokers import Broker, running
+from resources.settings import read_config
+from schemas.config import Config
+
+PARTITIONS = 4
+TARGET = "target"
+HEAP_MB = 512
+
+_ANSWER_S = 30.0
+_LETTERS_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A source and a target broker on this machine, and a folder for lakes."""
+
+    home: Path
+    source: Broker
+    target: Broker
+
+    @property
+    def broker_pids(self) -> list[int]:
+        """The brokers' processes."""
+        return [pid for pid in (self.source.pid, self.target.pid) if pid is not None]
+
+    def settings_file(self, alias: str, topic: str) -> Path:
+        """Write the file of a flow that mirrors *topic* and has a lake of its own.
+
+        The one source broker goes by another *alias* each time: so remote topics, progress and
+        lake are new each time, while the source is filled only once.
+        """
+        folder = self.home / alias
+        folder.mkdir()
+        file = folder / "mm2.properties"
+        file.write_text(
+            f"clusters = {alias}, {TARGET}\n"
+            f"{alias}.bootstrap.servers = {self.source.bootstrap_servers}\n"
+            f"{TARGET}.bootstrap.servers = {self.target.bootstrap_servers}\n"
+            f"{alias}->{TARGET}.enabled = true\n"
+            f"{alias}->{TARGET}.topics = {topic}\n"
+            "replication.factor = 1\n"
+            "checkpoints.topic.replication.factor = 1\n"
+        )
+        return file
+
+    def config(self, alias: str, topic: str) -> Config:
+        """Return the configuration that `settings_file` writes."""
+        return read_config(self.settings_file(alias, topic))
+
+    def fill(self, topic: str, records: int, size_bytes: int, seed: int = 7) -> None:
+        """Make *topic* and write *records* with 10-byte keys and values of *size_bytes*.
+
+        Values are cut from 4 MiB of random letters, so that they compress to about three
+        quarters, as base64 does, and not to nothing.
+        """
+        make_topic(self.source, topic)
+        random_ = random.Random(seed)
+        letters = "".join(random_.choices(string.ascii_letters, k=_LETTERS_BYTES)).encode()
+        producer = producer_of(self.source)
+        step, last = 7919, _LETTERS_BYTES - size_bytes
+        for i in range(records):
+            at = i * step % last
+            send(producer, topic, i % PARTITIONS, b"%010d" % i, letters[at : at + size_bytes])
+        flush(producer)
+
+
+@contextlib.contextmanager
+def ground(home: Path) -> Iterator[Ground]:
+    """Start both brokers in *home*, and end them whatever happens."""
+    source = Broker("source", home / "source", heap_mb=HEAP_MB)
+    target = Broker("target", home / "target", heap_mb=HEAP_MB)
+    with running(source, target):
+        yield Ground(home, source, target)
+
+
+def make_topic(broker: Broker, topic: str) -> None:
+    """Make *topic* with four partitions, and wait until they have leaders."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(_ANSWER_S)
+    give_up_at = time.monotonic() + _ANSWER_S
+    while time.monotonic() < give_up_at:
+        partitions = admin.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
+        if len(partitions) == PARTITIONS and all(p.leader >= 0 for p in partitions.values()):
+            return
+        time.sleep(0.02)
+    raise TimeoutError(f"topic {topic} has no leaders after {_ANSWER_S:.0f} s")
+
+
+def producer_of(broker: Broker) -> Producer:
+    """Return a plain producer, as an application has one."""
+    return Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "acks": "all",
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.kbytes": 64 * 1024,
+        }
+    )
+
+
+def send(producer: Producer, topic: str, partition: int, key: bytes, value: bytes) -> None:
+    """Hand a record over, however full the queue is."""
+    while True:
+        try:
+            producer.produce(topic, value, key, partition)
+        except BufferError:
+            producer.poll(0.05)
+        else:
+            return
+
+
+def flush(producer: Producer) -> None:
+    """Wait until all is written. Raises TimeoutError."""
+    if producer.flush(_ANSWER_S):
+        raise TimeoutError(f"records are not written after {_ANSWER_S:.0f} s")

@@ -1,0 +1,27 @@
+"""Replay alone: from a staged lake to a target that has nothing of it, committed and mapped."""
+
+from __future__ import annotations
+
+from assets.replaying import Replaying
+from assets.site import Site
+from benchmarks.ground import Ground
+from benchmarks.meter import Cost, Meter
+from resources.spark import Workers
+from schemas.config import Config
+
+
+def measure(ground: Ground, config: Config, records: int) -> Cost:
+    """Return what replaying the lake of *config* costs. Raises RuntimeError: not all went."""
+    site = Site(config)
+    meter = Meter(ground.broker_pids)
+    replaying = Replaying(site, config.flows[0], Workers(config.tasks_max))
+    replaying.open()
+    sent = 0
+    while not (replayed := replaying.tick()).is_idle:
+        sent += sum(move.records for move in replayed.moves)
+    cost = meter.stop(sent)
+    replaying.close()
+    site.close()
+    if sent != records:
+        raise RuntimeError(f"replayed {sent} of {records} records: {dict(replaying.troubles)}")
+    return cost

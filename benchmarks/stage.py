@@ -1,0 +1,28 @@
+"""Staging alone: from the source broker into an empty lake, committed."""
+
+from __future__ import annotations
+
+from assets.site import Site
+from assets.staging import Staging
+from benchmarks.ground import Ground
+from benchmarks.meter import Cost, Meter
+from resources.spark import Workers
+from schemas.config import Config
+
+
+def measure(ground: Ground, config: Config, records: int) -> Cost:
+    """Return what staging the one topic of *config* costs. Raises RuntimeError: not all came."""
+    site = Site(config)
+    (alias,) = config.sources()
+    meter = Meter(ground.broker_pids)
+    staging = Staging(site, alias, Workers(config.tasks_max))
+    staging.open()
+    staged = 0
+    while segments := staging.tick().segments:
+        staged += sum(segment.count for segment in segments)
+    cost = meter.stop(staged)
+    staging.close()
+    site.close()
+    if staged != records:
+        raise RuntimeError(f"staged {staged} of {records} records: {dict(staging.troubles)}")
+    return cost

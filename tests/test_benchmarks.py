@@ -1,0 +1,85 @@
+import json
+import os
+import time
+
+import pytest
+
+from benchmarks import report
+from benchmarks.__main__ import run
+from benchmarks.meter import Cost, Meter, PeakMemory, tree
+
+COST = Cost(records=2_000_000, seconds=4.0, cpu_s=5.0, broker_cpu_s=1.0)
+
+
+def result():
+    return {
+        "date": "2026-01-02",
+        "commit": "abc+",
+        "machine": {"cores": 2, "cpu": "a CPU", "memory_gib": 8},
+        "partitions": 4,
+        "rounds": 1,
+        "throughput": [report.throughput(measure, 100, [COST]) for measure in report.WORDS],
+        "delay_s": {**report.spread([0.5, 0.7], 3), "ticks": 2, "new_records": 2000},
+        "memory": [{"records": 10, "size_bytes": 1024, "peak_mib": 700}],
+    }
+
+
+def test_a_cost_is_told_for_a_million_records():
+    assert COST.records_per_s == 500_000
+    assert COST.cpu_s_per_million == 2.5
+    assert COST.broker_cpu_s_per_million == 0.5
+
+
+def test_a_meter_counts_the_cpu_of_this_process():
+    meter = Meter([])
+    until = time.process_time() + 0.2
+    while time.process_time() < until:
+        pass
+
+    assert meter.stop(1).cpu_s >= 0.15
+
+
+def test_memory_is_that_of_the_process_and_its_children():
+    memory = PeakMemory(os.getpid())
+    with memory.watch():
+        until = time.monotonic() + 30
+        while not memory.peak_bytes and time.monotonic() < until:
+            time.sleep(0.01)
+
+    assert memory.peak_bytes > 2**20
+    assert os.getpid() in tree(os.getppid())
+
+
+def test_numbers_stand_between_the_marks_and_the_rest_of_the_page_stays(tmp_path):
+    page, plain = tmp_path / "page.md", tmp_path / "plain.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    plain.write_text("no marks\n")
+
+    assert report.fill_pages(result(), [page, plain]) == [page]
+
+    lines = page.read_text().splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert "old" not in lines
+    assert "| stage | 500,000 | 2.50 |" in lines
+    assert plain.read_text() == "no marks\n"
+
+
+@pytest.mark.kafka
+@pytest.mark.story
+# PySpark leaves the sockets that it hands data to the JVM through to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_run_measures_everything_and_tells_no_path(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.__main__.TICKS", 1)
+
+    found = run(tmp_path, sizes=[100], records=2000, rounds=1)
+
+    assert [row["measure"] for row in found["throughput"]] == list(report.WORDS)
+    assert all(row["records"] == 2000 for row in found["throughput"])
+    assert all(row["records_per_s"]["median"] > 0 for row in found["throughput"])
+    assert 0 < found["delay_s"]["median"] < 60
+    assert [row["records"] for row in found["memory"]] == [500, 2000]
+    assert all(row["peak_mib"] > 100 for row in found["memory"])
+    assert str(tmp_path) not in json.dumps(found)
+    assert report.save(found, tmp_path / "results").exists()
+    assert report.markdown(found)
+    assert report.table(found).row_count == len(report.WORDS)
