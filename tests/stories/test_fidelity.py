@@ -40,7 +40,9 @@ def mirrored(clusters, tmp_path_factory):
     world = World(tmp_path_factory.mktemp("fidelity"), source, target, [topic])
     world.mirror()
     before = contents(consume_all(source.bootstrap_servers, topic))
-    return dict(zip(written_ids(), zip(before, contents(world.arrived(topic)), strict=True), strict=True))
+    return dict(
+        zip(written_ids(), zip(before, contents(world.arrived(topic)), strict=True), strict=True)
+    )
 
 
 def written_ids() -> list[str]:

@@ -27,7 +27,7 @@ def _fill(bootstrap, topic):
 
 
 def _arrived(here, topic):
-    """Return how far the target's log is; a topic that is not there yet, or has no leader, has 0."""
+    """Return how far the target's log is: 0 for a topic that is not there yet, or not led."""
     try:
         return sum(high_watermarks(here.target.bootstrap_servers, here.remote(topic)).values())
     except (KeyError, KafkaException):
