@@ -9,8 +9,13 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from resources.brokers import Broker, running
+
+# How long one example takes says nothing on a busy machine; pytest's own limit bounds the whole.
+settings.register_profile("deltamirror", deadline=None)
+settings.load_profile("deltamirror")
 
 _RUN = f"{os.getpid():x}"
 _COUNTER = count()

@@ -1,0 +1,391 @@
+"""A Kafka cluster in a dict, for the steps of pipeline/ and the assets that call them.
+
+It has no brokers, no threads and no time: no retention, no compaction, no transaction timeouts, no
+group members, no authorizations. Markers land with the commit, never a moment later. Reads end at
+once. What it cannot do, tests/resources and tests/stories do on real brokers.
+
+What it does have is what exactness hangs on. A transaction leaves its marker at an offset of its
+own in every partition it wrote to; aborted records keep their offsets and are not shown; the last
+stable offset waits for open transactions; progress is committed with the records or not at all;
+and a writer is fenced by the next one of its transactional id. `Faults` stop a caller dead before
+or after any call, as a crash does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from resources.arrow import file_schema
+from schemas.errors import (
+    ChunkRefusedError,
+    FencedError,
+    LogTruncatedError,
+    RangeUnfinishedError,
+    RecordsExpiredError,
+    TopicMissingError,
+    UnreachableError,
+)
+from schemas.progress import Progress
+from schemas.reached import Reached
+from schemas.tables import RECORDS
+from schemas.topic import Topic
+from schemas.topic_partition import SourcePartition, TopicPartition, slot_of
+from schemas.watermarks import Watermarks
+
+SCHEMA = file_schema(RECORDS)
+
+
+class CrashError(Exception):
+    """The process died here: nothing of ours may catch it."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a record says, apart from where it lies."""
+
+    value: bytes | None = b"v"
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp_ms: int = 1_000
+
+
+@dataclass
+class Entry:
+    """An offset that is taken: by a record, or (None) by a marker; *state* as its transaction's."""
+
+    said: Said | None
+    state: str = "committed"
+
+
+@dataclass
+class Faults:
+    """Stops the caller at call number *at*, before or after the call has done its work."""
+
+    at: int | None = None
+    after: bool = False
+    calls: int = 0
+
+    def around(self, call):
+        number, self.calls = self.calls, self.calls + 1
+        if number == self.at and not self.after:
+            raise CrashError
+        answer = call()
+        if number == self.at:
+            raise CrashError
+        return answer
+
+
+@dataclass
+class Writer:
+    """What the coordinator knows of a transactional id."""
+
+    epoch: int = 0
+    entries: list[Entry] = field(default_factory=list)
+    touched: set[TopicPartition] = field(default_factory=set)
+    pending: dict[str, dict[TopicPartition, Progress]] = field(default_factory=dict)
+
+
+class FakeCluster:
+    """Logs, topics, groups and transactions of one cluster."""
+
+    def __init__(self, alias="us-east"):
+        self.alias = alias
+        self.is_down = False
+        self.logs: dict[TopicPartition, list[Entry]] = {}
+        self.low: dict[TopicPartition, int] = {}
+        self.ids: dict[str, str] = {}
+        self.groups: dict[str, dict[TopicPartition, Progress]] = {}
+        self.writers: dict[str, Writer] = {}
+        self.refused: dict[TopicPartition, bytes] = {}
+        self.tells_what_it_refused = True
+        self.lives = 0
+
+    def make(self, name, partitions=1):
+        """Make a topic, or make it anew under another id; its groups' offsets go with it."""
+        self.lives += 1
+        self.ids[name] = f"{name}-life{self.lives}"
+        for group in self.groups.values():
+            for partition in [p for p in group if p.topic == name]:
+                del group[partition]
+        for i in range(partitions):
+            self.logs[TopicPartition(name, i)] = []
+            self.low[TopicPartition(name, i)] = 0
+        return self.ids[name]
+
+    def append(self, partition, *said, state="committed"):
+        """Append plain records; return the offsets they got."""
+        log = self.logs[partition]
+        log.extend(Entry(each, state) for each in said)
+        return list(range(len(log) - len(said), len(log)))
+
+    def mark(self, partition):
+        """Append a transaction marker."""
+        self.logs[partition].append(Entry(None))
+
+    def expire(self, partition, low):
+        self.low[partition] = low
+
+    def cut(self, partition, end):
+        del self.logs[partition][end:]
+
+    def stable(self, partition):
+        log = self.logs[partition]
+        return next((i for i, e in enumerate(log) if e.state == "open"), len(log))
+
+    def visible(self, partition, start=0, end=None):
+        """Return (offset, what it says) of the records that a read_committed reader is shown."""
+        stop = self.stable(partition) if end is None else end
+        return [
+            (i, e.said)
+            for i, e in enumerate(self.logs[partition])
+            if max(start, self.low[partition]) <= i < stop and e.said and e.state == "committed"
+        ]
+
+    # What resources.cluster.KafkaCluster answers
+
+    def probe(self, timeout_s=3.0):
+        if self.is_down:
+            raise UnreachableError(self.alias, "nowhere:1", "it is down")
+
+    def topics(self, names=None):
+        self.probe()
+        counts = {n: sum(p.topic == n for p in self.logs) for n in self.ids}
+        return {
+            n: Topic(n, self.ids[n], count, is_internal=False)
+            for n, count in counts.items()
+            if names is None or n in names
+        }
+
+    def watermarks(self, partitions):
+        self.probe()
+        return {
+            p: Watermarks(self.low[p], max(self.low[p], self.stable(p)), len(self.logs[p]), 0)
+            if p in self.logs
+            else TopicMissingError(str(p), f"on {self.alias}")
+            for p in partitions
+        }
+
+    def topic_configs(self, names):
+        return {name: {} for name in names}
+
+    def create_topic(self, name, partitions, replication_factor, configs):
+        self.probe()
+        self.make(name, partitions)
+
+    def committed(self, group, partitions, require_stable=True):
+        self.probe()
+        held = self.groups.get(group, {})
+        return {
+            p: (held[p].next_offset, held[p].metadata) if p in held else None for p in partitions
+        }
+
+
+class FakeSource:
+    """A reader of a fake cluster: what `pipeline.stage.Source` asks for."""
+
+    def __init__(self, cluster, rows_at_once=3):
+        self._cluster, self._rows_at_once = cluster, rows_at_once
+        self.reads = []
+        self.fails = {}  # SourcePartition -> the error to end its range with, at its start
+
+    def read(self, ranges, max_bytes, take):
+        self.reads.append(list(ranges))
+        left, reached = max_bytes, {}
+        for r in ranges:
+            reached[r], used = self._range(r, left, take)
+            left -= used
+        return reached
+
+    def close(self):
+        pass
+
+    def _range(self, r, max_bytes, take):
+        plain = r.partition.plain
+        low, end = self._cluster.low[plain], len(self._cluster.logs[plain])
+        if r.partition in self.fails:
+            return Reached(r, r.start, self.fails[r.partition]), 0
+        if r.length and r.start < low:
+            return Reached(r, r.start, RecordsExpiredError(plain, wanted=r.start, low=low)), 0
+        if r.start > end:
+            return Reached(r, r.start, LogTruncatedError(plain, staged=r.start, end=end)), 0
+        if r.end > self._cluster.stable(plain):
+            error = RangeUnfinishedError(plain, at=r.start, end=r.end, why="nothing came")
+            return Reached(r, r.start, error), 0
+        used = 0
+        shown = self._cluster.visible(plain, r.start, r.end)
+        for i in range(0, len(shown), self._rows_at_once):
+            if used >= max_bytes:
+                return Reached(r, shown[i][0]), used
+            batch = rows(r.partition, shown[i : i + self._rows_at_once])
+            used += batch.nbytes
+            take(r, batch)
+        return Reached(r, r.end), used
+
+
+class FakeTarget:
+    """A slot's writer on a fake cluster: what `pipeline.replay.Target` asks for."""
+
+    def __init__(self, cluster, flow, slot, faults=None):
+        self._cluster, self._group = cluster, flow.progress_group
+        self._id = flow.transactional_id(slot)
+        self._faults = faults or Faults()
+        self._epoch = None
+        self._given = {}
+        self._bad = {}
+
+    def fence(self):
+        self._faults.around(self._fence)
+
+    def progress(self, partitions):
+        def answer():
+            held = self._cluster.groups.get(self._group, {})
+            return {p: held[p] for p in partitions if p in held}
+
+        return self._faults.around(answer)
+
+    def seed(self, progress):
+        held = self._cluster.groups.setdefault(self._group, {})
+        self._faults.around(lambda: held.update(progress))
+
+    def begin(self):
+        self._given, self._bad = {}, {}
+        self._faults.around(self._writer)
+
+    def send(self, partition, batch):
+        self._faults.around(lambda: self._send(partition, batch))
+
+    def settle(self):
+        def answer():
+            if self._bad:
+                named = self._bad if self._cluster.tells_what_it_refused else {}
+                raise ChunkRefusedError(named, "too large")
+            return {p: np.array(offsets, np.int64) for p, offsets in self._given.items()}
+
+        return self._faults.around(answer)
+
+    def commit(self, progress):
+        self._faults.around(lambda: self._commit(progress))
+
+    def abort(self):
+        writer = self._cluster.writers.get(self._id)
+        if writer and self._epoch == writer.epoch:
+            self._end(writer, "aborted")
+        self._epoch = None
+
+    def read_back(self, partition, start, take):
+        self._cluster.probe()
+        shown = self._cluster.visible(partition, start)
+        source = SourcePartition(partition.topic, "", partition.partition)
+        self._faults.around(lambda: take(rows(source, shown)) if shown else None)
+
+    def close(self):
+        self._epoch = None
+
+    def _fence(self):
+        self._cluster.probe()
+        if self._epoch is not None:
+            return
+        writer = self._cluster.writers.setdefault(self._id, Writer())
+        self._end(writer, "aborted")
+        writer.epoch += 1
+        self._epoch = writer.epoch
+
+    def _writer(self):
+        writer = self._cluster.writers[self._id]
+        if self._epoch != writer.epoch:
+            raise FencedError(self._id)
+        return writer
+
+    def _send(self, partition, batch):
+        writer = self._writer()
+        log, given = self._cluster.logs[partition], self._given.setdefault(partition, [])
+        writer.touched.add(partition)
+        for said in says(batch):
+            if said.value == self._cluster.refused.get(partition, b"\0nothing"):
+                self._bad[partition] = "too large"
+            entry = Entry(said, "open")
+            given.append(len(log))
+            log.append(entry)
+            writer.entries.append(entry)
+
+    def _commit(self, progress):
+        writer = self._writer()
+        writer.pending.setdefault(self._group, {}).update(progress)
+        self._end(writer, "committed")
+
+    def _end(self, writer, state):
+        for entry in writer.entries:
+            entry.state = state
+        for partition in writer.touched:
+            self._cluster.mark(partition)
+        if state == "committed":
+            for group, progress in writer.pending.items():
+                self._cluster.groups.setdefault(group, {}).update(progress)
+        epoch = writer.epoch
+        writer.__init__(epoch)
+
+
+class FakeStaged:
+    """Staged files in a dict: what `pipeline.settle.Staged` asks for. Nothing checks order."""
+
+    def __init__(self):
+        self.files = {}  # path -> [(SourcePartition, [(offset, Said)])]
+
+    def keep(self, path, partition, shown):
+        self.files.setdefault(path, []).append((partition, list(shown)))
+
+    def rows(self, files, wanted):
+        for file in files:
+            for partition, shown in self.files[file]:
+                kept = [s for s in shown if partition in wanted and s[0] >= wanted[partition]]
+                if kept:
+                    yield partition, rows(partition, kept)
+
+
+def rows(partition, shown):
+    """Return (offset, Said) pairs of *partition* as a batch of `records`."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "topic": partition.topic,
+                "topic_id": partition.topic_id,
+                "partition": partition.partition,
+                "offset": offset,
+                "timestamp_ms": said.timestamp_ms,
+                "timestamp_type": 1,
+                "leader_epoch": 0,
+                "key": said.key,
+                "value": said.value,
+                "headers": [{"key": k, "value": v} for k, v in said.headers] or None,
+            }
+            for offset, said in shown
+        ],
+        SCHEMA,
+    )
+
+
+def says(batch):
+    """Return what each record of *batch* says."""
+    return [
+        Said(
+            row["value"],
+            row["key"],
+            tuple((h["key"], h["value"]) for h in row["headers"] or ()),
+            row["timestamp_ms"],
+        )
+        for row in batch.to_pylist()
+    ]
+
+
+def neighbours(topic, count):
+    """Return *count* topic names that share partition 0's slot with *topic*."""
+    names, i = [], 0
+    while len(names) < count:
+        name = f"{topic}{i}"
+        if slot_of(name, 0) == slot_of(topic, 0):
+            names.append(name)
+        i += 1
+    return names

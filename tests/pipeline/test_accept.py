@@ -1,0 +1,86 @@
+"""What an operator's `accept-gap` puts on record."""
+
+import pytest
+
+from pipeline.accept import accepted, frontier_after
+from pipeline.plan import plan
+from schemas.errors import (
+    LogTruncatedError,
+    RangeUnfinishedError,
+    RecordsExpiredError,
+    RecordUnreadableError,
+    TopicRecreatedError,
+)
+from schemas.frontier import Frontier, Sight
+from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.watermarks import Watermarks
+
+ORDERS = TopicPartition("orders", 0)
+FRONTIER = Frontier(SourcePartition("orders", "life1", 0), 50, 5, 70)
+
+
+def sight(low, stable, topic_id="life1"):
+    return Sight(topic_id, Watermarks(low, stable, stable, 9))
+
+
+def one(error, seen):
+    (segment,) = accepted(error, FRONTIER, seen, 1_234, 8)
+    return segment
+
+
+def next_after(segment, seen):
+    """Return what is planned once *segment* is committed."""
+    planned = plan({ORDERS: seen}, {ORDERS: frontier_after(segment)}, 1_000)
+    assert not planned.troubles
+    (found,) = planned.ranges
+    return found
+
+
+def test_expired_records_are_a_gap_up_to_the_log_start_and_staging_goes_on_there():
+    seen = sight(60, 90)
+    segment = one(RecordsExpiredError(ORDERS, wanted=50, low=60), seen)
+
+    assert (segment.start, segment.end, segment.count) == (50, 60, 0)
+    assert segment.gap_cause == "expired, accepted"
+    assert (next_after(segment, seen).start, next_after(segment, seen).leader_epoch) == (60, 5)
+
+
+def test_the_former_life_of_a_re_created_topic_ends_where_it_was_last_seen():
+    seen = sight(0, 9, "life2")
+    segment = one(TopicRecreatedError(ORDERS, frontier=50, end=70), seen)
+
+    assert (segment.topic_id, segment.start, segment.end) == ("life1", 50, 70)
+    follows = next_after(segment, seen)
+    assert (follows.partition.topic_id, follows.start, follows.planned_start) == ("life2", 0, None)
+
+
+def test_a_record_that_cannot_be_carried_is_a_gap_of_one():
+    segment = one(RecordUnreadableError(ORDERS, 50, "a header key is not UTF-8"), sight(0, 90))
+
+    assert (segment.start, segment.end) == (50, 51)
+    assert next_after(segment, sight(0, 90)).start == 51
+
+
+def test_a_cut_log_goes_on_as_a_new_incarnation_from_what_the_source_holds():
+    seen = sight(10, 30)
+    segment = one(LogTruncatedError(ORDERS, staged=50, end=30), seen)
+
+    assert (segment.topic_id, segment.start, segment.end) == ("life1+1", 10, 10)
+    follows = next_after(segment, seen)
+    assert follows.partition == SourcePartition("orders", "life1+1", 0)
+    assert (follows.start, follows.end, follows.leader_epoch) == (10, 30, None)
+
+
+def test_a_log_cut_twice_is_a_second_new_incarnation():
+    again = Frontier(SourcePartition("orders", "life1+1", 0), 50, 5, 50)
+
+    (segment,) = accepted(
+        LogTruncatedError(ORDERS, staged=50, end=30), again, sight(10, 30), 1_234, 8
+    )
+
+    assert segment.topic_id == "life1+2"
+
+
+@pytest.mark.parametrize("error", [RangeUnfinishedError(ORDERS, at=50, end=90, why="slow")])
+def test_what_is_no_gap_cannot_be_accepted(error):
+    assert accepted(error, FRONTIER, sight(0, 90), 1_234, 8) == []

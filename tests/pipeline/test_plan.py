@@ -1,0 +1,163 @@
+"""What is staged next, and what has to wait for an operator."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.plan import bundle, plan
+from schemas.errors import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
+from schemas.frontier import Frontier, Sight
+from schemas.offset_range import OffsetRange
+from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.watermarks import Watermarks
+
+ORDERS = TopicPartition("orders", 0)
+
+
+def sight(low, stable, high=None, *, topic_id="life1"):
+    return Sight(topic_id, Watermarks(low, stable, high or stable, 7))
+
+
+def staged(next_offset, *, topic_id="life1", last_stable=0, epoch=5):
+    source = SourcePartition("orders", topic_id, 0)
+    return Frontier(source, next_offset, epoch, last_stable)
+
+
+def only_range(seen, frontier=None, max_records=1_000):
+    frontiers = {} if frontier is None else {ORDERS: frontier}
+    planned = plan({ORDERS: seen}, frontiers, max_records)
+    assert not planned.troubles
+    (found,) = planned.ranges
+    return found
+
+
+def only_trouble(seen, frontier):
+    planned = plan({ORDERS: seen}, {ORDERS: frontier}, 1_000)
+    assert planned.ranges == ()
+    return planned.troubles[ORDERS]
+
+
+def test_a_partition_new_to_us_starts_at_the_log_start():
+    found = only_range(sight(40, 90))
+
+    assert (found.start, found.end, found.planned_start) == (40, 90, None)
+    assert found.partition == SourcePartition("orders", "life1", 0)
+
+
+def test_a_new_partition_without_records_is_planned_so_that_its_beginning_is_on_record():
+    found = only_range(sight(40, 40))
+
+    assert (found.start, found.end, found.planned_start) == (40, 40, None)
+
+
+def test_a_range_goes_from_the_frontier_to_the_last_stable_offset_with_its_epoch():
+    found = only_range(sight(0, 90, high=120), staged(50))
+
+    assert (found.start, found.end, found.planned_start) == (50, 90, 50)
+    assert found.leader_epoch == 5
+
+
+def test_a_partition_that_is_staged_to_its_end_is_not_planned():
+    assert plan({ORDERS: sight(0, 90)}, {ORDERS: staged(90)}, 1_000).ranges == ()
+
+
+def test_a_last_stable_offset_behind_the_frontier_is_waited_for():
+    assert plan({ORDERS: sight(0, 80, high=90)}, {ORDERS: staged(85)}, 1_000).ranges == ()
+
+
+def test_the_frontier_at_the_log_start_has_lost_nothing():
+    assert only_range(sight(50, 90), staged(50)).start == 50
+
+
+def test_a_log_start_above_the_frontier_is_an_expiry_with_its_interval():
+    error = only_trouble(sight(60, 90), staged(50))
+
+    assert isinstance(error, RecordsExpiredError)
+    assert "orders[0]: records [50, 60) expired" in str(error)
+
+
+def test_an_end_below_the_frontier_is_a_cut_log_with_both_numbers():
+    error = only_trouble(sight(0, 30), staged(50))
+
+    assert isinstance(error, LogTruncatedError)
+    assert "staged up to 50" in str(error)
+    assert "ends at 30" in str(error)
+
+
+def test_another_topic_id_is_a_new_life_from_its_earliest_offset_when_the_former_was_staged():
+    found = only_range(sight(3, 9, topic_id="life2"), staged(50, last_stable=50))
+
+    assert found.partition.topic_id == "life2"
+    assert (found.start, found.end, found.planned_start, found.leader_epoch) == (3, 9, None, None)
+
+
+def test_another_topic_id_is_an_error_when_the_former_life_was_seen_further_than_staged():
+    error = only_trouble(sight(0, 9, topic_id="life2"), staged(50, last_stable=70))
+
+    assert isinstance(error, TopicRecreatedError)
+    assert "[50, 70)" in str(error)
+
+
+def test_a_life_after_a_cut_is_the_same_topic():
+    found = only_range(sight(0, 9), staged(4, topic_id="life1+1"))
+
+    assert found.partition.topic_id == "life1+1"
+    assert found.start == 4
+
+
+def test_one_sick_partition_does_not_stop_the_others():
+    other = TopicPartition("users", 1)
+
+    planned = plan({ORDERS: sight(60, 90), other: sight(0, 5)}, {ORDERS: staged(50)}, 1_000)
+
+    assert list(planned.troubles) == [ORDERS]
+    assert [r.partition.plain for r in planned.ranges] == [other]
+
+
+def test_what_is_too_much_is_cut_evenly_and_small_ranges_stay_whole():
+    seen = {TopicPartition("t", i): sight(0, end) for i, end in enumerate((10, 1_000, 1_000))}
+
+    planned = plan(seen, {}, 210)
+
+    assert [r.length for r in planned.ranges] == [10, 100, 100]
+
+
+@given(
+    st.dictionaries(st.integers(0, 30), st.integers(1, 10_000), min_size=1), st.integers(31, 5_000)
+)
+def test_ranges_never_span_more_than_the_bound_and_each_gets_a_share(lengths, max_records):
+    seen = {TopicPartition("t", i): sight(0, end) for i, end in lengths.items()}
+
+    planned = plan(seen, {}, max_records)
+
+    assert len(planned.ranges) == len(lengths)
+    assert sum(r.length for r in planned.ranges) <= max_records
+    assert all(1 <= r.length <= lengths[r.partition.partition] for r in planned.ranges)
+
+
+def test_more_partitions_than_the_bound_allows_move_one_offset_each():
+    seen = {TopicPartition("t", i): sight(0, 100) for i in range(5)}
+
+    assert [r.length for r in plan(seen, {}, 2).ranges] == [1] * 5
+
+
+RANGES = st.lists(
+    st.tuples(st.sampled_from(["a", "b", "orders", "users"]), st.integers(0, 40)),
+    unique=True,
+    max_size=60,
+)
+
+
+@given(RANGES, st.integers(1, 8))
+def test_a_slot_is_never_in_two_bundles_and_no_range_is_lost(partitions, tasks):
+    ranges = [
+        OffsetRange(SourcePartition(t, "x", p), 0, p, 0, None, Watermarks(0, p, p))
+        for t, p in partitions
+    ]
+
+    bundles = bundle(ranges, tasks)
+
+    slots = [{r.partition.slot for r in each} for each in bundles]
+    assert len(bundles) <= tasks
+    assert all(bundles)
+    assert sum(map(len, slots)) == len(set().union(*slots))
+    assert sorted(r.partition for b in bundles for r in b) == sorted(r.partition for r in ranges)
