@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Uuid
 from confluent_kafka.admin import AdminClient
 
+from resources.group_client import GroupClient
 from schemas.errors import ConfigError, DeltamirrorError, RequestRefusedError, UnreachableError
 from schemas.topic_partition import NO_TOPIC_ID
 
@@ -40,24 +41,49 @@ SILENCE = (
 
 
 class AdminSession:
-    """One administration client of the cluster *alias*; every answer waits at most *wait_s*."""
+    """The administration clients of the cluster *alias*: one, and one for groups' offsets."""
 
     def __init__(self, alias: str, settings: Mapping[str, Any]) -> None:
         self.alias = alias
         self.servers = str(settings.get("bootstrap.servers", ""))
         # Whatever the client would log as an error comes to `error_cb` too.
         self.settings: dict[str, Any] = {"log_level": 2, **settings}
-        self._kept: _KeptClient | None = None
+        self._kept: _KeptClients | None = None
 
     @property
     def client(self) -> AdminClient:
         """Return the client, made at first use. Raises ConfigError on settings that are wrong."""
+        return self._clients().client
+
+    @property
+    def groups(self) -> GroupClient:
+        """Return the client for what groups committed, made at first use.
+
+        Raises ConfigError on settings that are wrong.
+        """
+        kept = self._clients()
+        with _making:
+            if kept.groups is None:
+                kept.groups = GroupClient(self.settings)
+            return kept.groups
+
+    def renew_groups(self, former: GroupClient) -> None:
+        """End *former*, which did not answer: the next question goes to a new client."""
+        kept = self._clients()
+        with _making:
+            # Another thread may have done so already.
+            if kept.groups is not former:
+                return
+            kept.groups = None
+        former.end()
+
+    def _clients(self) -> _KeptClients:
         if self._kept is None:
             try:
-                self._kept = _kept_client(self.settings)
+                self._kept = _kept_clients(self.settings)
             except KafkaException as failure:
                 raise ConfigError(f"cluster {self.alias}: {_error_of(failure).str()}") from None
-        return self._kept.client
+        return self._kept
 
     @contextmanager
     def asking(self, what: str) -> Iterator[None]:
@@ -102,18 +128,19 @@ class AdminSession:
         return [error for error in self._kept.told if error.code() in SILENCE]
 
 
-@dataclass(frozen=True)
-class _KeptClient:
+@dataclass
+class _KeptClients:
     client: AdminClient
     told: deque[KafkaError]
+    groups: GroupClient | None = None
 
 
-_clients: dict[tuple[object, ...], _KeptClient] = {}
+_kept: dict[tuple[object, ...], _KeptClients] = {}
 _making = Lock()
 
 
-def _kept_client(settings: Mapping[str, Any]) -> _KeptClient:
-    """Return this process's one client with *settings*. It is never destroyed.
+def _kept_clients(settings: Mapping[str, Any]) -> _KeptClients:
+    """Return this process's clients with *settings*. An AdminClient is never destroyed.
 
     To destroy one waits for its threads, and they never end (librdkafka 2.16) when a request to a
     group's coordinator ran out of time and the broker has gone since: the whole process would
@@ -121,13 +148,14 @@ def _kept_client(settings: Mapping[str, Any]) -> _KeptClient:
     """
     key = (os.getpid(), *sorted(settings.items()))
     with _making:
-        if key not in _clients:
+        if key not in _kept:
             told: deque[KafkaError] = deque(maxlen=32)
-            client = AdminClient({**settings, "error_cb": told.append})
+            reporting: dict[str, Any] = {**settings, "error_cb": told.append}
+            client = AdminClient(reporting)
             # One reference that nobody gives back, so that the interpreter's end leaves it alone.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
-            _clients[key] = _KeptClient(client, told)
-        return _clients[key]
+            _kept[key] = _KeptClients(client, told)
+        return _kept[key]
 
 
 def patiently(

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 
-import confluent_kafka as kafka
-
-from resources import foreign_groups
 from resources.admin import WAIT_S, AdminSession, Answer, patiently
+from resources.group_client import GroupClient, Offsets
 from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
 from schemas.topic_partition import TopicPartition
 
-# The first group of a fresh cluster waits for `__consumer_offsets` to be made. librdkafka 2.16
-# asks three times within 0.4 s who coordinates a group, and then lets the request wait for nothing
-# until its time is over: so the first ones are short.
-TRIES_S = (1.0, 2.0, 4.0, 8.0)
+# How long a group may be without a coordinator: the first of a fresh cluster waits for
+# `__consumer_offsets` to be made.
+COORDINATOR_S = 15.0
 
-# What a group's coordinator says while it is being chosen or is loading.
-COORDINATOR_MOVES = (
-    "COORDINATOR_NOT_AVAILABLE",
-    "NOT_COORDINATOR",
-    "COORDINATOR_LOAD_IN_PROGRESS",
-)
+# librdkafka 2.16 asks three times within 0.4 s who coordinates a group, and then lets the request
+# wait for nothing until its time is over: so the first one is short, and each next one twice that.
+FIRST_TRY_S = 0.5
+
+# What a group's coordinator says while it is being chosen or is loading, and how long it may say
+# that it is none before the client is taken to ask the wrong one (see group_client.py).
+MOVED = "NOT_COORDINATOR"
+COORDINATOR_MOVES = ("COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", MOVED)
+MOVED_S = 1.0
 
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 
@@ -41,7 +41,8 @@ def listed(admin: AdminSession) -> dict[str, str]:
 
 def all_committed(admin: AdminSession, group: str) -> dict[TopicPartition, int]:
     """Return the next offset to read of every partition that *group* has committed."""
-    found = _coordinated(partial(_ask, admin, group, None, False))
+    what = f"tell the offsets of group {group}"
+    found = _coordinated(admin, what, lambda client, in_s: client.committed(group, None, in_s))
     return {partition: offset for partition, (offset, _) in found.items()}
 
 
@@ -55,14 +56,13 @@ def committed(
     """Return offset and metadata of each of *partitions*; None: *group* committed nothing."""
     if not partitions:
         return {}
-    ask = partial(_ask, admin, group, partitions, require_stable)
-    found = patiently(lambda: _coordinated(ask), codes=(UNSTABLE,), within_s=WAIT_S)
-    return {
-        # The client ends metadata that it writes with a NUL byte.
-        partition: (held[0], held[1].rstrip(b"\0").decode(errors="replace")) if held else None
-        for partition in partitions
-        for held in [found.get(partition)]
-    }
+
+    def ask(client: GroupClient, in_s: float) -> Offsets:
+        return client.committed(group, partitions, in_s, require_stable=require_stable)
+
+    what = f"tell the offsets of group {group}"
+    found = patiently(lambda: _coordinated(admin, what, ask), codes=(UNSTABLE,), within_s=WAIT_S)
+    return {partition: found.get(partition) for partition in partitions}
 
 
 def commit(
@@ -71,21 +71,9 @@ def commit(
     """Set the offsets of *group*. Raises GroupActiveError where the group has members."""
     if not offsets:
         return
-    wanted = kafka.ConsumerGroupTopicPartitions(
-        group,
-        [
-            kafka.TopicPartition(each.topic, each.partition, offset, metadata)
-            for each, (offset, metadata) in offsets.items()
-        ],
-    )
     what = f"set offsets of group {group}"
-
-    def ask(timeout_s: float) -> None:
-        futures = admin.client.alter_consumer_group_offsets([wanted], request_timeout=timeout_s)
-        _check(admin, admin.answer(futures[group], what, timeout_s), what)
-
     try:
-        _coordinated(ask)
+        _coordinated(admin, what, lambda client, in_s: client.commit(group, offsets, in_s))
     except RequestRefusedError as refused:
         # To set offsets without being a member is what Kafka refuses in these words.
         if refused.code in {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"}:
@@ -93,38 +81,31 @@ def commit(
         raise
 
 
-def _coordinated(ask: Callable[[float], Answer]) -> Answer:
-    """Return what *ask* returns, given seconds, once the group has a coordinator that answers."""
-    for timeout_s in TRIES_S[:-1]:
+def _coordinated(
+    admin: AdminSession, what: str, ask: Callable[[GroupClient, float], Answer]
+) -> Answer:
+    """Return what *ask* returns, given seconds, once the group has a coordinator that answers.
+
+    Raises what the last try raised when COORDINATOR_S are over.
+    """
+    began = time.monotonic()
+    try_s, pause_s, moved_at = FIRST_TRY_S, 0.02, began + MOVED_S
+    while True:
+        left_s = began + COORDINATOR_S - time.monotonic()
+        client = admin.groups
         try:
-            return _patient(ask, timeout_s)
+            with admin.asking(what):
+                return ask(client, max(0.1, min(try_s, left_s)))
         except UnreachableError:
-            continue
-        except RequestRefusedError as refused:
-            if refused.code not in COORDINATOR_MOVES:
+            admin.renew_groups(client)
+            if left_s <= try_s:
                 raise
-    return _patient(ask, TRIES_S[-1])
-
-
-def _patient(ask: Callable[[float], Answer], timeout_s: float) -> Answer:
-    return patiently(lambda: ask(timeout_s), codes=COORDINATOR_MOVES, within_s=timeout_s)
-
-
-def _ask(
-    admin: AdminSession,
-    group: str,
-    partitions: Collection[TopicPartition] | None,
-    require_stable: bool,
-    timeout_s: float,
-) -> dict[TopicPartition, tuple[int, bytes]]:
-    with admin.asking(f"tell the offsets of group {group}"):
-        return foreign_groups.committed_offsets(
-            admin.settings, group, timeout_s, partitions, require_stable=require_stable
-        )
-
-
-def _check(admin: AdminSession, answer: kafka.ConsumerGroupTopicPartitions, what: str) -> None:
-    """Raise the first error that *answer* holds for one of its partitions."""
-    for each in answer.topic_partitions or ():
-        if each.error is not None:
-            raise admin.explained(each.error, f"{what}, {each.topic}[{each.partition}]")
+            try_s *= 2
+        except RequestRefusedError as refused:
+            if refused.code not in COORDINATOR_MOVES or left_s <= 0:
+                raise
+            if refused.code == MOVED and time.monotonic() >= moved_at:
+                admin.renew_groups(client)
+                moved_at += MOVED_S
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.25)

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Message,
@@ -184,22 +184,41 @@ def _reader(bootstrap: str, isolation: str) -> Consumer:
 def commit_group(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Set the committed offsets of *group*, which has no members, keyed by (topic, partition)."""
     wanted = [TopicPartition(topic, partition, at) for (topic, partition), at in offsets.items()]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    asked = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)])
-    _raise_errors(asked[group].result(ANSWER_SECONDS))
+    # A member of nothing: librdkafka's administrative clients may die where a group has no
+    # coordinator yet. A consumer waits for one when it is asked what it has committed.
+    with _group(bootstrap, group) as consumer:
+        consumer.committed(wanted, timeout=ANSWER_SECONDS)
+        _raise_errors(consumer.commit(offsets=wanted, asynchronous=False))
 
 
 def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
     """Return what *group* has committed, keyed by (topic, partition)."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-    answer = asked[group].result(ANSWER_SECONDS)
-    _raise_errors(answer)
-    return {(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
+    with _group(bootstrap, group) as consumer:
+        everything = [
+            TopicPartition(name, partition)
+            for name, topic in consumer.list_topics(timeout=ANSWER_SECONDS).topics.items()
+            for partition in topic.partitions
+        ]
+        if not everything:
+            return {}
+        found = consumer.committed(everything, timeout=ANSWER_SECONDS)
+    _raise_errors(found)
+    return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
 
-def _raise_errors(answer: ConsumerGroupTopicPartitions) -> None:
-    for partition in answer.topic_partitions:
+@contextmanager
+def _group(bootstrap: str, group: str) -> Iterator[Consumer]:
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
+
+
+def _raise_errors(partitions: Iterable[TopicPartition]) -> None:
+    for partition in partitions:
         if partition.error is not None:
             raise KafkaException(partition.error)
 

@@ -1,23 +1,16 @@
-import gc
 import socket
-import struct
-import subprocess
-import sys
 import time
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import Producer
 
 from resources import cluster as cluster_module
-from resources import foreign_groups
 from resources.admin import topic_id_text
 from resources.brokers import Broker, running
 from resources.cluster import KafkaCluster
 from resources.processes import free_ports
 from schemas.errors import (
     ConfigError,
-    GroupActiveError,
     TargetTopicError,
     TopicMissingError,
     UnreachableError,
@@ -25,7 +18,7 @@ from schemas.errors import (
 from schemas.topic import Topic
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
-from tests.brokers import Record, cli_environment, create_topic, produce
+from tests.brokers import Record, create_topic, produce
 
 FIVE = [Record(b"k", b"v%d" % n, timestamp=1_000 * n) for n in range(1, 6)]
 
@@ -267,173 +260,3 @@ def test_a_frozen_cluster_costs_one_wait_for_all_of_its_partitions(source, monke
 
     assert all(isinstance(found[each], UnreachableError) for each in partitions)
     assert time.monotonic() - began < 3
-
-
-# Groups
-
-
-def test_a_new_group_is_seeded_and_read_back_with_its_metadata(cluster, orders, names):
-    first, second = TopicPartition(orders, 0), TopicPartition(orders, 1)
-    cluster.commit_offsets(names("group"), {first: (7, "1:AbCdEf0123456789-_Zz:x")})
-
-    read = cluster.committed(names("group"), [first, second])
-
-    assert read == {first: (7, "1:AbCdEf0123456789-_Zz:x"), second: None}
-    assert cluster.group_offsets(names("group")) == {first: 7}
-    assert cluster.groups()[names("group")] == "EMPTY"
-
-
-def test_the_first_group_of_a_fresh_cluster_is_seeded_as_soon_as_it_has_a_coordinator(make_broker):
-    servers = make_broker("fresh").bootstrap_servers
-    create_topic(servers, "wide", partitions=60)
-    fresh = KafkaCluster("eu-west", {"bootstrap.servers": servers})
-    began = time.monotonic()
-
-    fresh.commit_offsets("first", {TopicPartition("wide", 0): (7, "")})
-
-    assert time.monotonic() - began < 8
-    assert fresh.group_offsets("first") == {TopicPartition("wide", 0): 7}
-
-
-def test_a_client_whose_request_ran_out_of_time_lets_go_of_a_cluster_that_is_gone(make_broker):
-    broker = make_broker("lost")
-    create_topic(broker.bootstrap_servers, "wide", partitions=60)
-    lost = KafkaCluster("eu-west", {"bootstrap.servers": broker.bootstrap_servers})
-    lost.commit_offsets("first", {TopicPartition("wide", 0): (7, "")})
-    broker.kill()
-
-    del lost
-    gc.collect()  # without the client kept this never returns
-
-
-def test_a_group_that_nobody_knows_has_committed_nothing(cluster, orders, names):
-    assert cluster.committed(names("new"), [TopicPartition(orders, 0)]) == {
-        TopicPartition(orders, 0): None
-    }
-    assert cluster.group_offsets(names("new")) == {}
-
-
-def test_progress_is_read_as_the_last_transaction_left_it(cluster, bootstrap, orders, names):
-    partition, group = TopicPartition(orders, 0), names("progress")
-    cluster.commit_offsets(group, {partition: (0, "")})
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("writer")})
-    producer.init_transactions(10)
-    metadata = consumer.consumer_group_metadata()
-    for progress in range(1, 21):
-        producer.begin_transaction()
-        producer.produce(orders, b"v", partition=0)
-        producer.send_offsets_to_transaction(
-            [KafkaPartition(orders, 0, progress, f"at {progress}")], metadata, 10
-        )
-        producer.commit_transaction(10)
-
-        # The answer to a commit comes before its marker: the group is unstable for a moment.
-        assert cluster.committed(group, [partition]) == {partition: (progress, f"at {progress}")}
-    consumer.close()
-
-
-def test_an_open_transaction_is_waited_for_and_then_named(
-    cluster, bootstrap, orders, names, monkeypatch
-):
-    monkeypatch.setattr(cluster_module.groups, "WAIT_S", 0.5)
-    partition, group = TopicPartition(orders, 0), names("progress")
-    cluster.commit_offsets(group, {partition: (3, "")})
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("writer")})
-    producer.init_transactions(10)
-    producer.begin_transaction()
-    producer.send_offsets_to_transaction(
-        [KafkaPartition(orders, 0, 9)], consumer.consumer_group_metadata(), 10
-    )
-
-    with pytest.raises(cluster_module.RequestRefusedError, match="UNSTABLE_OFFSET_COMMIT"):
-        cluster.committed(group, [partition])
-
-    assert cluster.committed(group, [partition], require_stable=False) == {partition: (3, "")}
-    producer.abort_transaction(10)
-    consumer.close()
-
-
-def test_offsets_of_a_group_with_members_are_left_alone(cluster, bootstrap, orders, names):
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names("busy")})
-    consumer.subscribe([orders])
-    give_up_at = time.monotonic() + 30
-    while not consumer.assignment() and time.monotonic() < give_up_at:
-        consumer.poll(0.1)
-
-    try:
-        with pytest.raises(GroupActiveError, match=names("busy")):
-            cluster.commit_offsets(names("busy"), {TopicPartition(orders, 0): (1, "")})
-    finally:
-        consumer.close()
-
-
-def test_offsets_that_another_client_committed_with_metadata_are_read(cluster, source, names):
-    topic, group = names("wide"), names("streams")
-    create_topic(source.bootstrap_servers, topic, partitions=60)
-    wanted = {TopicPartition(topic, n): 100 + n for n in range(60)}
-    cluster.commit_offsets(names("first"), {TopicPartition(topic, 0): (0, "")})
-    _commit_as_java_does(source.bootstrap_servers, group, wanted, metadata="md")
-
-    assert cluster.group_offsets(group) == wanted
-    settings = {"bootstrap.servers": source.bootstrap_servers, "socket.keepalive.enable": True}
-    read = foreign_groups.committed_offsets(settings, group, 10)
-    assert read == {partition: (offset, b"md") for partition, offset in wanted.items()}
-
-
-def _commit_as_java_does(bootstrap, group, offsets, metadata):
-    """Send OffsetCommit 2: unlike librdkafka's, its metadata does not end with a NUL byte."""
-
-    def text(word):
-        return struct.pack(">h", len(word)) + word.encode()
-
-    [topic] = {each.topic for each in offsets}
-    body = text(group) + struct.pack(">i", -1) + text("") + struct.pack(">q", -1)
-    body += struct.pack(">i", 1) + text(topic) + struct.pack(">i", len(offsets))
-    for each, offset in offsets.items():
-        body += struct.pack(">iq", each.partition, offset) + text(metadata)
-    request = struct.pack(">hhi", 8, 2, 1) + text("java") + body
-    host, port = bootstrap.split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
-        connection.sendall(struct.pack(">i", len(request)) + request)
-        stream = connection.makefile("rb")
-        answer = stream.read(*struct.unpack(">i", stream.read(4)))
-    errors = [struct.unpack(">h", answer[-6 * n + 4 :][:2])[0] for n in range(1, len(offsets) + 1)]
-    assert errors == [0] * len(offsets)
-
-
-@pytest.mark.parametrize(
-    ("settings", "code"),
-    [
-        pytest.param({"no.such": 1}, "_INVALID_ARG", id="a wrong setting"),
-        pytest.param({"bootstrap.servers": "127.0.0.1:1"}, "_TIMED_OUT", id="nobody there"),
-    ],
-)
-def test_a_reader_of_other_clients_groups_fails_in_time_and_in_kafkas_words(settings, code):
-    with pytest.raises(KafkaException) as raised:
-        foreign_groups.committed_offsets({"log_level": 2} | settings, "group", 0.5)
-
-    assert raised.value.args[0].name() == code
-
-
-@pytest.mark.parametrize("attempt", range(3))
-def test_the_first_question_for_a_group_of_a_fresh_cluster_is_answered(make_broker, attempt):
-    # In a process of its own: librdkafka's administrative client dies of it three times in four.
-    broker = make_broker(f"fresh-{attempt}")
-    code = (
-        "import sys; from resources.cluster import KafkaCluster;"
-        "from schemas.topic_partition import TopicPartition;"
-        "cluster = KafkaCluster('t', {'bootstrap.servers': sys.argv[1]}); cluster.probe();"
-        "print(cluster.committed('g', [TopicPartition('x', 0)], require_stable=False))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, broker.bootstrap_servers],
-        env=cli_environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith(": None}\n")

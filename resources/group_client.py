@@ -1,0 +1,265 @@
+"""Reads and sets what groups committed, through librdkafka's C interface, for three defects.
+
+librdkafka 2.16, of which confluent-kafka's administrative clients are producers inside:
+
+* Where the answer is that a coordinator moves (the first question to a fresh cluster, any
+  failover), it looks for the new one in the client's own group, which a producer does not have:
+  the process dies. So a consumer asks here, one that never joins its group.
+* A request whose time is over before its coordinator is found is sent all the same when it is
+  found, from memory that was freed: the process dies, maybe an hour later. So the time of requests
+  never is over here. Who gets no answer goes, and ends the client with all that it still wants.
+* It keeps asking the coordinator that it once found as long as that broker lives. A new client
+  finds the new one.
+
+confluent-kafka also takes commit metadata for a text that ends with a NUL byte, which Java's does
+not and its own does. Here metadata has its length. Nothing else may ask for a group's offsets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from threading import Lock, Thread
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, cimpl
+
+from schemas.topic_partition import TopicPartition
+
+# rdkafka.h: rd_kafka_type_t, and the kind of options that every administrative call takes.
+_CONSUMER = 1
+_ANY_OPERATION = 0
+_WITHOUT_LEAVING_ITS_GROUP = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
+
+# The longest that librdkafka takes. Nobody waits for it: a client without an answer is ended.
+_NO_END_MS = 3_600_000
+
+# The group that the client belongs to by name alone: it subscribes to nothing.
+OWN_GROUP = "deltamirror.groups"
+
+# RD_KAFKA_OFFSET_INVALID: no offset.
+_NONE = -1001
+
+# The extension's own symbols lead to the librdkafka that it has loaded.
+_LOADED = ctypes.CDLL(cimpl.__file__)
+
+
+class _Partition(ctypes.Structure):
+    """The beginning and size of rd_kafka_topic_partition_t."""
+
+    _fields_ = (
+        ("topic", c_char_p),
+        ("partition", c_int32),
+        ("offset", c_int64),
+        ("metadata", c_void_p),
+        ("metadata_size", c_size_t),
+        ("opaque", c_void_p),
+        ("err", c_int),
+        ("private", c_void_p),
+    )
+
+
+class _Partitions(ctypes.Structure):
+    """rd_kafka_topic_partition_list_t."""
+
+    _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(_Partition)))
+
+
+def _c(name: str, returns: Any, *takes: Any) -> Any:  # noqa: ANN401 - C types
+    function = _LOADED[f"rd_kafka_{name}"]
+    function.restype, function.argtypes = returns, takes
+    return function
+
+
+_conf_new = _c("conf_new", c_void_p)
+_conf_set = _c("conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
+_conf_destroy = _c("conf_destroy", None, c_void_p)
+_new = _c("new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+_queue_new = _c("queue_new", c_void_p, c_void_p)
+_queue_poll = _c("queue_poll", c_void_p, c_void_p, c_int)
+_queue_destroy = _c("queue_destroy", None, c_void_p)
+_destroy_client = _c("destroy_flags", None, c_void_p, c_int)
+_list_new = _c("topic_partition_list_new", POINTER(_Partitions), c_int)
+_list_add = _c("topic_partition_list_add", POINTER(_Partition), c_void_p, c_char_p, c_int32)
+_list_destroy = _c("topic_partition_list_destroy", None, c_void_p)
+_options_new = _c("AdminOptions_new", c_void_p, c_void_p, c_int)
+_options_set_timeout = _c(
+    "AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
+)
+_options_set_stable = _c("AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int)
+_options_destroy = _c("AdminOptions_destroy", None, c_void_p)
+_event_error = _c("event_error", c_int, c_void_p)
+_event_error_string = _c("event_error_string", c_char_p, c_void_p)
+_event_destroy = _c("event_destroy", None, c_void_p)
+_group_error = _c("group_result_error", c_void_p, c_void_p)
+_group_partitions = _c("group_result_partitions", POINTER(_Partitions), c_void_p)
+_error_code = _c("error_code", c_int, c_void_p)
+_error_string = _c("error_string", c_char_p, c_void_p)
+
+
+class _Operation:
+    """An administrative operation on one group: its functions differ in their names alone."""
+
+    def __init__(self, name: str) -> None:
+        self.new = _c(f"{name}_new", c_void_p, c_char_p, c_void_p)
+        self.destroy = _c(f"{name}_destroy", None, c_void_p)
+        self.send = _c(name, None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p)
+        self.result = _c(f"event_{name}_result", c_void_p, c_void_p)
+        self.groups = _c(f"{name}_result_groups", POINTER(c_void_p), c_void_p, POINTER(c_size_t))
+
+
+_LIST = _Operation("ListConsumerGroupOffsets")
+_ALTER = _Operation("AlterConsumerGroupOffsets")
+
+Offsets = dict[TopicPartition, tuple[int, str]]
+
+
+class GroupClient:
+    """A client that reads and sets committed offsets of any group. Threads may share it."""
+
+    def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        """Make the client. Raises KafkaException on settings that are wrong."""
+        told = ctypes.create_string_buffer(512)
+        conf = _conf_new()
+        for name, value in {**settings, "group.id": OWN_GROUP}.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            if _conf_set(conf, name.encode(), text.encode(), told, len(told)) != 0:
+                _conf_destroy(conf)
+                raise _failure(KafkaError._INVALID_ARG, told.value)
+        self._client = _new(_CONSUMER, conf, told, len(told))
+        if not self._client:
+            _conf_destroy(conf)
+            raise _failure(KafkaError._INVALID_ARG, told.value)
+        self._lock, self._users = Lock(), 1
+
+    def committed(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None,
+        timeout_s: float,
+        *,
+        require_stable: bool = False,
+    ) -> Offsets:
+        """Return offset and metadata of all that *group* has committed, or of *partitions*.
+
+        With *require_stable* a commit in an open transaction is refused as
+        UNSTABLE_OFFSET_COMMIT. Raises KafkaException, at *timeout_s* at the latest.
+        """
+        asked = None if partitions is None else dict.fromkeys(partitions, (_NONE, ""))
+        return self._ask(_LIST, group, asked, timeout_s, require_stable)
+
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]], timeout_s: float
+    ) -> None:
+        """Set the offsets of *group*. Raises KafkaException, at *timeout_s* at the latest."""
+        self._ask(_ALTER, group, offsets, timeout_s, require_stable=False)
+
+    def end(self) -> None:
+        """End the client, with every request that it holds, once no thread asks it any more."""
+        with self._lock:
+            self._users -= 1
+            last = self._users == 0
+        if last:
+            # It waits for the client's threads, which may be waiting for a broker.
+            Thread(
+                target=_destroy_client,
+                args=(self._client, _WITHOUT_LEAVING_ITS_GROUP),
+                name="end of a Kafka client",
+                daemon=True,
+            ).start()
+
+    @contextmanager
+    def _in_use(self) -> Iterator[None]:
+        with self._lock:
+            # Ended between being given to this thread and now: another one will be had.
+            if self._users == 0:
+                raise KafkaException(KafkaError(KafkaError._DESTROY))
+            self._users += 1
+        try:
+            yield
+        finally:
+            self.end()
+
+    def _ask(
+        self,
+        operation: _Operation,
+        group: str,
+        offsets: Mapping[TopicPartition, tuple[int, str]] | None,
+        timeout_s: float,
+        require_stable: bool,
+    ) -> Offsets:
+        with ExitStack() as held:
+            held.enter_context(self._in_use())
+            queue = _queue_new(self._client)
+            held.callback(_queue_destroy, queue)
+            options = _options_new(self._client, _ANY_OPERATION)
+            held.callback(_options_destroy, options)
+            _options_set_timeout(options, _NO_END_MS, None, 0)
+            _options_set_stable(options, int(require_stable))
+            with _listed(offsets) as wanted:
+                request = operation.new(group.encode(), wanted)
+            held.callback(operation.destroy, request)
+            operation.send(self._client, (c_void_p * 1)(request), 1, options, queue)
+            event = _queue_poll(queue, int(timeout_s * 1000))
+            if not event:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            held.callback(_event_destroy, event)
+            return _answered(operation, event)
+
+
+@contextmanager
+def _listed(offsets: Mapping[TopicPartition, tuple[int, str]] | None) -> Iterator[Any]:
+    """Give librdkafka's list of *offsets* for as long as it takes to copy it."""
+    if offsets is None:
+        yield None
+        return
+    listed = _list_new(len(offsets))
+    texts = [ctypes.create_string_buffer(text.encode()) for _, text in offsets.values()]
+    try:
+        for (each, (offset, _)), text in zip(offsets.items(), texts, strict=True):
+            added = _list_add(listed, each.topic.encode(), each.partition).contents
+            added.offset = offset
+            if len(text) > 1:
+                added.metadata, added.metadata_size = ctypes.addressof(text), len(text) - 1
+        yield listed
+    finally:
+        # The texts are Python's: librdkafka must not free them.
+        for i in range(listed.contents.count):
+            listed.contents.elements[i].metadata = None
+        _list_destroy(listed)
+
+
+def _answered(operation: _Operation, event: int) -> Offsets:
+    """Return what the answer *event* tells. Raises the first KafkaException in it."""
+    code = _event_error(event)
+    if code:
+        raise _failure(code, _event_error_string(event))
+    group = operation.groups(operation.result(event), byref(c_size_t()))[0]
+    error = _group_error(group)
+    if error:
+        raise _failure(_error_code(error), _error_string(error))
+    found = _group_partitions(group).contents
+    told = [found.elements[i] for i in range(found.count)]
+    for each in told:
+        if each.err:
+            where = f"{KafkaError(each.err).str()}: {each.topic.decode()}[{each.partition}]"
+            raise KafkaException(KafkaError(each.err, where))
+    return {
+        TopicPartition(each.topic.decode(), each.partition): (each.offset, _metadata(each))
+        for each in told
+        if each.offset >= 0
+    }
+
+
+def _metadata(committed: _Partition) -> str:
+    if not committed.metadata:
+        return ""
+    # confluent-kafka ends metadata that it writes with a NUL byte.
+    text = ctypes.string_at(committed.metadata, committed.metadata_size).rstrip(b"\0")
+    return text.decode(errors="replace")
+
+
+def _failure(code: int, why: bytes) -> KafkaException:
+    return KafkaException(KafkaError(code, why.decode(errors="replace")))
