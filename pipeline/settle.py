@@ -6,15 +6,16 @@ Progress is the truth, the offset map the witness, the target's log the judge (D
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from pipeline.chain import Chain
 from pipeline.map import encode
 from pipeline.pair import Fingerprint, fingerprints, pair, prefix_found
-from schemas.errors import ProgressBehindError, TargetChangedError
+from schemas.errors import ProgressBehindError, StageIncompleteError, TargetChangedError
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork
 from schemas.topic_partition import SourcePartition, TopicPartition
@@ -57,7 +58,8 @@ def settle(
 
     Same topic id and progress at the map's end: there. Progress beyond it: what lies between is
     paired with the target's log. No progress but a map: the log is paired as far as it goes.
-    Raises TargetChangedError, ProgressBehindError, MapUnpairedError, MapAmbiguousError.
+    Raises TargetChangedError, ProgressBehindError, StageIncompleteError, MapUnpairedError,
+    MapAmbiguousError.
     """
     mapped = work.mapped
     for known in (progress, mapped.progress if mapped else None):
@@ -134,26 +136,37 @@ def _staged_between(
     end: Progress | None,
     staged: Staged,
 ) -> list[tuple[str, int, Fingerprint]]:
-    """Return incarnation, offset and fingerprint of what is staged from *start* to *end*."""
-    p = work.partition
-    lives = list(dict.fromkeys(link.incarnation for link in work.links))
-    last = end.incarnation if end else start.incarnation
-    first = lives.index(start.incarnation) if start.incarnation in lives else 0
-    wanted = {
-        SourcePartition(p.topic, life, p.partition): (
-            start.next_offset if life == start.incarnation else 0
-        )
-        for life in lives[first : lives.index(last) + 1]
-    }
+    """Return incarnation, offset and fingerprint of what is staged from *start* to *end*.
+
+    Raises StageIncompleteError where not all of it is there: the map would have a hole.
+    """
+    chain = Chain(_cut(work, end) if end else work, start)
     found: list[tuple[str, int, Fingerprint]] = []
-    for source, rows in staged.rows(files, wanted):
-        cut = end.next_offset if end and source.topic_id == last else None
-        found.extend(
-            (source.topic_id, offset, mark)
-            for offset, mark in _marked(rows)
-            if cut is None or offset < cut
-        )
+    for source, batch in staged.rows(files, chain.starts()):
+        rows = chain.follow(source, batch)
+        found.extend((source.topic_id, offset, mark) for offset, mark in _marked(rows))
+    chain.finish()
     return found
+
+
+def _cut(work: PartitionWork, end: Progress) -> PartitionWork:
+    """Return *work* with links up to *end* only. Raises StageIncompleteError: they end before."""
+    lives = [link.incarnation for link in work.links]
+    if end.incarnation not in lives:
+        raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
+    former = work.links[: lives.index(end.incarnation)]
+    last = [
+        replace(
+            link,
+            end=min(link.end, end.next_offset),
+            is_cut=link.is_cut or link.end > end.next_offset,
+        )
+        for link in work.links
+        if link.incarnation == end.incarnation and link.start <= end.next_offset
+    ]
+    if not last or last[-1].end < end.next_offset:
+        raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
+    return replace(work, links=(*former, *last))
 
 
 def _marked(rows: pa.RecordBatch) -> Iterator[tuple[int, Fingerprint]]:
