@@ -131,7 +131,8 @@ class StageAudit:
         _tell(self._found, ALTERED, altered, "the stage holds another content than the source")
 
     def _lose(self, offsets: Offsets) -> None:
-        """Note records that the source holds and the stage does not."""
+        """Note records of the source that the stage lacks, but for what retention took."""
+        offsets = offsets[offsets >= self._evidence[0].start]
         np.add.at(self._lost, np.searchsorted(self._ends, offsets, side="right"), 1)
         _tell(self._found, LOST, offsets, "the source holds it, the stage does not")
 

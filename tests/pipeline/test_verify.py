@@ -103,8 +103,11 @@ def test_rows_that_the_stage_holds_twice_are_duplicated():
     assert audit_stage([STAGED, STAGED[1:3]], [STAGED]).counts == counts(duplicated=2)
 
 
-def test_what_retention_took_from_the_stage_is_not_lost():
-    assert audit_stage([STAGED[2:]], kept=13).counts == counts(expired_staged=2)
+@pytest.mark.parametrize("source", [None, STAGED, STAGED[2:]])
+def test_what_retention_took_from_the_stage_is_not_lost(source):
+    held = None if source is None else [source]
+
+    assert audit_stage([STAGED[2:]], held, kept=13).counts == counts(expired_staged=2)
 
 
 def test_an_unreadable_file_is_named_where_its_records_are_missed():
