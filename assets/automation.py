@@ -4,7 +4,7 @@
 
 import dagster as dg
 
-from assets.dagster_jobs import mirror_job
+from assets.dagster_jobs import maintain_job, mirror_job
 from assets.dagster_site import group_of, topics_of
 from assets.site import Site
 from resources.configured import MirrorFile
@@ -37,6 +37,15 @@ def mirror_supervisor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg
     if context.instance.get_runs_count(of_mirror):
         return dg.SkipReason("a run is on its way")
     return dg.RunRequest()
+
+
+daily_upkeep = dg.ScheduleDefinition(
+    name="daily_maintain",
+    job_name=maintain_job.name,
+    cron_schedule="17 3 * * *",
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Maintains the lake once a day. It waits for the end of a run of `mirror`.",
+)
 
 
 def discovery(alias: str) -> dg.SensorDefinition:

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from assets.dagster_numbers import DIFFERENCES, parity_numbers
+from assets.dagster_numbers import parity_numbers
 from assets.dagster_site import map_key, records_key, site_of
 from resources.arrow import arrow_schema
 from resources.configured import MirrorFile
 from schemas.flow import Flow
 from schemas.tables import RECORDS
+from schemas.verification import KINDS
 
 ACCEPTED = "accepted"
 """The last word of a gap's cause where an operator let records go."""
@@ -97,7 +98,7 @@ def flow_checks(flow: Flow) -> list[dg.AssetChecksDefinition]:
     def _parity(file: MirrorFile) -> dg.AssetCheckResult:
         with site_of(file) as site:
             numbers = parity_numbers(site, flow)
-        passed = bool(numbers) and not any(numbers[name] for name in DIFFERENCES)
+        passed = bool(numbers) and not any(numbers[name] for name in KINDS)
         return dg.AssetCheckResult(passed=passed, metadata=numbers)
 
     return [_rising_runs, _parity]

@@ -1,4 +1,4 @@
-"""The jobs: the loops as a run of Dagster, a replay by launchpad, the stage's upkeep."""
+"""The jobs: the loops as a run of Dagster, a replay by launchpad, the stage kept small."""
 
 # No postponed annotations: Dagster reads them to find resources and configuration.
 
@@ -6,14 +6,21 @@ import contextlib
 import threading
 import time
 
+import click
 import dagster as dg
 
+from assets.cli_options import time_ms
 from assets.dagster_news import TELL_EVERY_S, News, Teller
 from assets.dagster_numbers import row_counts
-from assets.dagster_site import site_of
+from assets.dagster_site import replays_key, site_of
+from assets.maintain import Maintained, maintain
 from assets.mirror import STOP_S, mirror
+from assets.point_in_time import replay_topic
+from assets.site import Site
 from resources.configured import MirrorFile, Spark
 from schemas.config import Config
+from schemas.errors import LeaseHeldError
+from schemas.replay_plan import Selection
 
 ONE_AT_A_TIME = {"flow": "all"}
 """The tag that deploy/dagster.yaml lets one run have at a time."""
@@ -93,3 +100,109 @@ def _mirror_flows(
 def mirror_job() -> None:
     """Mirror all flows."""
     _mirror_flows()
+
+
+class ReplayConfig(dg.Config):
+    """What to replay: times in ISO 8601 or ms since 1970, ends not included.
+
+    The flow may be left out where there is one only, the target topic always: then the replay
+    makes its own. With dry_run the plan is logged and nothing is written.
+    """
+
+    topic: str
+    flow: str | None = None
+    as_of: str | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    target_topic: str | None = None
+    dry_run: bool = True
+
+
+@dg.op(
+    name="replay_topic",
+    out=dg.Out(dg.Nothing),
+    description="Write what was staged of a topic once more, to a topic of its own.",
+)
+def _replay_topic(
+    context: dg.OpExecutionContext, config: ReplayConfig, file: MirrorFile, spark: Spark
+) -> None:
+    with site_of(file) as site:
+        plan, records = replay_topic(
+            site,
+            _flow_name(site, config),
+            config.topic,
+            _selection(config),
+            config.target_topic,
+            dry_run=config.dry_run,
+            pool=spark.workers(site.config.tasks_max) if not config.dry_run else None,
+        )
+    context.log.info("the plan: %s", plan.to_json())
+    if config.dry_run:
+        return
+    context.log_event(
+        dg.AssetMaterialization(
+            replays_key(plan.flow.flow),
+            metadata={
+                "records": records,
+                "offsets": sum(each.end - each.start for each in plan.ranges),
+                "target_topic": plan.target_topic,
+            },
+        )
+    )
+
+
+def _flow_name(site: Site, config: ReplayConfig) -> str:
+    flows = [each.flow.name for each in site.config.flows]
+    if config.flow is None and len(flows) != 1:
+        raise dg.Failure(f"name the flow: one of {', '.join(flows)}", allow_retries=False)
+    return config.flow or flows[0]
+
+
+def _selection(config: ReplayConfig) -> Selection:
+    try:
+        as_of_ms = None if config.as_of is None else time_ms(config.as_of)
+    except click.BadParameter as error:
+        raise dg.Failure(f"as_of: {error.message}", allow_retries=False) from None
+    if as_of_ms is not None and (config.from_offset, config.to_offset) != (None, None):
+        raise dg.Failure("give as_of or offsets, not both", allow_retries=False)
+    return Selection(as_of_ms=as_of_ms, from_offset=config.from_offset, to_offset=config.to_offset)
+
+
+@dg.job(name="replay", description="A point-in-time replay for an audit; a dry run by default.")
+def replay_job() -> None:
+    """Replay what the launchpad says."""
+    _replay_topic()
+
+
+LEASE_S = (MINUTES + 5) * 60
+"""How long `maintain` waits for a staging lease: a run of `mirror` gives it back by then."""
+
+
+@dg.op(
+    name="maintain_stages",
+    out=dg.Out(dg.Nothing),
+    description="Join small files, remove what has served its time, delete what nobody needs.",
+)
+def _maintain_stages(context: dg.OpExecutionContext, file: MirrorFile) -> None:
+    with site_of(file) as site:
+        for alias in site.config.sources():
+            for done in _maintained(site, alias):
+                context.log.info("%s", done)
+
+
+def _maintained(site: Site, alias: str) -> list[Maintained]:
+    """Maintain *alias* as soon as nobody stages it. Raises LeaseHeldError: somebody goes on."""
+    give_up_at = time.monotonic() + LEASE_S
+    while True:
+        try:
+            return maintain(site, alias)
+        except LeaseHeldError:
+            if time.monotonic() > give_up_at:
+                raise
+            time.sleep(1)
+
+
+@dg.job(name="maintain", description="The stage kept small: retention, compaction, vacuum.")
+def maintain_job() -> None:
+    """Maintain every source's stage."""
+    _maintain_stages()

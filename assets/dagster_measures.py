@@ -5,10 +5,11 @@
 import dagster as dg
 
 from assets.checkpoints import write_checkpoints
-from assets.dagster_numbers import lag_numbers, parity_numbers
+from assets.dagster_numbers import lag_numbers
 from assets.dagster_site import group_of, map_key, site_of, source_key
 from assets.group_offsets import snapshot_groups
 from assets.lag import write_lag
+from assets.verification import verify
 from resources.configured import MirrorFile
 from schemas.flow import Flow
 
@@ -94,11 +95,10 @@ def verification(flow: Flow) -> dg.AssetsDefinition:
     )
     def _verification(file: MirrorFile) -> dg.MaterializeResult[None]:
         """Compare everything of the flow; what differs is counted, the check `parity` judges."""
-        from assets.verification import verify
-
         with site_of(file) as site:
-            verify(site, flows=[flow.name])
-            numbers = parity_numbers(site, flow)
-        return dg.MaterializeResult(metadata=numbers)
+            found = verify(site, flows=[flow.name])
+        for error in found.errors:
+            raise dg.Failure(f"not everything could be compared: {error['message']}")
+        return dg.MaterializeResult(metadata=found.totals)
 
     return _verification

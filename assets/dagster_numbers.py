@@ -14,10 +14,9 @@ from assets.dagster_site import map_key, records_key
 from assets.site import Site
 from schemas.flow import Flow
 from schemas.tables import VERIFICATION
+from schemas.verification import KINDS
 
 Metadata = dict[str, Any]
-
-DIFFERENCES = ("lost", "duplicated", "reordered", "altered")
 
 SHOWN = 40
 """Series and table rows at most: Dagster keeps every one of them in every event."""
@@ -96,7 +95,7 @@ def parity_numbers(site: Site, flow: Flow) -> Metadata:
         newest[row["topic"], row["partition"]] = row
     if not newest:
         return {}
-    return {name: sum(row[name] for row in newest.values()) for name in ("records", *DIFFERENCES)}
+    return {name: sum(row[name] for row in newest.values()) for name in ("records", *KINDS)}
 
 
 def row_counts(site: Site) -> dict[tuple[dg.AssetKey, str], int]:

@@ -21,6 +21,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CLOSE_S = 10.0
+"""How long the end of a run waits for its last reports."""
+
+
+class Both:
+    """Two reporters as one."""
+
+    def __init__(self, first: Reporter, second: Reporter) -> None:
+        self._both = first, second
+
+    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
+        """Tell both that *segments* of source cluster *alias* were committed."""
+        for each in self._both:
+            each.staged(alias, segments)
+
+    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
+        """Tell both that *moves* of *flow* were committed."""
+        for each in self._both:
+            each.replayed(flow, moves)
+
+    def troubled(self, duty: str, error: DeltamirrorError) -> None:
+        """Tell both that *duty*'s tick failed."""
+        for each in self._both:
+            each.troubled(duty, error)
+
 
 def reporter_or_silent() -> Reporter:
     """Return a reporter to the instance of DAGSTER_HOME, or a silent one where that is not set.
@@ -89,10 +114,6 @@ class RunlessReporter:
             self._failed = True
         else:
             self._failed = False
-
-
-CLOSE_S = 10.0
-"""How long the end of a run waits for its last reports."""
 
 
 def _line(error: BaseException) -> str:

@@ -37,6 +37,11 @@ def remote_key(flow: Flow) -> dg.AssetKey:
     return dg.AssetKey([flow.target, f"from_{flow.source}"])
 
 
+def replays_key(flow: Flow) -> dg.AssetKey:
+    """Return the key of the point-in-time replays of *flow*."""
+    return dg.AssetKey([flow.key, "replays"])
+
+
 def topics_of(owner: str) -> dg.DynamicPartitionsDefinition:
     """Return the topics of *owner* (a cluster's alias or a flow's key) as partitions."""
     return dg.DynamicPartitionsDefinition(name=f"{owner}__topics")

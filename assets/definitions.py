@@ -8,12 +8,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.automation import discovery, mirror_supervisor
+from assets.automation import daily_upkeep, discovery, mirror_supervisor
 from assets.checks import cluster_checks, flow_checks
 from assets.console import CONFIG_VARIABLE
-from assets.dagster_jobs import mirror_job
+from assets.dagster_jobs import maintain_job, mirror_job, replay_job
 from assets.dagster_measures import checkpoints, group_offsets, lag, verification
-from assets.offset_map import offset_map, remote_topics
+from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
 from resources.configured import MirrorFile, Spark
 from resources.settings import read_config
@@ -47,14 +47,15 @@ def _definitions(path: Path, config: Config) -> dg.Definitions:
             *(
                 make(flow)
                 for flow in flows
-                for make in (offset_map, remote_topics, checkpoints, lag, verification)
+                for make in (offset_map, remote_topics, replays, checkpoints, lag, verification)
             ),
         ],
         asset_checks=[
             *(check for alias in sources for check in cluster_checks(alias)),
             *(check for flow in flows for check in flow_checks(flow)),
         ],
-        jobs=[mirror_job],
+        jobs=[mirror_job, replay_job, maintain_job],
+        schedules=[daily_upkeep],
         sensors=[mirror_supervisor, *(discovery(alias) for alias in sources)],
         resources={"file": MirrorFile(path=str(path)), "spark": Spark()},
         # One Spark for all steps of a run; each step in a process of its own would start its own.

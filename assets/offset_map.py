@@ -5,7 +5,15 @@
 import dagster as dg
 
 from assets.dagster_numbers import mapped_numbers, staged_numbers
-from assets.dagster_site import group_of, map_key, records_key, remote_key, site_of, topics_of
+from assets.dagster_site import (
+    group_of,
+    map_key,
+    records_key,
+    remote_key,
+    replays_key,
+    site_of,
+    topics_of,
+)
 from assets.one_topic import replay_topic
 from resources.configured import MirrorFile, Spark
 from schemas.flow import Flow
@@ -17,6 +25,17 @@ def remote_topics(flow: Flow) -> dg.AssetSpec:
         remote_key(flow),
         deps=[map_key(flow)],
         description=f"The topics of {flow.source} on cluster {flow.target}.",
+        group_name=group_of(flow.key),
+        kinds={"kafka"},
+    )
+
+
+def replays(flow: Flow) -> dg.AssetSpec:
+    """Return the topics that the job `replay` wrote for audits."""
+    return dg.AssetSpec(
+        replays_key(flow),
+        deps=[records_key(flow.source)],
+        description=f"Point-in-time replays of {flow.source} on {flow.target}: the job `replay`.",
         group_name=group_of(flow.key),
         kinds={"kafka"},
     )

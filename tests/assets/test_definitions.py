@@ -5,7 +5,7 @@ import pytest
 
 from assets.checks import count_falling
 from assets.dagster_news import TOPIC_EVERY_S, News, Teller
-from assets.dagster_reporter import reporter_or_silent
+from assets.dagster_reporter import Both, reporter_or_silent
 from assets.definitions import build_definitions
 from assets.mirror import Silent
 from schemas.flow import Flow
@@ -223,6 +223,31 @@ def stage_gap(site, start, end, cause):
     site.lake.segments("us-east").append([row])
 
 
+# Jobs
+
+
+@pytest.mark.parametrize(
+    ("config", "sentence"),
+    [
+        pytest.param({}, "name the flow: one of us-east->eu-west, eu-west->us-east", id="flow"),
+        pytest.param(
+            {"flow": "us-east->eu-west", "as_of": "noon"}, "as_of: noon is no time", id="time"
+        ),
+        pytest.param(
+            {"flow": "us-east->eu-west"}, "there is no topic orders staged", id="topic not staged"
+        ),
+    ],
+)
+def test_a_replay_that_cannot_be_meant_ends_with_a_sentence(defs, instance, config, sentence):
+    launchpad = {"ops": {"replay_topic": {"config": {"topic": "orders", **config}}}}
+    done = defs.resolve_job_def("replay").execute_in_process(
+        launchpad, instance=instance, raise_on_error=False
+    )
+
+    (failed,) = done.get_step_failure_events()
+    assert sentence in failed.event_specific_data.user_failure_data.description
+
+
 # News
 
 
@@ -282,6 +307,15 @@ def test_the_end_of_a_run_tells_what_was_not_told_yet_and_makes_topics_partition
     assert told[1].metadata["last_offset"].value == 9
     for name in ("us-east__topics", "us-east__eu-west__topics"):
         assert instance.get_dynamic_partitions(name) == ["orders"]
+
+
+def test_two_reporters_hear_the_same():
+    heard = News(), News()
+    both = Both(*heard)
+    both.staged("us-east", [segment()])
+    both.replayed(FLOW, [move((OffsetRun(0, 0, 5),))])
+
+    assert [len(list(iter(lambda n=n: n.next_event(0.0), None))) for n in heard] == [2, 2]
 
 
 def test_a_run_without_dagster_reports_to_nobody(monkeypatch):
