@@ -57,9 +57,7 @@ def run_command(
 
 def _answer(console: Console, reporter: RunReporter) -> None:
     data = reporter.summary()
-    console.show(
-        data, f"staged {data['staged']:,} records, replayed {data['replayed']:,} records"
-    )
+    console.show(data, f"staged {data['staged']:,} records, replayed {data['replayed']:,} records")
 
 
 def _log_to_stderr() -> None:

@@ -42,6 +42,7 @@ class Chains:
 
     links: dict[TopicPartition, list[StagedLink]] = field(default_factory=dict)
     frontiers: dict[TopicPartition, Frontier] = field(default_factory=dict)
+    lives: dict[TopicPartition, dict[str, None]] = field(default_factory=dict)
 
 
 class Ledger:
@@ -71,6 +72,14 @@ class Ledger:
         """Return the links of *partition*; empty: nothing of it is staged."""
         return self.chains.links.get(partition, [])
 
+    def lives(self, partition: TopicPartition) -> list[str]:
+        """Return the incarnations of *partition*, in the order of staging; none is forgotten."""
+        return list(self.chains.lives.get(partition, {}))
+
+    def sequence_of(self, partition: TopicPartition, link: Link) -> int:
+        """Return the lowest sequence of the files that hold *link* and what follows it."""
+        return next(s.sequence for s in self.links(partition) if s.link == link)
+
     def forget(self, partition: TopicPartition, before: int) -> None:
         """Drop the first *before* links of *partition*: they are replayed, nobody asks again."""
         del self.chains.links[partition][:before]
@@ -84,6 +93,7 @@ class Ledger:
         link = Link(source.topic_id, row["start"], row["end"], row["count"])  # type: ignore[arg-type]
         staged = StagedLink(link, row["sequence"], row["staged_at_ms"])  # type: ignore[arg-type]
         self.chains.links.setdefault(source.plain, []).append(staged)
+        self.chains.lives.setdefault(source.plain, {})[source.topic_id] = None
         self.chains.frontiers[source.plain] = Frontier(
             source,
             row["end"],  # type: ignore[arg-type]

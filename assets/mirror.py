@@ -28,6 +28,7 @@ from schemas.errors import (
     StalePlanError,
 )
 from schemas.flow import Flow
+from schemas.frontier import base_id
 from schemas.replay_work import Move
 from schemas.segment import Segment
 from schemas.topic_partition import TopicPartition
@@ -76,16 +77,18 @@ class Silent:
 
 @dataclass
 class Goal:
-    """Where the loops of a run may end: the last stable offsets seen at its start."""
+    """Where the loops of a run may end: topic ids and last stable offsets seen at its start."""
 
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, tuple[str, int]] = field(default_factory=dict)
 
     def is_staged(self, ledger: Ledger, but: Collection[TopicPartition]) -> bool:
         """Return whether everything up to the goal is in *ledger*, *but* for these."""
         frontiers = ledger.chains.frontiers
         return all(
-            (known := frontiers.get(p)) is not None and known.next_offset >= end
-            for p, end in self.ends.items()
+            (known := frontiers.get(p)) is not None
+            and base_id(known.source.topic_id) == topic_id
+            and known.next_offset >= end
+            for p, (topic_id, end) in self.ends.items()
             if end > 0 and p not in but
         )
 
@@ -149,19 +152,19 @@ class Mirror:
             for flow in self._flows:
                 self.site.cluster(flow.flow.target).probe()
 
-    def _ends(self, alias: str) -> dict[TopicPartition, int]:
-        """Return the last stable offsets of what is mirrored from *alias*."""
+    def _ends(self, alias: str) -> dict[TopicPartition, tuple[str, int]]:
+        """Return topic id and last stable offset of what is mirrored from *alias*."""
         flows = [flow for flow in self._flows if flow.flow.source == alias]
         cluster = self.site.cluster(alias)
-        partitions = [
-            TopicPartition(name, i)
+        ids = {
+            TopicPartition(name, i): topic.topic_id
             for name, topic in cluster.topics().items()
             if any(flow.replicates(name) for flow in flows)
             and (self._topics is None or name in self._topics)
             for i in range(topic.partitions)
-        ]
-        found = cluster.watermarks(partitions) if partitions else {}
-        return {p: a.stable for p, a in found.items() if isinstance(a, Watermarks)}
+        }
+        found = cluster.watermarks(list(ids)) if ids else {}
+        return {p: (ids[p], a.stable) for p, a in found.items() if isinstance(a, Watermarks)}
 
     def _start(self) -> list[threading.Thread]:
         self._workers.warm()

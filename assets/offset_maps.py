@@ -57,6 +57,15 @@ class OffsetMap:
         """Return the ids of *target*'s topic in former lives that were written to."""
         return self._ids.get(target, set()) - {target_topic_id}
 
+    def restarted(self, target_topic: str, target_topic_id: str) -> int | None:
+        """Return the order by which a life of *target_topic* is replayed from the beginning."""
+        return self._table.mark(f"restart/{target_topic}/{target_topic_id}")
+
+    def restart(self, target_topic: str, target_topic_id: str, order: int) -> None:
+        """Remember that *order* is used up by this life of *target_topic*."""
+        mark = f"restart/{target_topic}/{target_topic_id}"
+        self._table.append([], marks={mark: order}, expected={mark: None})
+
     def write(self, moves: Iterable[Move]) -> None:
         """Append the runs of *moves* and move the marks, in one commit.
 

@@ -20,7 +20,7 @@ from schemas.config import FlowConfig
 from schemas.errors import PartitionError, TargetChangedError
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork
-from schemas.topic_partition import TopicPartition
+from schemas.topic_partition import SourcePartition, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +75,7 @@ class Replaying:
 
     def learn(self) -> None:
         """Forget what is thought of the target, and read the map's ends."""
+        self._records.refresh()
         self._map.learn()
         self._at = {}
 
@@ -120,6 +121,9 @@ class Replaying:
             self._resumed = resumes[-1].number
             self._left_out.clear()
             self._remote.forget()
+            if any(order.order == RESTART for order in resumes):
+                self.ledger = Ledger(self._site.lake.segments(self.flow.source))
+                self.ledger.refresh()
 
     def _forgive(self) -> None:
         """Try partitions again that were left out one topic refresh ago."""
@@ -154,10 +158,13 @@ class Replaying:
         if target_topic_id is None:
             return None
         target = self._target(partition)
-        links = self._links(partition)
-        lives = list(dict.fromkeys(staged.link.incarnation for staged in links))
-        mapped = self._map.end(target, target_topic_id, lives)
         at = self._at.get(partition)
+        if at is not None and at.target_topic_id != target_topic_id:
+            del self._at[partition]
+            at = None
+        lives = self.ledger.lives(partition)
+        mapped = self._map.end(target, target_topic_id, lives)
+        links = self._links(partition, at or (mapped.progress if mapped else None))
         last = links[-1].link if links else None
         # Of a partition that never held anything there is no map: seeded, it is done.
         is_done = (
@@ -169,7 +176,7 @@ class Replaying:
         if last is None or is_done:
             return None
         former = self._map.other_ids(target, target_topic_id) if mapped is None else set()
-        if former and not self._may_restart(partition):
+        if former and not self._may_restart(partition, target, target_topic_id, former):
             error = TargetChangedError(target, sorted(former)[0], target_topic_id)
             self._leave_out(partition, error)
             return None
@@ -177,15 +184,14 @@ class Replaying:
         chosen = tuple(staged.link for staged in _first(links, bound))
         return PartitionWork(partition, target, target_topic_id, chosen, mapped)
 
-    def _links(self, partition: TopicPartition) -> list[StagedLink]:
-        """Return the links of *partition* from its progress on; replayed ones are forgotten.
+    def _links(self, partition: TopicPartition, at: Progress | None) -> list[StagedLink]:
+        """Return the links of *partition* from *at* on; replayed ones are forgotten.
 
         The link that progress lies in or ends is kept: it names the incarnation.
         """
-        at = self._at.get(partition)
         links = self.ledger.links(partition)
         if at is None:
-            return links
+            return self._held(partition, links)
         done = [
             i
             for i, staged in enumerate(links)
@@ -195,10 +201,38 @@ class Replaying:
             self.ledger.forget(partition, done[-1])
         return self.ledger.links(partition)
 
-    def _may_restart(self, partition: TopicPartition) -> bool:
-        """Return whether the operator ordered to replay *partition*'s topic from the beginning."""
-        orders = self._orders.of(self.flow.name)
-        return any(order.order == RESTART and order.is_for(partition) for order in orders)
+    def _held(self, partition: TopicPartition, links: Sequence[StagedLink]) -> list[StagedLink]:
+        """Return *links* without those whose records retention took: a new flow begins behind."""
+        kept = {
+            life: self._records.kept_from(
+                SourcePartition(partition.topic, life, partition.partition)
+            )
+            for life in {staged.link.incarnation for staged in links}
+        }
+        return [s for s in links if s.link.end > (kept[s.link.incarnation] or -1)]
+
+    def _may_restart(
+        self,
+        partition: TopicPartition,
+        target: TopicPartition,
+        target_topic_id: str,
+        former: Collection[str],
+    ) -> bool:
+        """Return whether an order says to replay *partition* into a topic that was made anew.
+
+        An order is good for one life of the target topic; the map remembers for which.
+        """
+        if self._map.restarted(target.topic, target_topic_id) is not None:
+            return True
+        used = max(self._map.restarted(target.topic, life) or 0 for life in former)
+        orders = [
+            order
+            for order in self._orders.of(self.flow.name)
+            if order.order == RESTART and order.is_for(partition) and order.number > used
+        ]
+        if orders:
+            self._map.restart(target.topic, target_topic_id, orders[-1].number)
+        return bool(orders)
 
     def _leave_out(self, partition: TopicPartition, error: PartitionError) -> None:
         self._left_out[partition] = error
@@ -214,9 +248,7 @@ class Replaying:
         files = self._records.files()
         jobs = []
         for slot, members in sorted(slots.items()):
-            sequences = [
-                staged.sequence for w in members for staged in self._links(w.partition)[:1]
-            ]
+            sequences = [self.ledger.sequence_of(w.partition, w.links[0]) for w in members]
             paths = tuple(f.path for f in files if f.slot == slot and f.sequence >= min(sequences))
             jobs.append(
                 SlotWork(

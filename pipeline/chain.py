@@ -33,7 +33,10 @@ class Chain:
             )
             for life in lives
         }
-        self.end = Progress(rest[-1].end, rest[-1].incarnation, at.target_topic_id)
+        last = rest[-1]
+        if last.incarnation == at.incarnation and last.end < at.next_offset:
+            raise StageIncompleteError(work.partition, wanted=at.next_offset, found=None)
+        self.end = Progress(last.end, last.incarnation, at.target_topic_id)
 
     def starts(self) -> dict[SourcePartition, int]:
         """Return the first offset wanted of each incarnation that has any."""

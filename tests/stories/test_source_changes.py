@@ -84,7 +84,8 @@ def test_partitions_added_while_running_are_mirrored_from_their_first_record(
     running(here)
     until(lambda: _has(here, unique_topic, 1), "the first partition arrives")
 
-    _admin(source).create_partitions([NewPartitions(unique_topic, 3)])[unique_topic].result(30)
+    admin = _admin(source)
+    admin.create_partitions([NewPartitions(unique_topic, 3)])[unique_topic].result(30)
     until(lambda: len(high_watermarks(source.bootstrap_servers, unique_topic)) == 3, "three")
     produce(source.bootstrap_servers, unique_topic, _records(b"c", partition=2))
 
@@ -117,7 +118,8 @@ def test_records_deleted_before_they_were_staged_stop_the_partition_with_their_i
     here.mirror()
     produce(source.bootstrap_servers, unique_topic, _records(b"1", b"2", b"3"))
     produce(source.bootstrap_servers, unique_topic, _records(b"well", partition=1))
-    deleted = _admin(source).delete_records([TopicPartition(unique_topic, 0, 3)])
+    admin = _admin(source)
+    deleted = admin.delete_records([TopicPartition(unique_topic, 0, 3)])
     [future.result(30) for future in deleted.values()]
 
     with pytest.raises(NotCaughtUpError, match=r"\[1, 3\) expired"):
