@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -71,9 +71,10 @@ class ParquetSlotFile:
 
     def abandon(self) -> None:
         """Remove what was written and not closed."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            with suppress(OSError):  # on a full disk it cannot be ended either
+                writer.close()
             self._file.unlink(missing_ok=True)
 
     def _flush(self) -> None:

@@ -1,0 +1,172 @@
+"""A table of the lake: rows and marks in one commit, on the snapshot that was compared."""
+
+import threading
+
+import pytest
+from deltalake import DeltaTable
+
+from resources.table import MANY, LakeTable
+from schemas.errors import LakeError, StalePlanError
+from schemas.tables import CONTROL
+
+
+def order(name="pause", at=1):
+    return {"order": name, "scope": "us-east", "detail": "{}", "ordered_at_ms": at}
+
+
+@pytest.fixture
+def table(tmp_path):
+    return LakeTable(tmp_path / "lake" / "control", CONTROL)
+
+
+def again(table):
+    return LakeTable(table.path, table.table)
+
+
+def test_asking_for_a_table_does_not_make_it(table):
+    assert not table.exists()
+    assert table.rows().num_rows == 0
+    assert table.rows(["order"]).column_names == ["order"]
+    assert not table.path.exists()
+
+
+def test_rows_are_read_back_as_they_were_appended_nulls_too(table):
+    table.append([order("pause"), order("resume", 2)])
+
+    found = again(table).rows().sort_by("ordered_at_ms").to_pylist()
+    assert [row["order"] for row in found] == ["pause", "resume"]
+    assert found[0]["topic"] is None
+
+
+def test_rows_and_marks_are_one_commit(table):
+    before = table.version
+
+    assert table.append([order()], marks={"done": 7}) == before + 1
+    assert again(table).mark("done") == 7
+    assert again(table).mark("other") is None
+
+
+def test_a_mark_moves_without_rows(table):
+    table.append([], marks={"done": 3})
+
+    assert again(table).mark("done") == 3
+    assert again(table).rows().num_rows == 0
+
+
+def test_a_mark_that_is_not_the_expected_one_stops_the_commit_and_writes_nothing(table):
+    table.append([order()], marks={"done": 7})
+
+    with pytest.raises(StalePlanError, match="done is at 7, not at 6"):
+        table.append([order()], marks={"done": 8}, expected={"done": 6})
+
+    assert again(table).rows().num_rows == 1
+    assert again(table).mark("done") == 7
+
+
+def test_of_two_writers_that_compared_the_same_mark_one_wins(table):
+    table.append([order()], marks={"done": 1})
+    other = again(table)
+    other.refresh()
+    table.compare({"done": 1})
+    other.compare({"done": 1})
+
+    table.commit([], {"done": 2})
+    with pytest.raises(StalePlanError):
+        other.commit([], {"done": 2})
+
+    assert again(table).mark("done") == 2
+    assert other.mark("done") == 2
+
+
+def test_writers_of_different_marks_do_not_disturb_one_another(table):
+    table.append([order()])
+    other = again(table)
+    other.refresh()
+
+    table.append([order()], marks={"a": 1})
+    other.append([order()], marks={"b": 1})
+
+    assert again(table).rows().num_rows == 3
+    assert (again(table).mark("a"), again(table).mark("b")) == (1, 1)
+
+
+def test_a_table_made_by_two_at_once_is_one_table(table):
+    both = [again(table) for _ in range(2)]
+    threads = [threading.Thread(target=each.append, args=([order()],)) for each in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert again(table).rows().num_rows == 2
+
+
+def test_an_older_version_is_read_as_it_was(table):
+    first = table.append([order()])
+    table.append([order()])
+
+    assert table.rows(version=first).num_rows == 1
+    assert table.rows().num_rows == 2
+
+
+def test_a_time_before_the_first_version_is_an_error(table):
+    table.append([order()])
+
+    with pytest.raises(LakeError, match="no version from that time"):
+        table.version_at(1_000)
+
+
+def test_a_broken_table_is_named_in_one_line(table):
+    table.append([order()])
+    for file in table.path.glob("*.parquet"):
+        file.write_bytes(b"torn")
+
+    with pytest.raises(LakeError, match="control cannot be read") as told:
+        again(table).rows()
+
+    assert "\n" not in str(told.value)
+
+
+def test_many_small_files_become_one_with_the_same_rows_and_marks(table):
+    for i in range(MANY):
+        table.append([order(at=i)], marks={"done": i})
+
+    assert table.merge() == MANY
+
+    found = again(table)
+    assert len(DeltaTable(str(table.path)).file_uris()) == 1
+    assert sorted(found.rows()["ordered_at_ms"].to_pylist()) == list(range(MANY))
+    assert found.mark("done") == MANY - 1
+    assert table.merge() == 0
+
+
+def test_merging_does_not_stop_a_writer_and_loses_none_of_its_rows(table):
+    for i in range(MANY):
+        table.append([order(at=i)])
+    writer = again(table)
+    writer.refresh()
+
+    table.merge()
+    writer.append([order(at=99)], marks={"done": 1})
+
+    assert again(table).rows().num_rows == MANY + 1
+
+
+class Blind(LakeTable):
+    """Does not see what others commit."""
+
+    def refresh(self):
+        return self.version
+
+
+def test_of_two_that_merge_the_same_files_one_is_refused(table):
+    for i in range(MANY):
+        table.append([order(at=i)])
+    other = Blind(table.path, table.table)
+    assert other.version == table.version
+    table.merge()
+
+    with pytest.raises(StalePlanError):
+        other.merge()
+
+    assert again(table).rows().num_rows == MANY
