@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 PARTITIONS = 2
 AT_ONCE = 20
+PATIENCE_S = 240.0
+"""Starting Spark is part of the first wait: a minute and more where the machine is busy."""
 
 
 def write(bootstrap, topic, turn):
@@ -46,7 +48,7 @@ def test_compaction_beside_a_loop_and_retention_after_it_change_nothing_that_arr
     for turn in range(8):
         write(source.bootstrap_servers, unique_topic, turn)
         expected = (turn + 1) * AT_ONCE * PARTITIONS
-        until(lambda: arrived(here, unique_topic) >= expected, f"{expected} arrive")  # noqa: B023
+        until(lambda: arrived(here, unique_topic) >= expected, "they arrive", PATIENCE_S)  # noqa: B023
         if turn % 4 == 3:
             joined += maintain_cluster(here.site, "us-east").joined
     refused = here.cli("maintain", "--format", "json")
