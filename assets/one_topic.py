@@ -114,8 +114,11 @@ def replay_topic(site: Site, flow: FlowConfig, topic: str, workers: Workers) -> 
     _bring(replaying, topic, lambda: bool(replaying.tick([topic]).moves), has_arrived)
 
 
-def last_stable(site: Site, alias: str, topic: str) -> dict[TopicPartition, int]:
-    """Return the last stable offset of each partition of *topic*. Raises TopicMissingError."""
+def last_stable(site: Site, alias: str, topic: str) -> dict[TopicPartition, tuple[str, int]]:
+    """Return topic id and last stable offset of each partition of *topic*.
+
+    Raises TopicMissingError.
+    """
     cluster = site.cluster(alias)
     cluster.probe()
     found = cluster.topics([topic]).get(topic)
@@ -125,7 +128,7 @@ def last_stable(site: Site, alias: str, topic: str) -> dict[TopicPartition, int]
     for answer in marks.values():
         if not isinstance(answer, Watermarks):
             raise answer
-    return {at: a.stable for at, a in marks.items() if isinstance(a, Watermarks)}
+    return {at: (found.topic_id, a.stable) for at, a in marks.items() if isinstance(a, Watermarks)}
 
 
 def _at(remote: str, partition: TopicPartition) -> TopicPartition:

@@ -56,5 +56,5 @@ def _lag(site: Site, alias: str, topic: str) -> int:
     frontiers = ledger.chains.frontiers
     return sum(
         max(0, end - (frontiers[at].next_offset if at in frontiers else 0))
-        for at, end in last_stable(site, alias, topic).items()
+        for at, (_, end) in last_stable(site, alias, topic).items()
     )
