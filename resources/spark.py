@@ -41,6 +41,7 @@ CONF = {
 }
 
 _lock = Lock()
+_session: SparkSession | None = None
 
 
 class SparkFailedError(DeltamirrorError):
@@ -55,10 +56,10 @@ def spark_session(cores: int | None = None) -> SparkSession:
     It has four task slots to a core: tasks mostly wait for brokers, and a flow whose target does
     not answer must not starve the others. Raises JavaMissingError, DownloadFailedError.
     """
+    global _session
     with _lock:
-        active = SparkSession.getActiveSession()
-        if active is not None:
-            return active
+        if _session is not None:
+            return _session
         cores = cores or os.cpu_count() or 2
         java_home = java().resolve().parent.parent
         os.environ.setdefault("JAVA_HOME", str(java_home))
@@ -77,9 +78,9 @@ def spark_session(cores: int | None = None) -> SparkSession:
         }
         for name, value in settings.items():
             builder = builder.config(name, value)
-        session = builder.getOrCreate()
-        atexit.register(session.stop)
-        return session
+        _session = builder.getOrCreate()
+        atexit.register(_session.stop)
+        return _session
 
 
 class Workers:
