@@ -26,8 +26,8 @@ from schemas.errors import DeltamirrorError
 
 HOST = "127.0.0.1"
 PORTS = range(3000, 3100)
-START_S = 120.0
-STOP_S = 20.0
+START_S = 240.0
+STOP_S = 30.0
 _POLL_S = 0.2
 _ROOT = Path(__file__).resolve().parent.parent
 

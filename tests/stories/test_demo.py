@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -14,10 +15,10 @@ import pytest
 from resources.brokers import brokers
 from tests.brokers import cli_environment, run_cli
 
-pytestmark = [pytest.mark.kafka, pytest.mark.story]
+pytestmark = [pytest.mark.kafka, pytest.mark.story, pytest.mark.timeout(900)]
 
 RECORDS = 336_776 + 16 + 1_458 + 3_322 + 26_115
-LIMIT_SECONDS = 300  # Under three minutes where nothing else runs.
+LIMIT_SECONDS = 600  # It is some 70 s where nothing else runs.
 
 
 def demo(home, *arguments):
@@ -48,7 +49,7 @@ def told(home):
 
 def test_the_demo_mirrors_every_record_and_proves_it(told):
     assert f"{RECORDS:,} records: 0 lost, 0 duplicated, 0 reordered, 0 altered" in told
-    assert re.search(r"flights\s+us-east\.flights\s+6\s.*\s0\n", told)
+    assert re.search(r"flights +us-east\.flights( +336,781){3} +0 *\n", told)
 
 
 def test_the_demos_group_resumes_at_its_very_next_record(told):
@@ -78,8 +79,6 @@ def test_the_demos_file_works_with_every_command(home, told):
 
 
 def test_the_demo_goes_on_after_its_brokers_were_killed_and_its_lake_deleted(home, told):
-    import shutil
-
     for broker in brokers(home / ".demo" / "kafka"):
         broker.kill()
     shutil.rmtree(home / ".demo" / "lake")
