@@ -86,9 +86,7 @@ def materialize(defs, instance):
         if topic:
             instance.add_dynamic_partitions(f"{owner}__topics", [topic])
         assets = [defs.resolve_assets_def(dg.AssetKey([owner, name]))]
-        done = dg.materialize(
-            assets, instance=instance, partition_key=topic, resources=dict(defs.resources)
-        )
+        done = dg.materialize(assets, instance=instance, partition_key=topic)
         (event,) = done.asset_materializations_for_node(f"{owner}__{name}".replace("-", "_"))
         return {name: entry.value for name, entry in event.metadata.items()}
 
@@ -153,7 +151,7 @@ def test_a_materialization_waits_for_the_process_that_stages_and_takes_over_when
     assert waiting.is_alive()
 
     holder.release()
-    waiting.join(60)
+    waiting.join(RUN_SECONDS)
 
     assert not waiting.is_alive()
     rows = site.lake.segments("us-east").rows(["count"])
@@ -171,7 +169,7 @@ def test_a_materialization_reports_what_the_running_mirror_staged(path, topic, m
         replayed = materialize("us-east__eu-west", "offset_map", topic)
     finally:
         stop.set()
-        running.join(60)
+        running.join(RUN_SECONDS)
 
     assert staged["dagster/row_count"] == replayed["dagster/row_count"] == 70
 
