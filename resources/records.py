@@ -70,8 +70,9 @@ class Records(LakeTable):
 
         *expected* are the frontiers the segments were planned from, compared on the snapshot that
         commits, unless that is still *known_version*, of which they are known; *also* are marks
-        of other things that this commit settles. Returns the version. Raises StalePlanError: somebody else moved one, nothing was
-        added. A commit that failed because it was ours already counts as made.
+        of other things that this commit settles. Returns the version. Raises StalePlanError:
+        somebody else moved one, nothing was added. A commit that failed because it was ours
+        already counts as made.
         """
         if self.refresh() != known_version:
             self.compare({p.app_id: version for p, version in expected.items()})
