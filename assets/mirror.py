@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from assets.housekeeping import Housekeeping
 from assets.ledger import Ledger
 from assets.replaying import Replaying
 from assets.site import Site
@@ -176,6 +177,9 @@ class Mirror:
         ]
         upkeep = Upkeep(self.site, self._flows, self._stop, self._done)
         threads.append(threading.Thread(target=upkeep.run, name="upkeep", daemon=True))
+        leases = {alias: staging.lease for alias, staging in self.stagings.items()}
+        keeping = Housekeeping(self.site, leases, self._done)
+        threads.append(threading.Thread(target=keeping.run, name="housekeeping", daemon=True))
         for thread in threads:
             thread.start()
         return threads

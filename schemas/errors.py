@@ -146,7 +146,10 @@ class StageIncompleteError(PartitionError):
 class TargetChangedError(PartitionError):
     """The target topic is not the one that was written before."""
 
-    hint = "`deltamirror resume --restart-topic TOPIC` replays it from the beginning of the stage."
+    hint = (
+        "`deltamirror resume --restart-topic TOPIC`, TOPIC being its source topic, replays it from "
+        "the beginning of the stage."
+    )
 
     def __init__(self, partition: object, was: str, now: str) -> None:
         super().__init__(f"{partition}: the target topic was re-created (id {was}, now {now})")
