@@ -9,9 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from resources.table import LakeTable
+from schemas.errors import StalePlanError
 from schemas.topic_partition import TopicPartition
 
 PAUSE, RESUME, ACCEPT_GAP, RESTART = "pause", "resume", "accept-gap", "restart"
+
+LAST = "last"
+"""The mark of `control`: the time of the last order, in ms since 1970."""
+
+TRIES = 10
+"""How often an order is written again that another one was in the way of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +59,30 @@ class Orders:
         partition: int | None = None,
         detail: dict[str, Any] | None = None,
     ) -> None:
-        """Write an order; the loop in charge sees it at its next tick."""
-        row = {
-            "order": order,
-            "scope": scope,
-            "topic": topic,
-            "partition": partition,
-            "detail": json.dumps(detail or {}),
-            "ordered_at_ms": int(time.time() * 1000),
-        }
-        self._control.append([row])
+        """Write an order; the loop in charge sees it at its next tick.
+
+        Orders are numbered by their times, so each is later than the one before it, also where
+        the clock was set back or two operators speak at once.
+        """
+        for left in reversed(range(TRIES)):
+            self._control.refresh()
+            last = self._control.mark(LAST)
+            at_ms = max(int(time.time() * 1000), (last or 0) + 1)
+            row = {
+                "order": order,
+                "scope": scope,
+                "topic": topic,
+                "partition": partition,
+                "detail": json.dumps(detail or {}),
+                "ordered_at_ms": at_ms,
+            }
+            try:
+                self._control.append([row], marks={LAST: at_ms}, expected={LAST: last})
+            except StalePlanError:
+                if not left:
+                    raise
+            else:
+                return
 
     def of(self, scope: str) -> list[Order]:
         """Return the orders for *scope*, in the order they were given."""

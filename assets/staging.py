@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from assets.ledger import Ledger
 from assets.orders import ACCEPT_GAP, Orders
@@ -20,6 +21,7 @@ from schemas.errors import (
     DeltamirrorError,
     PartitionError,
     RangeUnfinishedError,
+    RecordUnreadableError,
     StalePlanError,
 )
 from schemas.frontier import Frontier, Sight, base_id
@@ -36,6 +38,10 @@ RETRY_S = 5.0
 
 SEALED = "records"
 """The mark of `segments`: the version of `records` up to which it is sealed."""
+
+
+DONE = "orders"
+"""The mark of `records`: the number of the last order that was carried out."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +100,16 @@ class Staging:
         """
         self._refresh_topics()
         seen, lost = self._look(only)
-        self._carry_out_orders(seen)
+        self._carry_out_orders(seen, only)
         held = self._still_held()
         free = {p: s for p, s in seen.items() if p not in held}
         planned = plan(free, self._frontiers, self._site.config.max_batch_records)
         self.troubles = {**lost, **held, **planned.troubles}
         ends = {p: s.watermarks.stable for p, s in seen.items()}
-        if not planned.ranges:
-            return Staged((), ends)
-        return Staged(tuple(self._stage(planned.ranges)), ends)
+        segments = self._stage(planned.ranges) if planned.ranges else []
+        # A process that has just begun learns by reading what an order may have been given for.
+        self._carry_out_orders(seen, only, is_last=True)
+        return Staged(tuple(segments), ends)
 
     def refresh_topics(self) -> None:
         """Look for new topics and partitions at the next tick."""
@@ -192,7 +199,9 @@ class Staging:
 
     def _hold(self, partition: TopicPartition, error: PartitionError) -> None:
         """Leave *partition* alone: for a while, or until an operator accepts the gap."""
-        passing = isinstance(error, RangeUnfinishedError)
+        # A partition that has not begun has no gap: it begins where the log does by then.
+        has_begun = partition in self._frontiers or isinstance(error, RecordUnreadableError)
+        passing = isinstance(error, RangeUnfinishedError) or not has_begun
         until = time.monotonic() + RETRY_S if passing else float("inf")
         self._held[partition] = (error, until)
         self.troubles[partition] = error
@@ -256,28 +265,38 @@ class Staging:
         if before is None or before < version:
             self._segments.append(rows, marks={SEALED: version}, expected={SEALED: before})
 
-    def _carry_out_orders(self, seen: Mapping[TopicPartition, Sight]) -> None:
-        """Accept the gaps that operators accepted since the last order carried out."""
-        done = self._records.mark("orders") or 0
-        orders = [
-            o for o in self._orders.of(self.alias) if o.order == ACCEPT_GAP and o.number > done
-        ]
+    def _carry_out_orders(
+        self,
+        seen: Mapping[TopicPartition, Sight],
+        only: Collection[str] | None,
+        *,
+        is_last: bool = False,
+    ) -> None:
+        """Accept the gaps that operators accepted since the last order carried out.
+
+        Orders are done with once they met a gap or, where they meet none, when *is_last*. Those
+        for other topics than *only* wait for a tick that looks at them.
+        """
+        done = self._records.mark(DONE) or 0
+        new = (o for o in self._orders.of(self.alias) if o.order == ACCEPT_GAP and o.number > done)
+        orders = list(takewhile(lambda o: only is None or o.topic in only, new))
         if not orders:
             return
-        troubles = {**plan(seen, self._frontiers, 1).troubles, **self._still_held()}
-        segments: list[Segment] = []
-        for partition, error in troubles.items():
-            if partition in seen and any(order.is_for(partition) for order in orders):
-                segments += accepted(
-                    error,
-                    self._frontiers[partition],
-                    seen[partition],
-                    int(time.time() * 1000),
-                    self._records.version + 1,
-                )
-                self._held.pop(partition, None)
-        also = {"orders": orders[-1].number}
+        known = self.troubles if is_last else plan(seen, self._frontiers, 1).troubles
+        now_ms, sequence = int(time.time() * 1000), self._records.version + 1
+        gaps = {
+            p: accepted(error, self._frontiers[p], seen[p], now_ms, sequence)
+            for p, error in {**known, **self._still_held()}.items()
+            if p in seen and p in self._frontiers and any(order.is_for(p) for order in orders)
+        }
+        segments = [segment for gap in gaps.values() for segment in gap]
+        if not segments and not is_last:
+            return
+        also = {DONE: orders[-1].number}
         expected = {s.source: self._records.frontier(s.source) for s in segments}
         self._write(segments, lambda: self._records.stage([], segments, expected, also))
+        for partition in (p for p, gap in gaps.items() if gap):
+            self._held.pop(partition, None)
+            self.troubles.pop(partition, None)
         for segment in segments:
             log.warning("%s accepted: %s", self.duty, segment.gap_cause)

@@ -1,0 +1,386 @@
+"""A source cluster's staging, tick by tick: exactly once, and never a skip in silence."""
+
+import pytest
+
+from assets.orders import ACCEPT_GAP, Orders
+from assets.staging import Staging
+from resources.records import Records
+from schemas.errors import (
+    LakeError,
+    LeaseHeldError,
+    LogTruncatedError,
+    RangeUnfinishedError,
+    RecordsExpiredError,
+    RecordUnreadableError,
+    StalePlanError,
+    TopicRecreatedError,
+    UnreachableError,
+)
+from schemas.topic_partition import SourcePartition, TopicPartition
+from tests.assets.fakes import FakeClusters, Inline
+from tests.fake_cluster import Said
+
+ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
+
+
+@pytest.fixture
+def site(lake, monkeypatch):
+    made = FakeClusters(lake, monkeypatch)
+    for topic in ("orders", "users"):
+        made.source.make(topic)
+    return made
+
+
+@pytest.fixture
+def start(site):
+    """Open a staging as a new process would: the one before gives its lease back."""
+    opened = []
+
+    def open_():
+        for former in opened:
+            former.close()
+        opened.append(Staging(site, "us-east", Inline()))
+        opened[-1].open()
+        return opened[-1]
+
+    yield open_
+    opened[-1].close()
+
+
+def write(site, partition, *values):
+    site.source.append(partition, *(Said(value) for value in values))
+
+
+def staged(site, partition=ORDERS):
+    """Return (incarnation, offset, value) of what is staged."""
+    rows = site.lake.records("us-east").rows().sort_by([("topic_id", "ascending")]).to_pylist()
+    return sorted(
+        (r["topic_id"], r["offset"], r["value"])
+        for r in rows
+        if (r["topic"], r["partition"]) == (partition.topic, partition.partition)
+    )
+
+
+def values(site, partition=ORDERS):
+    return [value for _, _, value in staged(site, partition)]
+
+
+def gaps(site):
+    rows = site.lake.segments("us-east").rows().to_pylist()
+    return [(r["start"], r["end"], r["gap_cause"]) for r in rows if "accepted" in r["gap_cause"]]
+
+
+def accept(site, topic=None):
+    Orders(site.lake.control).give(ACCEPT_GAP, "us-east", topic)
+
+
+def test_what_is_written_is_staged_once_and_the_next_tick_goes_on(site, start):
+    write(site, ORDERS, b"a", b"b")
+    staging = start()
+
+    assert sum(s.count for s in staging.tick().segments) == 2
+    assert staging.tick().segments == ()
+    write(site, ORDERS, b"c")
+    assert [s.start for s in staging.tick().segments] == [2]
+
+    assert values(site) == [b"a", b"b", b"c"]
+    assert staging.frontier(ORDERS) == 3
+
+
+def test_another_process_goes_on_where_the_last_one_was(site, start):
+    write(site, ORDERS, b"a", b"b")
+    start().tick()
+    write(site, ORDERS, b"c")
+
+    staging = start()
+    assert staging.frontier(ORDERS) == 2
+    staging.tick()
+
+    assert values(site) == [b"a", b"b", b"c"]
+
+
+def test_the_ends_that_were_seen_are_the_last_stable_offsets(site, start):
+    write(site, ORDERS, b"a")
+    site.source.append(ORDERS, Said(b"open"), state="open")
+
+    assert start().tick().ends == {ORDERS: 1, USERS: 0}
+
+
+def test_only_the_topics_that_are_asked_for_are_staged(site, start):
+    write(site, ORDERS, b"a")
+    write(site, USERS, b"x")
+
+    start().tick(["users"])
+
+    assert (values(site), values(site, USERS)) == ([], [b"x"])
+
+
+def test_one_process_at_a_time_stages_a_cluster(site, start):
+    start()
+
+    with pytest.raises(LeaseHeldError):
+        Staging(site, "us-east", Inline()).open()
+
+
+def test_a_source_that_is_down_is_the_ticks_error_and_the_next_one_works(site, start):
+    write(site, ORDERS, b"a")
+    staging = start()
+    site.source.is_down = True
+    with pytest.raises(UnreachableError):
+        staging.tick()
+
+    site.source.is_down = False
+    staging.tick()
+
+    assert values(site) == [b"a"]
+
+
+def test_a_crash_after_the_commit_and_before_the_seal_is_made_good(site, start, monkeypatch):
+    write(site, ORDERS, b"a")
+    staging = start()
+    staging.tick()
+    write(site, ORDERS, b"b")
+
+    def crash(*_):
+        raise RuntimeError("killed")
+
+    monkeypatch.setattr(staging, "_seal", crash)
+    with pytest.raises(RuntimeError):
+        staging.tick()
+
+    again = start()
+    assert again.frontier(ORDERS) == 2
+    again.tick()
+    assert values(site) == [b"a", b"b"]
+    rows = site.lake.segments("us-east").rows().sort_by("start").to_pylist()
+    assert [(r["start"], r["end"]) for r in rows if r["topic"] == "orders"] == [(0, 1), (1, 2)]
+
+
+def test_sealing_twice_is_sealing_once(site, start):
+    write(site, ORDERS, b"a")
+    staging = start()
+    (segment,) = [s for s in staging.tick().segments if s.topic == "orders"]
+    version = site.lake.records("us-east").version
+    before = site.lake.segments("us-east").rows().num_rows
+
+    staging._seal(version, [segment])
+    start()._seal(version, [segment])
+
+    assert site.lake.segments("us-east").rows().num_rows == before
+
+
+def test_a_crash_before_the_commit_leaves_nothing_that_is_read(site, start, monkeypatch):
+    write(site, ORDERS, b"a")
+    with monkeypatch.context() as patch:
+
+        def full(*_, **__):
+            raise LakeError("no space")
+
+        patch.setattr(Records, "stage", full)
+        with pytest.raises(LakeError):
+            start().tick()
+
+    start().tick()
+
+    assert values(site) == [b"a"]
+
+
+def test_a_rival_that_staged_the_same_makes_the_plan_stale_and_nothing_is_there_twice(site, start):
+    write(site, ORDERS, b"a")
+    staging = start()
+    staging.tick()
+    write(site, ORDERS, b"b")
+    rival = Staging(site, "us-east", Inline())
+    rival._learn()  # without the lease, as when it failed to exclude
+    rival.tick()
+
+    with pytest.raises(StalePlanError):
+        staging.tick()
+    staging.tick()
+
+    assert values(site) == [b"a", b"b"]
+
+
+def test_expired_records_stop_their_partition_until_the_gap_is_accepted(site, start):
+    write(site, ORDERS, b"a")
+    staging = start()
+    staging.tick()
+    write(site, ORDERS, b"b", b"c", b"d")
+    write(site, USERS, b"x")
+    site.source.expire(ORDERS, 3)
+
+    staging.tick()
+    assert isinstance(staging.troubles[ORDERS], RecordsExpiredError)
+    assert values(site, USERS) == [b"x"]
+    assert values(site) == [b"a"]
+
+    accept(site, "orders")
+    staging.tick()
+
+    assert staging.troubles == {}
+    assert values(site) == [b"a", b"d"]
+    assert gaps(site) == [(1, 3, "expired, accepted")]
+
+
+def test_an_order_is_carried_out_once_and_not_for_gaps_that_come_later(site, start):
+    write(site, ORDERS, b"a", b"b")
+    staging = start()
+    staging.tick()
+    accept(site)
+    staging.tick()
+    write(site, ORDERS, b"c", b"d")
+    site.source.expire(ORDERS, 3)
+
+    staging.tick()
+    assert isinstance(staging.troubles[ORDERS], RecordsExpiredError)
+
+    assert isinstance(start().tick() and start().troubles.get(ORDERS), type(None))
+
+
+def test_a_topic_that_was_made_anew_goes_on_as_another_life_when_it_was_staged(site, start):
+    write(site, ORDERS, b"a")
+    staging = start()
+    staging.tick()
+    site.source.make("orders")
+    write(site, ORDERS, b"b")
+    staging.refresh_topics()
+
+    staging.tick()
+
+    assert [value for *_, value in staged(site)] == [b"a", b"b"]
+    assert len({life for life, *_ in staged(site)}) == 2
+
+
+def test_a_topic_that_was_made_anew_before_it_was_staged_waits_for_the_operator(lake, monkeypatch):
+    site = FakeClusters(lake, monkeypatch, max_batch_records=1)
+    site.source.make("orders")
+    write(site, ORDERS, b"a", b"b", b"c")
+    staging = Staging(site, "us-east", Inline())
+    staging.open()
+    staging.tick()
+    site.source.make("orders")
+    write(site, ORDERS, b"d")
+    staging.refresh_topics()
+
+    staging.tick()
+    assert isinstance(staging.troubles[ORDERS], TopicRecreatedError)
+    assert "[1, 3)" in str(staging.troubles[ORDERS])
+
+    accept(site)
+    staging.tick()
+    assert [value for *_, value in staged(site)] == [b"a", b"d"]
+    assert gaps(site) == [(1, 3, "re-created before it was staged, accepted")]
+    staging.close()
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_not_committed(site, start, monkeypatch):
+    write(site, ORDERS, b"a")
+    staging = start()
+    read = site.reader.read
+
+    def remade(*args):
+        answer = read(*args)
+        site.source.make("orders")
+        write(site, ORDERS, b"other")
+        site.reader.read = read
+        return answer
+
+    site.reader.read = remade
+
+    staging.tick()
+    staging.tick()
+
+    assert values(site) == [b"other"]
+
+
+def test_a_cut_log_goes_on_as_a_new_incarnation_once_that_is_accepted(site, start):
+    write(site, ORDERS, b"a", b"b", b"c")
+    staging = start()
+    staging.tick()
+    site.source.cut(ORDERS, 1)
+
+    staging.tick()
+    assert isinstance(staging.troubles[ORDERS], LogTruncatedError)
+
+    accept(site)
+    staging.tick()
+    life = site.source.ids["orders"]
+    assert staged(site)[-1] == (f"{life}+1", 0, b"a")
+    assert staging.frontier(ORDERS) == 1
+
+
+def unreadable(site, offset):
+    source = SourcePartition("orders", site.source.ids["orders"], 0)
+    site.reader.fails[source] = RecordUnreadableError(ORDERS, offset, "a header key is not UTF-8")
+
+
+def test_a_record_that_cannot_be_carried_is_left_out_once_that_is_accepted(site, start):
+    write(site, ORDERS, b"bad", b"b")
+    unreadable(site, 0)
+    staging = start()
+    staging.tick()
+    assert isinstance(staging.troubles[ORDERS], RecordUnreadableError)
+
+    site.reader.fails.clear()
+    accept(site)
+    staging.tick()
+
+    assert values(site) == [b"b"]
+    assert gaps(site) == [(0, 1, "cannot be carried, accepted")]
+
+
+def test_an_order_that_was_given_while_nobody_staged_finds_what_only_reading_shows(site, start):
+    write(site, ORDERS, b"bad", b"b")
+    unreadable(site, 0)
+    start().tick()
+    accept(site)
+
+    staging = start()
+    staging.tick()
+    site.reader.fails.clear()
+    staging.tick()
+
+    assert values(site) == [b"b"]
+    assert gaps(site) == [(0, 1, "cannot be carried, accepted")]
+
+
+def test_a_partition_that_answers_late_is_tried_again_after_a_while(site, start, monkeypatch):
+    now = [1_000.0]
+    monkeypatch.setattr("assets.staging.time.monotonic", lambda: now[0])
+    write(site, ORDERS, b"a")
+    write(site, USERS, b"x")
+    source = SourcePartition("orders", site.source.ids["orders"], 0)
+    site.reader.fails[source] = RangeUnfinishedError(ORDERS, at=0, end=1, why="slow")
+    staging = start()
+    staging.tick()
+    site.reader.fails.clear()
+    reads = len(site.reader.reads)
+
+    staging.tick()
+    assert len(site.reader.reads) == reads
+    assert list(staging.troubles) == [ORDERS]
+
+    now[0] += 10
+    staging.tick()
+    assert (values(site), staging.troubles) == ([b"a"], {})
+
+
+def test_a_new_partition_whose_beginning_expires_while_it_is_read_is_planned_anew(
+    site, start, monkeypatch
+):
+    now = [1_000.0]
+    monkeypatch.setattr("assets.staging.time.monotonic", lambda: now[0])
+    write(site, ORDERS, b"a", b"b")
+    source = SourcePartition("orders", site.source.ids["orders"], 0)
+    site.reader.fails[source] = RecordsExpiredError(ORDERS, wanted=0, low=1)
+    staging = start()
+    staging.tick()
+    site.reader.fails.clear()
+    site.source.expire(ORDERS, 1)
+    accept(site)
+
+    now[0] += 10
+    staging.tick()
+
+    assert values(site) == [b"b"]
+    assert staging.troubles == {}
