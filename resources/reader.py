@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,9 @@ AT_ONCE = 20_000
 
 PATIENCE_S = 10.0
 """How long a read waits without any answer before the range is given up (DESIGN 2)."""
+
+ENDS_S = 3.0
+"""How long the log's ends may take to be told where a start is not in it."""
 
 CUT = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 """What librdkafka says of a start that the log does not hold."""
@@ -70,7 +74,7 @@ class RangeReader:
         self, ranges: Sequence[OffsetRange], max_bytes: int, take: Take
     ) -> dict[OffsetRange, Reached]:
         """Read *ranges* side by side; see `pipeline.stage.Source`."""
-        reading = _Reading(ranges, take)
+        reading = _Reading(ranges, take, self._ends)
         if reading.open:
             if self._consumer is None:
                 self._consumer = Consumer(self._settings)
@@ -100,6 +104,16 @@ class RangeReader:
         reading.cut()
         consumer.unassign()
 
+    def _ends(self, r: OffsetRange) -> tuple[int, int]:
+        """Return the log's start and end as they are now, or as they were planned from."""
+        if self._consumer is not None:
+            partition = KafkaPartition(r.partition.topic, r.partition.partition)
+            with suppress(KafkaException):
+                ends = self._consumer.get_watermark_offsets(partition, ENDS_S)
+                if ends is not None:  # None: no answer in time
+                    return ends
+        return r.watermarks.low, r.watermarks.high
+
 
 def _at(r: OffsetRange) -> KafkaPartition:
     """Return where to read *r* from, with the epoch that lets the broker find a cut log."""
@@ -112,8 +126,13 @@ def _at(r: OffsetRange) -> KafkaPartition:
 class _Reading:
     """What is known of the ranges while they are read."""
 
-    def __init__(self, ranges: Sequence[OffsetRange], take: Take) -> None:
-        self._take = take
+    def __init__(
+        self,
+        ranges: Sequence[OffsetRange],
+        take: Take,
+        ends: Callable[[OffsetRange], tuple[int, int]],
+    ) -> None:
+        self._take, self._ends = take, ends
         self._position = {r: r.start for r in ranges}
         self.open = {
             (r.partition.topic, r.partition.partition): r for r in ranges if r.start < r.end
@@ -189,7 +208,7 @@ class _Reading:
             return False
         self.failed = True
         if error.code() in CUT:
-            self._close(r, at, _cut_error(r, at))
+            self._close(r, at, _cut_error(r, at, *self._ends(r)))
             return True
         if error.retriable() and not error.fatal():
             return False
@@ -201,14 +220,14 @@ class _Reading:
         self.reached[r] = Reached(r, end, error)
 
 
-def _cut_error(r: OffsetRange, at: int) -> PartitionError:
-    """Return what a start that the log does not hold means.
+def _cut_error(r: OffsetRange, at: int, low: int, high: int) -> PartitionError:
+    """Return what a start that the log, now [low, high), does not hold means.
 
     The client says the same for both: at a log start that is not past it, the log was cut.
     """
-    if r.watermarks.low <= at:
-        return LogTruncatedError(r.partition, staged=at, end=r.watermarks.high)
-    return RecordsExpiredError(r.partition, wanted=at, low=r.watermarks.low)
+    if low <= at:
+        return LogTruncatedError(r.partition, staged=at, end=high)
+    return RecordsExpiredError(r.partition, wanted=at, low=low)
 
 
 def _by_partition(messages: list[Message]) -> dict[tuple[str | None, int | None], list[Message]]:
@@ -225,9 +244,11 @@ def _batch(
     headers: list[Any] = []
     error: PartitionError | None = None
     try:
-        for m in messages:
-            headers.append(m.headers())
-    except SystemError:
+        # Through `map`: where the interpreter has a shortcut for a call, it does not look whether
+        # an error comes with the answer (CPython 3.11).
+        for pairs in map(Message.headers, messages):
+            headers.append(pairs)
+    except (SystemError, UnicodeDecodeError):
         # Asking again would hand out a list with a NULL pointer: that message is not touched.
         bad = offsets[len(headers)]
         error = RecordUnreadableError(r.partition, bad, "a header key is not UTF-8")
