@@ -34,6 +34,7 @@ def run_command(
     console: Console, clusters: str | None, flows: tuple[str, ...], until_caught_up: bool
 ) -> None:
     """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
+    from assets.dagster_reporter import Both, reporter_or_silent
     from assets.mirror import mirror
     from assets.run_reporter import RunReporter
 
@@ -48,7 +49,7 @@ def run_command(
             flows=flows or None,
             targets=targets,
             until_caught_up=until_caught_up,
-            reporter=reporter,
+            reporter=Both(reporter, reporter_or_silent()),
             stop=stop,
         )
     _answer(console, reporter)

@@ -22,7 +22,7 @@ from resources.lease import Lease
 from resources.settings import read_config
 from resources.spark import Workers
 from schemas.errors import TopicMissingError
-from tests.brokers import Record, cli_environment, consume_all, create_topic, produce
+from tests.brokers import Record, cli_environment, consume_all, create_topic, produce, run_cli
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
@@ -172,6 +172,24 @@ def test_a_materialization_reports_what_the_running_mirror_staged(path, topic, m
         running.join(RUN_SECONDS)
 
     assert staged["dagster/row_count"] == replayed["dagster/row_count"] == 70
+
+
+def test_a_run_of_the_command_line_is_seen_in_dagster(path, topic, tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    done = run_cli(
+        "run",
+        "--until-caught-up",
+        env={"DAGSTER_HOME": str(home), "DELTAMIRROR_CONFIG": str(path)},
+    )
+    assert done.returncode == 0, done.stderr
+
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        for owner, name in (("us-east", "records"), ("us-east__eu-west", "offset_map")):
+            event = instance.get_latest_materialization_event(dg.AssetKey([owner, name]))
+            told = event.asset_materialization
+            assert (told.partition, told.metadata["last_offset"].value) == (topic, 34)
+            assert instance.get_dynamic_partitions(f"{owner}__topics") == [topic]
 
 
 def test_a_topic_that_is_not_there_is_a_sentence(path, source):
