@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -38,6 +39,8 @@ _say = Console(stderr=True).print
 @click.option("--readme", is_flag=True, help="Put the numbers into README.md, too.")
 def main(sizes: str, records: int | None, rounds: int, readme: bool) -> None:
     """Measure records/s and CPU of staging, replay and both, their delay and their memory."""
+    # As Ctrl-C does: the brokers end with the run.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
         result = run(Path(home), [int(size) for size in sizes.split(",")], records, rounds)
     result["command"] = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
