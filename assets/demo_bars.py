@@ -31,6 +31,7 @@ class Bars(Progress):
         )
         self.records_staged = 0
         self.records_replayed = 0
+        self.records_paired = 0
         self._telling = Lock()
         self._stage = self._bar("staged", to_stage)
         self._replay = self._bar("replayed", to_replay)
@@ -45,7 +46,8 @@ class Bars(Progress):
     def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
         """Hear what transactions of *flow* moved."""
         with self._telling:
-            self.records_replayed += sum(each.records for each in moves)
+            self.records_replayed += sum(each.records for each in moves if not each.rebuilt)
+            self.records_paired += sum(each.records for each in moves if each.rebuilt)
             self.update(
                 self._replay, advance=sum(map(_offsets, moves)), records=self.records_replayed
             )

@@ -131,7 +131,11 @@ def _mirror(site: Site, console: Console) -> None:
     to_replay = sum(max(0, each.source_end - each.replayed) for each in before)
     with Bars(console, to_stage, to_replay) as bars:
         mirror(site.config, until_caught_up=True, reporter=bars)
-    if not bars.records_staged + bars.records_replayed:
+    if bars.records_paired:
+        console.print(
+            f"   {bars.records_paired:,} records were on the target: found, not sent again."
+        )
+    elif not bars.records_staged + bars.records_replayed:
         console.print("   Nothing was copied: every record was staged and replayed before.")
     console.print(status_table(survey(site, flow).partitions))
 

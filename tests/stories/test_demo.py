@@ -85,6 +85,7 @@ def test_the_demo_goes_on_after_its_brokers_were_killed_and_its_lake_deleted(hom
 
     mended = demo(home)
 
+    assert f"{RECORDS:,} records were on the target: found, not sent again" in mended
     assert f"{RECORDS:,} records: 0 lost, 0 duplicated, 0 reordered, 0 altered" in mended
 
 
