@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -41,9 +42,41 @@ SETTINGS: dict[str, Any] = {
     "queue.buffering.max.kbytes": 64 * 1024,
     "message.max.bytes": 1_000_000_000,
     "transaction.timeout.ms": 60_000,
+    # The time that send_offsets_to_transaction is given counts for nothing: this ends it.
+    "socket.timeout.ms": 10_000,
     "log_level": 2,
 }
 """librdkafka's own limit on a record is 1 MB, below what brokers take: theirs decides here."""
+
+PASSING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+)
+"""Answers about a group that are other ones soon: a fresh cluster, a commit on its way."""
+
+REFUSALS = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
+"""What a delivery report says where the target does not take this record or this partition.
+
+Any other error (purged, timed out, fenced) is that of the producer and blames no partition.
+"""
 
 
 class SlotProducer:
@@ -68,6 +101,8 @@ class SlotProducer:
         self._group: Consumer | None = None
         self._offsets: dict[TopicPartition, list[int | None]] = {}
         self._refused: dict[TopicPartition, str] = {}
+        self._failed: KafkaError | None = None
+        self._is_stopped = False
 
     def fence(self) -> None:
         """Become the slot's only writer. Raises UnreachableError, FencedError."""
@@ -90,18 +125,7 @@ class SlotProducer:
     def progress(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Progress]:
         """Return committed progress by target partition; pending commits are waited for."""
         wanted = [KafkaPartition(p.topic, p.partition) for p in partitions]
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                answer = self._consumer().committed(wanted, PATIENCE_S)
-            except KafkaException as error:
-                self._fail(error)
-            errors = [p.error for p in answer if p.error is not None]
-            if not errors:
-                break
-            if not errors[0].retriable() or time.monotonic() > deadline:
-                self._fail(KafkaException(errors[0]))
-            time.sleep(0.02)
+        answer = self._ask_group(lambda: self._consumer().committed(wanted, PATIENCE_S))
         found = {
             TopicPartition(p.topic, p.partition): Progress.read(p.offset, p.metadata or "")
             for p in answer
@@ -111,21 +135,16 @@ class SlotProducer:
 
     def seed(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit *progress* outside of a transaction."""
-        try:
-            answer = self._consumer().commit(offsets=_kafka(progress), asynchronous=False)
-        except KafkaException as error:
-            self._fail(error)
-        for partition in answer or []:
-            if partition.error is not None:
-                self._fail(KafkaException(partition.error))
+        self._ask_group(
+            lambda: self._consumer().commit(offsets=_kafka(progress), asynchronous=False)
+        )
 
     def begin(self) -> None:
         """Open a transaction."""
-        self._offsets, self._refused = {}, {}
-        try:
+        self._offsets, self._refused, self._failed = {}, {}, None
+        self._is_stopped = False
+        with self._asking():
             self._open().begin_transaction()
-        except KafkaException as error:
-            self._fail(error)
 
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         """Append *rows* to the transaction. Raises ChunkRefusedError: one cannot be sent."""
@@ -141,8 +160,15 @@ class SlotProducer:
                     produce(topic, value, key, number, report, report, stamp, headers)
                     break
                 except BufferError:
-                    poll(0.05)
+                    with self._asking():
+                        poll(0.05)
+                    if self._refused or self._failed:
+                        return  # nothing is sent any more; `settle` says why
                 except KafkaException as error:
+                    if error.args[0].code() == KafkaError._STATE:
+                        # Something sent before was refused, of this partition or another one.
+                        self._is_stopped = True
+                        return
                     raise ChunkRefusedError({partition: _why(error)}, _why(error)) from error
 
     def settle(self) -> dict[TopicPartition, Offsets]:
@@ -150,15 +176,23 @@ class SlotProducer:
         producer = self._open()
         deadline = time.monotonic() + PATIENCE_S
         left = len(producer)
-        while left:
+        # Once a record is refused, those that still wait are never sent: there is no end to see.
+        while left and not self._refused and self._failed is None:
             before = left
-            left = producer.flush(0.5)
+            with self._asking():
+                left = producer.flush(0.5)
             if left < before:
                 deadline = time.monotonic() + PATIENCE_S
+            elif self._is_stopped:
+                break
             elif time.monotonic() > deadline:
                 raise UnreachableError(self._flow.target, "", f"{left} records have no answer")
         if self._refused:
             raise ChunkRefusedError(self._refused, next(iter(self._refused.values())))
+        if self._failed is not None:
+            self._fail(KafkaException(self._failed))
+        if self._is_stopped:
+            raise ChunkRefusedError({}, "no report tells which record")
         offsets = {p: np.array(o, np.float64) for p, o in self._offsets.items()}
         for partition, given in offsets.items():
             if np.isnan(given).any() or (given[1:] <= given[:-1]).any():
@@ -168,12 +202,10 @@ class SlotProducer:
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit what was sent and *progress*. Raises CommitUnknownError: no answer in time."""
         producer = self._open()
-        try:
+        with self._asking():
             producer.send_offsets_to_transaction(
                 _kafka(progress), self._consumer().consumer_group_metadata(), PATIENCE_S
             )
-        except KafkaException as error:
-            self._fail(error)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -261,15 +293,46 @@ class SlotProducer:
     def _report(self, partition: TopicPartition) -> Callable[[KafkaError | None, Message], None]:
         """Return the delivery callback of *partition*: one for all of its records."""
         offsets = self._offsets.setdefault(partition, [])
-        append, refused = offsets.append, self._refused
+        append = offsets.append
 
         def report(error: KafkaError | None, message: Message) -> None:
             if error is None:
                 append(message.offset())
+            elif error.code() in REFUSALS:
+                self._refused.setdefault(partition, error.str())
             else:
-                refused.setdefault(partition, error.str())
+                self._failed = self._failed or error
 
         return report
+
+    def _ask_group(self, ask: Callable[[], list[KafkaPartition] | None]) -> list[KafkaPartition]:
+        """Return what *ask* of the progress group gives, asked again while its place moves."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                answer = ask() or []
+                errors = [p.error for p in answer if p.error is not None]
+                if not errors:
+                    return answer
+                failure = KafkaException(errors[0])
+            except KafkaException as error:
+                failure = error
+            if failure.args[0].code() not in PASSING or time.monotonic() > deadline:
+                self._fail(failure)
+            time.sleep(0.05)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Raise what the client's errors in the block mean."""
+        try:
+            yield
+        except KafkaException as error:
+            self._fail(error)
+        except SystemError as error:
+            # The client raises a fatal error and calls the delivery reports all the same.
+            if isinstance(error.__cause__, KafkaException):
+                self._fail(error.__cause__)
+            raise
 
     def _fail(self, error: KafkaException) -> NoReturn:
         """Raise what *error* of the client means."""
