@@ -39,8 +39,7 @@ class OffsetMap:
         self._ids = {}
         for row in ends:
             topic, topic_id, partition = (row[key] for key in keys)
-            self._ends[topic, topic_id, partition] = row["end_max"]
-            self._ids.setdefault(TopicPartition(topic, partition), set()).add(topic_id)
+            self._reach(topic, topic_id, partition, row["end_max"])
 
     def end(
         self, target: TopicPartition, target_topic_id: str, lives: Sequence[str]
@@ -97,6 +96,15 @@ class OffsetMap:
             ]
         if marks:
             self._table.append(rows, marks=marks, expected=expected)
+        for row in rows:
+            end = row["downstream_start"] + row["length"]
+            self._reach(row["target_topic"], row["target_topic_id"], row["target_partition"], end)
+
+    def _reach(self, topic: str, topic_id: str, partition: int, end: int) -> None:
+        """Remember that the map of this life of a target partition goes to downstream *end*."""
+        known = self._ends.get((topic, topic_id, partition), 0)
+        self._ends[topic, topic_id, partition] = max(known, end)
+        self._ids.setdefault(TopicPartition(topic, partition), set()).add(topic_id)
 
 
 def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> str:

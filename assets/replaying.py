@@ -164,7 +164,8 @@ class Replaying:
             at = None
         lives = self.ledger.lives(partition)
         mapped = self._map.end(target, target_topic_id, lives)
-        links = self._links(partition, at or (mapped.progress if mapped else None))
+        # From the map's end on, not from progress: what lies between is paired and mapped first.
+        links = self._links(partition, mapped.progress if mapped else None)
         last = links[-1].link if links else None
         # Of a partition that never held anything there is no map: seeded, it is done.
         is_done = (
@@ -181,7 +182,7 @@ class Replaying:
             self._leave_out(partition, error)
             return None
         bound = TICK_CHUNKS * self._site.config.chunk_records
-        chosen = tuple(staged.link for staged in _first(links, bound))
+        chosen = tuple(staged.link for staged in _first(links, bound, at))
         return PartitionWork(partition, target, target_topic_id, chosen, mapped)
 
     def _links(self, partition: TopicPartition, at: Progress | None) -> list[StagedLink]:
@@ -192,13 +193,9 @@ class Replaying:
         links = self.ledger.links(partition)
         if at is None:
             return self._held(partition, links)
-        done = [
-            i
-            for i, staged in enumerate(links)
-            if staged.link.incarnation == at.incarnation and staged.link.start <= at.next_offset
-        ]
-        if done and done[-1] > 0:
-            self.ledger.forget(partition, done[-1])
+        done = _index_of(links, at)
+        if done:
+            self.ledger.forget(partition, done)
         return self.ledger.links(partition)
 
     def _held(self, partition: TopicPartition, links: Sequence[StagedLink]) -> list[StagedLink]:
@@ -289,12 +286,22 @@ class Replaying:
         return moves
 
 
-def _first(links: Sequence[StagedLink], records: int) -> list[StagedLink]:
-    """Return the first of *links* that hold *records* together, one more than needed."""
-    chosen, held = [], 0
-    for staged in links:
-        chosen.append(staged)
+def _index_of(links: Sequence[StagedLink], at: Progress) -> int:
+    """Return which of *links* progress *at* lies in or ends; the first where none says so."""
+    done = [
+        i
+        for i, staged in enumerate(links)
+        if staged.link.incarnation == at.incarnation and staged.link.start <= at.next_offset
+    ]
+    return done[-1] if done else 0
+
+
+def _first(links: Sequence[StagedLink], records: int, at: Progress | None) -> list[StagedLink]:
+    """Return *links* up to *at*, then those that hold *records* together, one more than needed."""
+    start = _index_of(links, at) if at else 0
+    held = 0
+    for i, staged in enumerate(links[start:], start + 1):
         held += staged.link.count
-        if held > records and len(chosen) > 1:
-            break
-    return chosen
+        if held > records and i > start + 1:
+            return list(links[:i])
+    return list(links)
