@@ -43,7 +43,9 @@ def file(records, *offsets, slot=3, sequence=1, partition=ORDERS):
 def stage(records, start, end, offsets, planned="start"):
     expected = start if planned == "start" else planned
     return records.stage(
-        [file(records, *offsets)], [segment(start, end, len(offsets))], {ORDERS: expected}
+        [file(records, *offsets, sequence=records.version + 1)],
+        [segment(start, end, len(offsets))],
+        {ORDERS: expected},
     )
 
 
@@ -178,7 +180,7 @@ def test_files_are_in_order_of_slot_and_sequence(records):
 def test_files_are_replaced_without_a_change_of_data(records):
     stage(records, 0, 5, [0, 1], planned=None)
     stage(records, 5, 7, [5, 6])
-    joined = file(records, 0, 1, 5, 6, sequence=2)
+    joined = file(records, 0, 1, 5, 6, sequence=9)
 
     records.replace(records.files(), [joined])
 
