@@ -7,6 +7,8 @@ import pytest
 from assets import mirror as mirror_module
 from assets.mirror import Mirror
 from assets.orders import PAUSE, Orders
+from assets.replaying import Replaying
+from assets.staging import Staging
 from resources.lake import DeltaLake
 from schemas.errors import ConfigError, LeaseHeldError, NotCaughtUpError
 from schemas.topic_partition import TopicPartition
@@ -169,3 +171,22 @@ def test_a_paused_topic_is_told_at_the_end(site):
 def test_a_file_without_an_enabled_flow_is_an_error_of_the_file(site):
     with pytest.raises(ConfigError, match="no flow is enabled"):
         Mirror(site.config, flows=(), until_caught_up=True)
+
+
+@pytest.mark.parametrize("sick", [Staging, Replaying])
+def test_a_defect_ends_no_loop_and_is_told(site, monkeypatch, sick):
+    write(site, b"a")
+    heard, tick, failed = Heard(), sick.tick, []
+
+    def fails_once(self, only=None):
+        if not failed:
+            failed.append(True)
+            raise KeyError("not thought of")
+        return tick(self, only)
+
+    monkeypatch.setattr(sick, "tick", fails_once)
+    run(site, reporter=heard)
+
+    ((_, error),) = heard.errors
+    assert str(error) == "KeyError: 'not thought of'"
+    assert shown(site) == [b"a"]
