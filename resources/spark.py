@@ -6,11 +6,12 @@ import atexit
 import ctypes
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, current_thread, main_thread
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
@@ -82,7 +83,11 @@ def spark_session(cores: int | None = None) -> SparkSession:
         }
         for name, value in settings.items():
             builder = builder.config(name, value)
+        interrupt = signal.getsignal(signal.SIGINT)
         _session = builder.getOrCreate()
+        if current_thread() is main_thread():
+            # PySpark puts a handler there that cancels all jobs: how to stop is the command's word.
+            signal.signal(signal.SIGINT, interrupt)
         atexit.register(_session.stop)
         return _session
 
