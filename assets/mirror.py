@@ -24,7 +24,6 @@ from resources.spark import Workers
 from schemas.config import Config, FlowConfig
 from schemas.errors import (
     ConfigError,
-    DefectError,
     DeltamirrorError,
     LeaseHeldError,
     NotCaughtUpError,
@@ -50,6 +49,15 @@ GIVE_UP_S = 30.0
 
 STOP_S = 8.0
 """How long a loop may take to end once it is told to; then the process ends without it."""
+
+
+class DefectError(DeltamirrorError):
+    """Something failed in a way that was not thought of."""
+
+    hint = "This is a defect of deltamirror: the log holds the whole report. The loop tries again."
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("".join(f"{type(error).__name__}: {error}".splitlines()[:1]))
 
 
 class Reporter(Protocol):

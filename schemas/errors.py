@@ -242,16 +242,6 @@ class CommitUnknownError(DeltamirrorError):
         super().__init__(f"{transactional_id}: the outcome of a transaction is not known ({why})")
 
 
-class DefectError(DeltamirrorError):
-    """Something failed in a way that was not thought of."""
-
-    hint = "This is a defect of deltamirror: the log holds the whole report. The loop tries again."
-
-    def __init__(self, error: BaseException) -> None:
-        text = str(error).strip().splitlines()
-        super().__init__(f"{type(error).__name__}: {text[0] if text else 'no message'}")
-
-
 class NothingToTranslateError(DeltamirrorError):
     """Nothing of this partition has arrived, or it is not mirrored."""
 
