@@ -4,10 +4,10 @@ Retention removes the head of a log, compaction what a later record of the same 
 records that say the same either leaves the last ones: so those on the target are paired with as
 many of the last staged ones, fingerprint by fingerprint, and all pairs together have to rise.
 
-Held in memory is a fingerprint with its offset (24 bytes) for each record that the target still
-has behind the map, and 32 bytes for each staged one that may be one of them: the target's
-retention bounds it, not the stage. Windows would not do: where the first staged record is that
-the target holds, only the content of all of them tells.
+Held in memory are fingerprint and offset of what the target still has behind the map, and the
+offsets of what is staged of that: 170 bytes a record at the peak (measured), bounded by the
+target's retention and not by the stage. Windows would not do: where the first staged record is
+that the target holds, only the content of all of them tells.
 """
 
 from __future__ import annotations
