@@ -195,6 +195,21 @@ class MapAmbiguousError(PartitionError):
         )
 
 
+class MapDiffersError(PartitionError):
+    """The offset map says something else than the target's log."""
+
+    hint = (
+        "Nothing was written. `deltamirror verify` says whether the records are right; if so, move "
+        "the flow's folder offset_map away and run `deltamirror maintain --rebuild-map` again."
+    )
+
+    def __init__(self, partition: object, *, records: int, upstream: int, downstream: int) -> None:
+        super().__init__(
+            f"{partition}: the offset map and the target's log differ in {records} records, the "
+            f"first at upstream offset {upstream}, downstream offset {downstream}"
+        )
+
+
 class RecordRefusedError(PartitionError):
     """The target does not take a record."""
 
