@@ -44,7 +44,7 @@ def main(sizes: str, records: int | None, rounds: int, readme: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
         result = run(Path(home), [int(size) for size in sizes.split(",")], records, rounds)
     result["command"] = shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]])
-    shown = Console()
+    shown = Console(width=None if sys.stdout.isatty() else 120)
     shown.print(report.table(result))
     for sentence in report.sentences(result):
         shown.print(sentence)
