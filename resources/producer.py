@@ -10,9 +10,11 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from resources.exact_producer import Delivered, ExactProducer
 from resources.reader import RangeReader
 from schemas.errors import (
     ChunkRefusedError,
@@ -20,6 +22,7 @@ from schemas.errors import (
     DeltamirrorError,
     FencedError,
     RangeUnfinishedError,
+    SendAgainError,
     UnreachableError,
 )
 from schemas.flow import Flow
@@ -97,7 +100,8 @@ class SlotProducer:
         self._id = flow.transactional_id(slot)
         self._settings = {**SETTINGS, **producer, "transactional.id": self._id}
         self._consumer_settings = dict(consumer)
-        self._producer: Producer | None = None
+        self._producer: Producer | ExactProducer | None = None
+        self._wants_exact = self._met_odd = False
         self._group: Consumer | None = None
         self._offsets: dict[TopicPartition, list[int | None]] = {}
         self._refused: dict[TopicPartition, str] = {}
@@ -106,9 +110,13 @@ class SlotProducer:
 
     def fence(self) -> None:
         """Become the slot's only writer. Raises UnreachableError, FencedError."""
+        if isinstance(self._producer, ExactProducer) and not self._met_odd:
+            # Progress is read again behind this, so here the quick one may come back.
+            self._producer, self._wants_exact = None, False
+        self._met_odd = False
         if self._producer is not None:
             return
-        producer = Producer(self._settings)
+        producer = self._new_producer()
         deadline = time.monotonic() + PATIENCE_S
         wait = 0.06  # a coordinator that is not known yet would be asked again after 0.5 s only
         while True:
@@ -147,14 +155,21 @@ class SlotProducer:
             self._open().begin_transaction()
 
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Append *rows* to the transaction. Raises ChunkRefusedError: one cannot be sent."""
-        produce, poll = self._open().produce, self._open().poll
+        """Append *rows* to the transaction.
+
+        Raises ChunkRefusedError: one cannot be sent; SendAgainError: the next producer can.
+        """
+        producer = self._open()
+        if _is_odd(rows):
+            self._met_odd = True
+            if not isinstance(producer, ExactProducer):
+                self._wants_exact = True
+                raise SendAgainError(self._id)
+        produce: Any = producer.produce
+        poll = producer.poll
         report = self._report(partition)
         topic, number = partition.topic, partition.partition
         for key, value, stamp, headers in _columns(rows):
-            if stamp == 0:
-                # librdkafka takes 0 for "not set" and would write the present time.
-                raise ChunkRefusedError({partition: "timestamp 0 cannot be written"}, "timestamp 0")
             while True:
                 try:
                     produce(topic, value, key, number, report, report, stamp, headers)
@@ -271,7 +286,12 @@ class SlotProducer:
             consumer.close()
         return low, high
 
-    def _open(self) -> Producer:
+    def _new_producer(self) -> Producer | ExactProducer:
+        if self._wants_exact:
+            return ExactProducer(self._settings, self._flow.progress_group)
+        return Producer(self._settings)
+
+    def _open(self) -> Producer | ExactProducer:
         if self._producer is None:
             raise RuntimeError("fence() comes first")
         return self._producer
@@ -290,12 +310,14 @@ class SlotProducer:
             )
         return self._group
 
-    def _report(self, partition: TopicPartition) -> Callable[[KafkaError | None, Message], None]:
+    def _report(
+        self, partition: TopicPartition
+    ) -> Callable[[KafkaError | None, Message | Delivered], None]:
         """Return the delivery callback of *partition*: one for all of its records."""
         offsets = self._offsets.setdefault(partition, [])
         append = offsets.append
 
-        def report(error: KafkaError | None, message: Message) -> None:
+        def report(error: KafkaError | None, message: Message | Delivered) -> None:
             if error is None:
                 append(message.offset())
             elif error.code() in REFUSALS:
@@ -366,15 +388,32 @@ def _kafka(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:
     ]
 
 
+def _is_odd(rows: pa.RecordBatch) -> bool:
+    """Return whether confluent-kafka's producer would alter any of *rows*.
+
+    It takes timestamp 0 for "not set", ends header keys at a NUL and takes none that is not UTF-8.
+    """
+    stamps, raw = rows.column("timestamp_ms"), rows.column("raw_header_keys")
+    if raw.null_count < len(raw) or pc.index(stamps, 0).as_py() >= 0:
+        return True
+    headers = rows.column("headers")
+    if headers.null_count == len(headers):
+        return False
+    return bool(pc.any(pc.match_substring(headers.flatten().field("key"), "\0")).as_py())
+
+
 def _columns(rows: pa.RecordBatch) -> Iterable[tuple[Any, Any, int, list[Any] | None]]:
     """Return key, value, timestamp and headers of each row; headers decoded once per batch."""
     keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
     stamps = rows.column("timestamp_ms").to_pylist()
-    headers = rows.column("headers")
+    headers, raw = rows.column("headers"), rows.column("raw_header_keys")
     if headers.null_count == len(headers):
         return zip(keys, values, stamps, [None] * len(keys), strict=True)
     pairs = headers.flatten()
     flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
     edges = (np.asarray(headers.offsets) - headers.offsets[0].as_py()).tolist()
-    lists = [flat[a:b] or None for a, b in pairwise(edges)]
+    lists: list[list[Any] | None] = [flat[a:b] or None for a, b in pairwise(edges)]
+    for i in np.flatnonzero(raw.is_valid()).tolist():
+        values_of = [value for _, value in lists[i] or ()]
+        lists[i] = list(zip(raw[i].as_py(), values_of, strict=True))
     return zip(keys, values, stamps, lists, strict=True)

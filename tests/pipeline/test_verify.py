@@ -29,8 +29,9 @@ def rows(*records):
             pa.array([b"k"] * len(records), pa.binary()),
             pa.array([v for _, v, _ in records], pa.binary()),
             pa.array([h for _, _, h in records], HEADERS),
+            pa.nulls(len(records), pa.list_(pa.binary())),
         ],
-        ["offset", "timestamp_ms", "key", "value", "headers"],
+        ["offset", "timestamp_ms", "key", "value", "headers", "raw_header_keys"],
     )
 
 
