@@ -61,7 +61,8 @@ def _staging(
     }
     ledger = Ledger(site.lake.segments(alias))
     ledger.refresh()
-    planned = plan(seen, ledger.chains.frontiers, sys.maxsize)
+    from_latest = site.config.clusters[alias].auto_offset_reset == "latest"
+    planned = plan(seen, ledger.chains.frontiers, sys.maxsize, from_latest=from_latest)
     lost = {p: a for p, a in answers.items() if isinstance(a, DeltamirrorError)}
     stage = [
         {

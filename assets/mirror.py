@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -48,6 +49,15 @@ GIVE_UP_S = 30.0
 
 STOP_S = 8.0
 """How long a loop may take to end once it is told to; then the process ends without it."""
+
+
+class DefectError(DeltamirrorError):
+    """Something failed in a way that was not thought of."""
+
+    hint = "This is a defect of deltamirror: the log holds the whole report. The loop tries again."
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("".join(f"{type(error).__name__}: {error}".splitlines()[:1]))
 
 
 class Reporter(Protocol):
@@ -230,9 +240,10 @@ class Mirror:
         patience = _Patience()
         while not self._is_over():
             try:
-                if not staging.lease.is_held:
-                    staging.open()
-                staged = staging.tick(self._topics)
+                with _defects_told():
+                    if not staging.lease.is_held:
+                        staging.open()
+                    staged = staging.tick(self._topics)
             except LeaseHeldError:
                 self._rest(1.0)  # another process stages: replay follows what it commits
                 continue
@@ -256,17 +267,21 @@ class Mirror:
     def _replay_loop(self, replaying: Replaying) -> None:
         """Replay until told to stop, or until everything up to the goal has arrived."""
         patience = _Patience()
+        is_stale = False
         while not self._is_over():
             try:
-                replayed = replaying.tick(self._topics)
+                with _defects_told():
+                    if is_stale:
+                        replaying.learn()
+                    replayed = replaying.tick(self._topics)
             except DeltamirrorError as error:
-                if isinstance(error, StalePlanError):
-                    replaying.learn()
+                is_stale = isinstance(error, StalePlanError | DefectError)
                 self._trouble(replaying.duty, error)
                 if self._until_caught_up and patience.is_over():
                     return
                 self._rest(patience.failed())
                 continue
+            is_stale = False
             patience.worked()
             self._failures.pop(replaying.duty, None)
             self._post(replaying)
@@ -305,6 +320,18 @@ class Mirror:
         """Wait *seconds*, or until the run is over."""
         if not self._done.is_set():
             self._stop.wait(seconds)
+
+
+@contextmanager
+def _defects_told() -> Iterator[None]:
+    """Raise DefectError for any error that is none of ours: a loop goes on and says so."""
+    try:
+        yield
+    except DeltamirrorError:
+        raise
+    except Exception as error:
+        log.exception("a defect")
+        raise DefectError(error) from error
 
 
 class _Patience:

@@ -103,7 +103,9 @@ class Staging:
         self._carry_out_orders(seen, only)
         held = self._still_held()
         free = {p: s for p, s in seen.items() if p not in held}
-        planned = plan(free, self._frontiers, self._site.config.max_batch_records)
+        config = self._site.config
+        from_latest = config.clusters[self.alias].auto_offset_reset == "latest"
+        planned = plan(free, self._frontiers, config.max_batch_records, from_latest=from_latest)
         self.troubles = {**lost, **held, **planned.troubles}
         ends = {p: s.watermarks.stable for p, s in seen.items()}
         segments = self._stage(planned.ranges) if planned.ranges else []

@@ -28,29 +28,41 @@ def plan(
     seen: Mapping[TopicPartition, Sight],
     frontiers: Mapping[TopicPartition, Frontier],
     max_records: int,
+    *,
+    from_latest: bool = False,
 ) -> Plan:
     """Return what to stage next: `[frontier, last stable offset)` of every partition seen.
 
+    A partition new to us begins at its log start; with *from_latest* (`auto.offset.reset=latest`)
+    those of a topic of which nothing is staged yet begin at their last stable offset instead.
     Together the ranges span at most *max_records* offsets, shared out evenly. A partition whose
     source does not hold what has to come next is in `troubles` and in no range (DESIGN 2.1).
     """
     wanted: list[OffsetRange] = []
     troubles: dict[TopicPartition, PartitionError] = {}
+    known = {partition.topic for partition in frontiers}
     for partition, sight in sorted(seen.items()):
+        skip = from_latest and partition.topic not in known
         try:
-            wanted.append(_pending(partition, sight, frontiers.get(partition)))
+            wanted.append(_pending(partition, sight, frontiers.get(partition), skip=skip))
         except PartitionError as error:
             troubles[partition] = error
     pending = [r for r in wanted if r.length or r.planned_start is None]
     return Plan(tuple(_share_out(pending, max_records)), troubles)
 
 
-def _pending(partition: TopicPartition, sight: Sight, frontier: Frontier | None) -> OffsetRange:
-    """Return all that could be staged of *partition*. Raises PartitionError: not staged on."""
+def _pending(
+    partition: TopicPartition, sight: Sight, frontier: Frontier | None, *, skip: bool
+) -> OffsetRange:
+    """Return all that could be staged of *partition*; *skip* what a new one holds already.
+
+    Raises PartitionError: not staged on.
+    """
     marks = sight.watermarks
     if frontier is None or _is_another_life(partition, sight, frontier):
         fresh = SourcePartition(partition.topic, sight.topic_id, partition.partition)
-        return OffsetRange(fresh, marks.low, marks.stable, None, None, marks)
+        start = marks.stable if skip else marks.low
+        return OffsetRange(fresh, start, marks.stable, None, None, marks)
     at = frontier.next_offset
     if marks.high < at:
         raise LogTruncatedError(partition, staged=at, end=marks.high)

@@ -55,7 +55,7 @@ SETTINGS: dict[str, Any] = {
     "fetch.wait.max.ms": 50,
     "fetch.message.max.bytes": 8 * 2**20,
     "queued.min.messages": 1_000_000,
-    "queued.max.messages.kbytes": 128 * 1024,
+    "queued.max.messages.kbytes": 64 * 1024,
     "log_level": 2,
 }
 
@@ -253,9 +253,9 @@ def _batch(
     stamps = [m.timestamp() for m in messages]
     partition = r.partition
     columns = [
-        pa.array([partition.topic] * n, pa.string()),
-        pa.array([partition.topic_id] * n, pa.string()),
-        pa.array([partition.partition] * n, pa.int32()),
+        pa.repeat(pa.scalar(partition.topic, pa.string()), n),
+        pa.repeat(pa.scalar(partition.topic_id, pa.string()), n),
+        pa.repeat(pa.scalar(partition.partition, pa.int32()), n),
         pa.array(offsets, pa.int64()),
         pa.array([ms for _, ms in stamps], pa.int64()),
         pa.array([kind for kind, _ in stamps], pa.int32()),

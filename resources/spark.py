@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
+from threading import Lock, current_thread, main_thread
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
@@ -75,10 +78,16 @@ def spark_session(cores: int | None = None) -> SparkSession:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.executorEnv.PYTHONPATH": home,
+            # A client has a dozen threads; an arena for each would keep what it once held.
+            "spark.executorEnv.MALLOC_ARENA_MAX": "2",
         }
         for name, value in settings.items():
             builder = builder.config(name, value)
+        interrupt = signal.getsignal(signal.SIGINT)
         _session = builder.getOrCreate()
+        if current_thread() is main_thread():
+            # PySpark puts a handler there that cancels all jobs: how to stop is the command's word.
+            signal.signal(signal.SIGINT, interrupt)
         atexit.register(_session.stop)
         return _session
 
@@ -103,6 +112,7 @@ class Workers:
             _quiet_gc()
             for item in items:
                 yield from work(item)
+            _give_back()
 
         try:
             return context.parallelize(jobs, len(jobs)).mapPartitions(task).collect()
@@ -132,6 +142,15 @@ def _quiet_gc() -> None:
         gc.collect()
         gc.freeze()
         gc.disable()
+
+
+def _give_back() -> None:
+    """Give the memory that a task has used back to the system: workers live on and wait."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+    with suppress(OSError, AttributeError):  # glibc's; other libraries do without
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _cause(error: BaseException) -> str:

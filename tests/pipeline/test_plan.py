@@ -161,3 +161,18 @@ def test_a_slot_is_never_in_two_bundles_and_no_range_is_lost(partitions, tasks):
     assert all(bundles)
     assert sum(map(len, slots)) == len(set().union(*slots))
     assert sorted(r.partition for b in bundles for r in b) == sorted(r.partition for r in ranges)
+
+
+def test_with_latest_a_topic_new_to_us_begins_at_its_last_stable_offset():
+    [planned] = plan({ORDERS: sight(5, 90)}, {}, 1_000, from_latest=True).ranges
+
+    assert (planned.start, planned.end, planned.planned_start) == (90, 90, None)
+
+
+def test_with_latest_a_partition_added_to_a_known_topic_begins_at_its_first_record():
+    added = TopicPartition(ORDERS.topic, 7)
+    seen = {ORDERS: sight(0, 90), added: sight(0, 5)}
+
+    planned = plan(seen, {ORDERS: staged(90)}, 1_000, from_latest=True)
+
+    assert [(r.start, r.end) for r in planned.ranges] == [(0, 5)]

@@ -193,3 +193,17 @@ def test_a_process_that_ended_has_no_beginning():
 
     assert started_at(process.pid) is None
     assert started_at(os.getpid()) is not None
+
+
+@pytest.mark.kafka
+def test_a_broker_started_where_sigterm_is_ignored_ends_all_the_same(tmp_path):
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        broker = Broker("deaf", tmp_path / "deaf").start()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    try:
+        broker.stop()
+        assert broker.pid is None
+    finally:
+        broker.kill()

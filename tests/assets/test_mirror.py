@@ -1,0 +1,192 @@
+"""The loops: everything arrives, a sick flow stops nobody else, and an end is an end."""
+
+import threading
+
+import pytest
+
+from assets import mirror as mirror_module
+from assets.mirror import Mirror
+from assets.orders import PAUSE, Orders
+from assets.replaying import Replaying
+from assets.staging import Staging
+from resources.lake import DeltaLake
+from schemas.errors import ConfigError, LeaseHeldError, NotCaughtUpError
+from schemas.topic_partition import TopicPartition
+from tests.assets.fakes import FakeClusters, Inline
+from tests.fake_cluster import Said
+
+ORDERS = TopicPartition("orders", 0)
+REMOTE = TopicPartition("us-east.orders", 0)
+
+
+class Idle:
+    """Stands for what goes on beside the loops."""
+
+    def __init__(self, *_):
+        pass
+
+    def run(self):
+        pass
+
+
+class Warm(Inline):
+    def __init__(self, cores):
+        pass
+
+    def warm(self):
+        pass
+
+
+class Heard:
+    """A reporter that remembers."""
+
+    def __init__(self):
+        self.records, self.errors = 0, []
+        self.arrived = threading.Event()
+
+    def staged(self, alias, segments):
+        pass
+
+    def replayed(self, flow, moves):
+        self.records += sum(move.records for move in moves)
+        self.arrived.set()
+
+    def troubled(self, duty, error):
+        self.errors.append((duty, error))
+
+
+@pytest.fixture
+def site(lake, monkeypatch):
+    made = FakeClusters(lake, monkeypatch)
+    made.source.make("orders")
+    monkeypatch.setattr(mirror_module, "Site", lambda config: made)
+    monkeypatch.setattr(mirror_module, "Workers", Warm)
+    monkeypatch.setattr(mirror_module, "Upkeep", Idle)
+    monkeypatch.setattr(mirror_module, "Housekeeping", Idle)
+    monkeypatch.setattr(mirror_module, "BACKOFF_S", (0.01, 0.02))
+    monkeypatch.setattr(mirror_module, "GIVE_UP_S", 0.5)
+    monkeypatch.setattr(made, "close", lambda: None)
+    return made
+
+
+def run(site, *, until_caught_up=True, **options):
+    Mirror(site.config, flows=site.config.flows, until_caught_up=until_caught_up, **options).run()
+
+
+def write(site, *values):
+    site.source.append(ORDERS, *(Said(value) for value in values))
+
+
+def shown(site):
+    return [said.value for _, said in site.target.visible(REMOTE)]
+
+
+def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(site):
+    write(site, b"a", b"b", b"c")
+    heard = Heard()
+
+    run(site, reporter=heard)
+    write(site, b"d")
+    run(site)
+
+    assert shown(site) == [b"a", b"b", b"c", b"d"]
+    assert (heard.records, heard.errors) == (3, [])
+
+
+def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(site):
+    write(site, b"a")
+    heard, stop = Heard(), threading.Event()
+    options = {"until_caught_up": False, "reporter": heard, "stop": stop}
+    thread = threading.Thread(target=run, args=(site,), kwargs=options)
+    thread.start()
+    assert heard.arrived.wait(20)
+    assert thread.is_alive()
+
+    stop.set()
+    thread.join(20)
+
+    assert not thread.is_alive()
+    run(site)
+
+
+def test_a_flow_that_another_process_replays_is_refused(site):
+    site.lake.make()
+    other = Mirror(site.config, flows=site.config.flows, until_caught_up=True)
+    other.replayings[0].open()
+
+    with pytest.raises(LeaseHeldError):
+        run(site)
+
+    other.replayings[0].close()
+
+
+def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_back(
+    site, monkeypatch
+):
+    write(site, b"a")
+    heard = Heard()
+    down = threading.Event()
+    troubled = heard.troubled
+
+    def back(duty, error):
+        troubled(duty, error)
+        if duty.startswith("replay"):
+            site.target.is_down = False
+            down.set()
+
+    heard.troubled = back
+    stop = threading.Event()
+    site.target.is_down = True
+    options = {"until_caught_up": False, "reporter": heard, "stop": stop}
+    thread = threading.Thread(target=run, args=(site,), kwargs=options)
+    thread.start()
+    assert down.wait(20)
+    assert heard.arrived.wait(20)
+    stop.set()
+    thread.join(20)
+
+    assert shown(site) == [b"a"]
+
+
+def test_a_partition_that_waits_for_an_operator_is_told_at_the_end(site):
+    write(site, b"a")
+    run(site)
+    write(site, b"b", b"c")
+    site.source.expire(ORDERS, 2)
+
+    with pytest.raises(NotCaughtUpError, match=r"orders\[0\]: records \[1, 2\) expired"):
+        run(site)
+
+    assert shown(site) == [b"a"]
+
+
+def test_a_paused_topic_is_told_at_the_end(site):
+    write(site, b"a")
+    Orders(DeltaLake(site.config.lake).control).give(PAUSE, site.flow.flow.name)
+
+    with pytest.raises(NotCaughtUpError, match=r"orders\[0\] is paused"):
+        run(site)
+
+
+def test_a_file_without_an_enabled_flow_is_an_error_of_the_file(site):
+    with pytest.raises(ConfigError, match="no flow is enabled"):
+        Mirror(site.config, flows=(), until_caught_up=True)
+
+
+@pytest.mark.parametrize("sick", [Staging, Replaying])
+def test_a_defect_ends_no_loop_and_is_told(site, monkeypatch, sick):
+    write(site, b"a")
+    heard, tick, failed = Heard(), sick.tick, []
+
+    def fails_once(self, only=None):
+        if not failed:
+            failed.append(True)
+            raise KeyError("not thought of")
+        return tick(self, only)
+
+    monkeypatch.setattr(sick, "tick", fails_once)
+    run(site, reporter=heard)
+
+    ((_, error),) = heard.errors
+    assert str(error) == "KeyError: 'not thought of'"
+    assert shown(site) == [b"a"]
