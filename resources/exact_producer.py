@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from threading import Thread
 from typing import Any, NamedTuple
 
@@ -35,9 +35,15 @@ _STAMP = 96
 
 
 class Delivered(NamedTuple):
-    """What a delivery report tells: where the record is now."""
+    """What a delivery report tells: where the record is, its timestamp in ms, and whose it is."""
 
     at: int
+    timestamp_ms: int
+    timestamp_type: int
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return type and time of the record's timestamp, as confluent-kafka's message does."""
+        return self.timestamp_type, self.timestamp_ms
 
     def offset(self) -> int:
         """Return the record's offset, as confluent-kafka's message does."""
@@ -121,6 +127,7 @@ _poll = c("poll", c_int, *_timed)
 _flush = c("flush", c_int, *_timed)
 _waiting = c("outq_len", c_int, c_void_p)
 _produceva = c("produceva", c_void_p, c_void_p, POINTER(_Argument), c_size_t)
+_timestamp = c("message_timestamp", c_int64, POINTER(_Message), POINTER(c_int))
 _member_new = c("consumer_group_metadata_new", c_void_p, c_char_p)
 _member_destroy = c("consumer_group_metadata_destroy", None, c_void_p)
 _list_new = c("topic_partition_list_new", c_void_p, c_int)
@@ -274,7 +281,9 @@ class _Hooks:
         """Give a record's report to whom it was promised."""
         told = message.contents
         error = KafkaError(told.err) if told.err else None
-        self.reports[told.private](error, Delivered(told.offset))
+        kind = c_int()
+        stamp = _timestamp(message, byref(kind))
+        self.reports[told.private](error, Delivered(told.offset, stamp, kind.value))
 
 
 def _end(client: int, _calls: object) -> None:

@@ -11,7 +11,14 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.exact_producer import Delivered, ExactProducer
@@ -80,6 +87,10 @@ REFUSALS = (
 
 Any other error (purged, timed out, fenced) is that of the producer and blames no partition.
 """
+
+
+STAMPS_ANEW = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
+"""Why a topic is refused that would take every record, with another timestamp."""
 
 
 class SlotProducer:
@@ -319,6 +330,8 @@ class SlotProducer:
 
         def report(error: KafkaError | None, message: Message | Delivered) -> None:
             if error is None:
+                if not offsets and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+                    self._refused[partition] = STAMPS_ANEW
                 append(message.offset())
             elif error.code() in REFUSALS:
                 self._refused.setdefault(partition, error.str())

@@ -20,10 +20,10 @@ class Written(NamedTuple):
     headers: list[tuple[bytes, bytes | None]]
 
 
-def written(data: Path, topic: str, partition: int = 0) -> list[Written]:
-    """Return the records of *topic* in a broker's folder; no batch may be compressed."""
+def written(home: Path, topic: str, partition: int = 0) -> list[Written]:
+    """Return the records of *topic* in the folder of a broker; no batch may be compressed."""
     found: list[Written] = []
-    for file in sorted((data / f"{topic}-{partition}").glob("*.log")):
+    for file in sorted((home / "data" / f"{topic}-{partition}").glob("*.log")):
         content, at = file.read_bytes(), 0
         while at + BATCH.size <= len(content):
             first, length, _, magic, _, attributes, _, stamp, *_ = BATCH.unpack_from(content, at)
