@@ -1,4 +1,4 @@
-"""`deltamirror maintain`: retention, compaction and vacuum, now."""
+"""`deltamirror maintain`: retention, compaction and vacuum, now; or an offset map made anew."""
 
 from __future__ import annotations
 
@@ -14,20 +14,37 @@ from schemas.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import RenderableType
     from rich.table import Table
 
     from assets.maintain import Maintained
+    from assets.rebuilding import Rebuilt
+    from schemas.errors import DeltamirrorError
 
 
 @click.command("maintain")
 @click.option("--cluster", "alias", metavar="A", help="Only what is staged of this source cluster.")
+@click.option(
+    "--rebuild-map",
+    is_flag=True,
+    help="Compare a flow's offset map with its target, write what is missing; nothing else.",
+)
+@click.option("--flow", "flow_name", metavar="A->B", help="The flow whose map is rebuilt.")
 @options
 @click.pass_obj
-def maintain_command(console: Console, alias: str | None) -> None:
+def maintain_command(
+    console: Console, alias: str | None, rebuild_map: bool, flow_name: str | None
+) -> None:
     """Remove what has served its time, join small files, delete what no version needs.
 
     A running loop does the same by itself; while one holds the cluster, this ends with an error.
+    With --rebuild-map: pair the stage with the target of --flow, or of every flow, instead.
     """
+    if rebuild_map and alias is None:
+        _rebuild_maps(console, flow_name)
+        return
+    if rebuild_map or flow_name:
+        raise click.UsageError("--rebuild-map goes with --flow, and without it --cluster")
     from assets.maintain import maintain
     from assets.site import Site
 
@@ -38,6 +55,44 @@ def maintain_command(console: Console, alias: str | None) -> None:
     with closing(Site(config)) as site:
         done = maintain(site, alias)
     console.show({"clusters": [asdict(each) for each in done]}, lambda: _table(done))
+
+
+def _rebuild_maps(console: Console, flow_name: str | None) -> None:
+    from assets.rebuilding import rebuild_map
+    from assets.site import Site
+
+    config = console.config()
+    flows = [config.flow(flow_name)] if flow_name else config.flows
+    with closing(Site(config)) as site:
+        done = [rebuild_map(site, flow) for flow in flows]
+    rebuilt = [each for rebuilding in done for each in rebuilding.rebuilt]
+    errors = [error for rebuilding in done for error in rebuilding.errors]
+    told = [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
+    data = {"partitions": [asdict(each) for each in rebuilt], "errors": told}
+    console.show(data, lambda: _rebuilt_table(rebuilt, errors))
+    if errors:
+        click.get_current_context().exit(1)
+
+
+def _rebuilt_table(
+    rebuilt: Sequence[Rebuilt], errors: Sequence[DeltamirrorError]
+) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(
+        "flow", "partition", "incarnation", "records on the target", "written", "complete"
+    )
+    for each in rebuilt:
+        table.add_row(
+            each.flow,
+            f"{each.topic}[{each.partition}]",
+            each.incarnation,
+            f"{each.records:,}",
+            f"{each.written_records:,} in {each.written_runs} runs",
+            "from the beginning" if each.complete_from is None else f"from {each.complete_from}",
+        )
+    return Group(table, *(f"{error} {error.hint}" for error in errors))
 
 
 def _table(done: Sequence[Maintained]) -> Table:

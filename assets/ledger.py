@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
+from resources.records import Records
 from resources.table import LakeTable
 from schemas.frontier import Frontier
 from schemas.replay_work import Link
@@ -87,6 +88,15 @@ class Ledger:
     def partitions(self) -> Iterator[TopicPartition]:
         """Return every partition that has ever been staged."""
         return iter(list(self.chains.links))
+
+    def held(self, partition: TopicPartition, records: Records) -> list[StagedLink]:
+        """Return the links of *partition* without those whose *records* retention took."""
+        links = self.links(partition)
+        kept = {
+            life: records.kept_from(SourcePartition(partition.topic, life, partition.partition))
+            for life in {staged.link.incarnation for staged in links}
+        }
+        return [s for s in links if s.link.end > (kept[s.link.incarnation] or -1)]
 
     def _take(self, row: dict[str, int | str | None]) -> None:
         source = SourcePartition(row["topic"], row["topic_id"], row["partition"])  # type: ignore[arg-type]

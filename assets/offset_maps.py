@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow.compute as pc
 
+from resources.records import Records
 from resources.table import LakeTable
 from schemas.progress import Progress
 from schemas.replay_work import Mapped, Move
-from schemas.topic_partition import TopicPartition
+from schemas.topic_partition import SourcePartition, TopicPartition
 
 
 class OffsetMap:
@@ -105,6 +106,18 @@ class OffsetMap:
         known = self._ends.get((topic, topic_id, partition), 0)
         self._ends[topic, topic_id, partition] = max(known, end)
         self._ids.setdefault(TopicPartition(topic, partition), set()).add(topic_id)
+
+
+def complete_from(move: Move, records: Records) -> int | None:
+    """Return the upstream offset that *move*, made by pairing, has all records from.
+
+    Neither what left the target nor what retention took from *records* could be paired. None: it
+    has them from the beginning.
+    """
+    topic, number = move.partition.topic, move.partition.partition
+    source = SourcePartition(topic, move.after.incarnation, number)
+    kept_from = records.kept_from(source) if move.before is None else None
+    return max((o for o in (move.complete_from, kept_from) if o is not None), default=None)
 
 
 def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> str:

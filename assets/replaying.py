@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from assets.ledger import Ledger, StagedLink
-from assets.offset_maps import OffsetMap
+from assets.offset_maps import OffsetMap, complete_from
 from assets.orders import RESTART, RESUME, Orders, is_paused
 from assets.remote_topics import RemoteTopics
 from assets.site import Site
@@ -20,7 +20,7 @@ from schemas.config import FlowConfig
 from schemas.errors import PartitionError, TargetChangedError
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork
-from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -192,21 +192,11 @@ class Replaying:
         """
         links = self.ledger.links(partition)
         if at is None:
-            return self._held(partition, links)
+            return self.ledger.held(partition, self._records)  # a new flow begins behind them
         done = _index_of(links, at)
         if done:
             self.ledger.forget(partition, done)
         return self.ledger.links(partition)
-
-    def _held(self, partition: TopicPartition, links: Sequence[StagedLink]) -> list[StagedLink]:
-        """Return *links* without those whose records retention took: a new flow begins behind."""
-        kept = {
-            life: self._records.kept_from(
-                SourcePartition(partition.topic, life, partition.partition)
-            )
-            for life in {staged.link.incarnation for staged in links}
-        }
-        return [s for s in links if s.link.end > (kept[s.link.incarnation] or -1)]
 
     def _may_restart(
         self,
@@ -275,6 +265,13 @@ class Replaying:
         self._map.write(moves)
         for move in moves:
             self._at[move.partition] = move.after
+            start = complete_from(move, self._records) if move.rebuilt else None
+            if start is not None:
+                log.warning(
+                    "%s: the offset map of %s was made anew from upstream offset %d on: what was "
+                    "before is not all on the target, or not in the stage, any more",
+                    *(self.duty, move.target, start),
+                )
         for answer in answers:
             for partition, error in answer.errors:
                 self._leave_out(partition, error)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pipeline.rebuild import rebuild_slot
 from pipeline.replay import replay_slot
 from pipeline.stage import SlotStaged, StageTask, stage
 from resources.producer import SlotProducer
@@ -53,7 +54,19 @@ class ReplayJob:
 
 
 def run_replay(job: ReplayJob) -> Sequence[SlotReplayed]:
-    """Replay the slots of *job*, whose producers are opened side by side: that is waiting."""
+    """Replay the slots of *job*."""
+    return _each_slot(job, replay_slot)
+
+
+def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayed]:
+    """Make the offset map of the slots of *job* anew; nothing is sent, and nothing written."""
+    return _each_slot(job, rebuild_slot)
+
+
+def _each_slot(
+    job: ReplayJob, step: Callable[[SlotWork, StagedLog, SlotProducer], SlotReplayed]
+) -> Sequence[SlotReplayed]:
+    """Do *step* for each slot of *job*; producers are opened side by side: that is waiting."""
     staged = StagedLog(job.records)
     targets = [SlotProducer(work.flow, work.slot, job.producer, job.consumer) for work in job.slots]
     with ThreadPoolExecutor(len(targets)) as pool:
@@ -61,7 +74,7 @@ def run_replay(job: ReplayJob) -> Sequence[SlotReplayed]:
     answers = []
     for work, target, failure in zip(job.slots, targets, failures, strict=True):
         if failure is None:
-            answers.append(replay_slot(work, staged, target))
+            answers.append(step(work, staged, target))
         else:
             answers.append(SlotReplayed(work.slot, (), (), failure))
         target.close()

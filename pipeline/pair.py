@@ -1,20 +1,40 @@
 """Pairing staged records with a target's, where the map of their offsets was lost.
 
 Replay keeps order, so staged records appear on the target in order, with other producers' records
-between them at most. Only content can tell which is which.
+between them at most. Only content can tell which is which. One pass over both sides is enough,
+and nothing but the runs is kept, however much there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import xxhash
 
 from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.offset_run import OffsetRun
 from schemas.topic_partition import TopicPartition
 
 Fingerprint = bytes
+
+Marked = tuple[int, Fingerprint]
+"""A record's offset and what it says."""
+
+Place = tuple[str, int]
+"""An upstream offset over all lives of a partition: in which incarnation, and the offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """The runs of each incarnation that was found.
+
+    *complete_from* is the place from which on every record was found; None: all of them.
+    """
+
+    runs: dict[str, list[OffsetRun]]
+    complete_from: Place | None = None
 
 
 def fingerprints(batch: pa.RecordBatch) -> list[Fingerprint]:
@@ -39,47 +59,74 @@ def _fingerprint(
     return state.digest()
 
 
-def pair(
-    partition: TopicPartition,
-    staged: Sequence[tuple[int, Fingerprint]],
-    target: Sequence[tuple[int, Fingerprint]],
-) -> list[tuple[int, int]]:
-    """Return (upstream, downstream) offsets for every staged record.
+class Pairing:
+    """One pass over *staged* places with their fingerprints and, by `take`, the target's records.
 
-    *staged* and *target* are offsets and fingerprints, both in order. Raises MapUnpairedError
-    where not all are found, MapAmbiguousError where they fit in more than one way.
+    Each staged record is paired with the first of the target that comes after the former pair.
+    There is another way to pair them exactly where a record between two pairs, or behind the last
+    one, says what the former of the two says: it could stand in its place.
     """
-    first = _match(staged, target)
-    if len(first) < len(staged):
-        raise MapUnpairedError(
-            partition,
-            start=staged[0][0],
-            end=staged[-1][0] + 1,
-            found=len(first),
-            wanted=len(staged),
-        )
-    last = _match(staged[::-1], target[::-1])[::-1]
-    for earliest, latest in zip(first, last, strict=True):
-        if earliest != latest:
-            raise MapAmbiguousError(partition, earliest[1])
-    return first
 
+    def __init__(
+        self, partition: TopicPartition, staged: Iterator[tuple[str, int, Fingerprint]]
+    ) -> None:
+        self._partition, self._staged = partition, staged
+        self._next = next(staged, None)
+        self._first = self._next
+        self._last: Marked | None = None
+        self._ambiguous: int | None = None
+        self._runs: dict[str, list[OffsetRun]] = {}
+        self._open = ("", 0, 0, 0)
+        self._found = 0
 
-def prefix_found(
-    staged: Sequence[tuple[int, Fingerprint]], target: Sequence[tuple[int, Fingerprint]]
-) -> int:
-    """Return how many of the first *staged* records are on the target, in order."""
-    return len(_match(staged, target))
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing is staged, so that there is nothing to pair."""
+        return self._first is None
 
+    def take(self, records: Iterable[Marked]) -> None:
+        """Pair what is staged with *records*, the next ones of the target's log."""
+        for downstream, mark in records:
+            if self._next is not None and self._next[2] == mark:
+                self._add(self._next[0], self._next[1], downstream)
+                self._last = (downstream, mark)
+                self._next = next(self._staged, None)
+            elif self._last is not None and self._last[1] == mark and self._ambiguous is None:
+                self._ambiguous = self._last[0]
 
-def _match(
-    staged: Sequence[tuple[int, Fingerprint]], target: Sequence[tuple[int, Fingerprint]]
-) -> list[tuple[int, int]]:
-    """Return pairs as early as possible in *target*, up to the first record not found."""
-    pairs, rest = [], iter(target)
-    for upstream, wanted in staged:
-        downstream = next((offset for offset, found in rest if found == wanted), None)
-        if downstream is None:
-            break
-        pairs.append((upstream, downstream))
-    return pairs
+    def all(self) -> Paired:
+        """Return the pairs. Raises MapUnpairedError, MapAmbiguousError."""
+        if self._next is not None and self._first is not None:
+            start, end, missing = self._first[1], self._next[1] + 1, 1
+            for _, offset, _ in self._staged:
+                end, missing = offset + 1, missing + 1
+            raise MapUnpairedError(
+                self._partition,
+                start=start,
+                end=end,
+                found=self._found,
+                wanted=self._found + missing,
+            )
+        return self.beginning()
+
+    def beginning(self) -> Paired:
+        """Return as many of the first pairs as there are. Raises MapAmbiguousError."""
+        if self._ambiguous is not None:
+            raise MapAmbiguousError(self._partition, self._ambiguous)
+        self._close()
+        return Paired(self._runs)
+
+    def _add(self, life: str, upstream: int, downstream: int) -> None:
+        run_life, up, down, length = self._open
+        if (life, upstream, downstream) == (run_life, up + length, down + length):
+            self._open = (life, up, down, length + 1)
+        else:
+            self._close()
+            self._open = (life, upstream, downstream, 1)
+        self._found += 1
+
+    def _close(self) -> None:
+        life, up, down, length = self._open
+        if length:
+            self._runs.setdefault(life, []).append(OffsetRun(up, down, length))
+        self._open = ("", 0, 0, 0)

@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from pipeline.chain import Chain
-from pipeline.map import encode
-from pipeline.pair import Fingerprint, fingerprints, pair, prefix_found
-from schemas.errors import ProgressBehindError, StageIncompleteError, TargetChangedError
+from pipeline.pair import Fingerprint, Paired, Pairing, fingerprints
+from pipeline.salvage import Salvage
+from schemas.errors import (
+    MapUnpairedError,
+    ProgressBehindError,
+    StageIncompleteError,
+    TargetChangedError,
+)
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork
 from schemas.topic_partition import SourcePartition, TopicPartition
@@ -28,6 +32,12 @@ class Log(Protocol):
         self, partition: TopicPartition, start: int, take: Callable[[pa.RecordBatch], None]
     ) -> None:
         """Give *take* the committed records from *start* to the log's end as it is now."""
+
+    def begins(self, partition: TopicPartition) -> int:
+        """Return the first offset that the log still holds: retention took what was before."""
+
+    def is_compacted(self, partition: TopicPartition) -> bool:
+        """Return whether records may leave the log anywhere, replaced by later ones."""
 
 
 class Staged(Protocol):
@@ -57,7 +67,8 @@ def settle(
     """Return where *work* goes on after fencing.
 
     Same topic id and progress at the map's end: there. Progress beyond it: what lies between is
-    paired with the target's log. No progress but a map: the log is paired as far as it goes.
+    paired with the target's log. No progress but a map: the log is paired as far as it goes. What
+    left the target since cannot be paired: the map is made without it, and says so.
     Raises TargetChangedError, ProgressBehindError, StageIncompleteError, MapUnpairedError,
     MapAmbiguousError.
     """
@@ -71,14 +82,14 @@ def settle(
     start = mapped.progress if mapped else beginning
     if progress == start:
         return Settled(start)
-    if progress is not None and _place(work, progress) < _place(work, start):
+    if progress is not None and place(work, progress) < place(work, start):
         raise ProgressBehindError(
             work.target, progress=progress.next_offset, mapped=start.next_offset
         )
     return _pair_up(work, files, start, progress, staged, log)
 
 
-def _place(work: PartitionWork, progress: Progress) -> tuple[int, int]:
+def place(work: PartitionWork, progress: Progress) -> tuple[int, int]:
     """Return where *progress* is in the order of staging; a former life comes first."""
     order = [link.incarnation for link in work.links]
     life = progress.incarnation
@@ -94,38 +105,56 @@ def _pair_up(
     log: Log,
 ) -> Settled:
     """Pair the stage from *start* to *progress* (None: as far as it is found) with the log."""
-    mapped = work.mapped
-    staged_rows = _staged_between(work, files, start, progress, staged)
-    downstream: list[tuple[int, Fingerprint]] = []
-    if staged_rows:
-        log.read_back(
-            work.target,
-            mapped.downstream_end if mapped else 0,
-            lambda rows: downstream.extend(_marked(rows)),
-        )
-    upstream = [(offset, mark) for _, offset, mark in staged_rows]
+    target, after = work.target, work.mapped.downstream_end if work.mapped else 0
+    pairing = Pairing(target, _staged_between(work, files, start, progress, staged))
+    if not pairing.is_empty:
+        log.read_back(target, after, lambda rows: pairing.take(_marked(rows)))
     if progress is None:
-        upstream = upstream[: prefix_found(upstream, downstream)]
-    pairs = pair(work.target, upstream, downstream) if upstream else []
-    lives = [life for life, _, _ in staged_rows[: len(pairs)]]
-    if progress is None:
-        last = (lives[-1], pairs[-1][0] + 1) if pairs else (start.incarnation, start.next_offset)
-        progress = Progress(last[1], last[0], start.target_topic_id)
-    return Settled(progress, tuple(_moves(work, progress, lives, pairs)))
+        paired = pairing.beginning()
+        lives = list(paired.runs)
+        at = (lives[-1], paired.runs[lives[-1]][-1].upstream_end) if lives else None
+        life, offset = at or (start.incarnation, start.next_offset)
+        progress = Progress(offset, life, start.target_topic_id)
+        return Settled(progress, tuple(_moves(work, progress, paired)))
+    try:
+        paired = pairing.all()
+    except MapUnpairedError:
+        has_holes = log.is_compacted(target)
+        if not has_holes and log.begins(target) <= after:
+            raise
+        salvage = Salvage(target)
+        log.read_back(target, after, lambda rows: salvage.take(_marked(rows)))
+        still_staged = _staged_between(work, files, start, progress, staged)
+        paired = salvage.pair(still_staged, has_holes=has_holes)
+    return Settled(progress, tuple(_moves(work, progress, paired)))
 
 
-def _moves(
-    work: PartitionWork, end: Progress, lives: Sequence[str], pairs: Sequence[tuple[int, int]]
-) -> Iterator[Move]:
-    """Return the moves to *end* that *pairs* of (upstream, downstream) offsets are."""
+def _moves(work: PartitionWork, end: Progress, paired: Paired) -> Iterator[Move]:
+    """Return the moves to *end* that *paired* records are, one for each life."""
     before = work.mapped.progress if work.mapped else None
-    for life in dict.fromkeys([*lives, end.incarnation]):
-        own = [p for p, of in zip(pairs, lives, strict=True) if of == life]
-        up, down = (np.array([p[i] for p in own], np.int64) for i in (0, 1))
-        last = Progress(own[-1][0] + 1, life, end.target_topic_id) if own else end
-        after = end if life == end.incarnation else last
-        runs = tuple(encode(up, down)) if own else ()
-        yield Move(work.partition, work.target, before, after, runs, len(own), rebuilt=True)
+    order = list(dict.fromkeys(link.incarnation for link in work.links))
+    for life in dict.fromkeys([*paired.runs, end.incarnation]):
+        runs = tuple(paired.runs.get(life, ()))
+        reached = end.next_offset if life == end.incarnation else runs[-1].upstream_end
+        after = Progress(reached, life, end.target_topic_id)
+        complete_from = None
+        if paired.complete_from is not None:
+            from_life, offset = paired.complete_from
+            if life == from_life:
+                complete_from = offset
+            elif order.index(life) < order.index(from_life):
+                complete_from = reached
+        records = sum(run.length for run in runs)
+        yield Move(
+            work.partition,
+            work.target,
+            before,
+            after,
+            runs,
+            records,
+            rebuilt=True,
+            complete_from=complete_from,
+        )
         before = after
 
 
@@ -135,18 +164,16 @@ def _staged_between(
     start: Progress,
     end: Progress | None,
     staged: Staged,
-) -> list[tuple[str, int, Fingerprint]]:
-    """Return incarnation, offset and fingerprint of what is staged from *start* to *end*.
+) -> Iterator[tuple[str, int, Fingerprint]]:
+    """Yield incarnation, offset and fingerprint of what is staged from *start* to *end*.
 
     Raises StageIncompleteError where not all of it is there: the map would have a hole.
     """
     chain = Chain(_cut(work, end) if end else work, start)
-    found: list[tuple[str, int, Fingerprint]] = []
     for source, batch in staged.rows(files, chain.starts()):
-        rows = chain.follow(source, batch)
-        found.extend((source.topic_id, offset, mark) for offset, mark in _marked(rows))
+        for offset, mark in _marked(chain.follow(source, batch)):
+            yield source.topic_id, offset, mark
     chain.finish()
-    return found
 
 
 def _cut(work: PartitionWork, end: Progress) -> PartitionWork:

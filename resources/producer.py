@@ -21,6 +21,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from resources.cluster import KafkaCluster
 from resources.exact_producer import Delivered, ExactProducer
 from resources.reader import RangeReader
 from schemas.errors import (
@@ -66,6 +67,8 @@ PASSING = (
     KafkaError.UNSTABLE_OFFSET_COMMIT,
 )
 """Answers about a group that are other ones soon: a fresh cluster, a commit on its way."""
+
+POLICY = "cleanup.policy"
 
 REFUSALS = (
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -278,6 +281,19 @@ class SlotProducer:
                 wanted = OffsetRange(source, reached.end, high, None, None, wanted.watermarks)
         finally:
             reader.close()
+
+    def begins(self, partition: TopicPartition) -> int:
+        """Return the log start of *partition*. Raises RangeUnfinishedError: no answer."""
+        return self._ends(partition)[0]
+
+    def is_compacted(self, partition: TopicPartition) -> bool:
+        """Return whether the topic's `cleanup.policy` has compaction; not to be told counts as no.
+
+        Raises UnreachableError.
+        """
+        cluster = KafkaCluster(self._flow.target, self._consumer_settings)
+        policy = cluster.topic_configs([partition.topic]).get(partition.topic, {}).get(POLICY)
+        return policy is not None and "compact" in (policy.value or "")
 
     def _ends(self, partition: TopicPartition) -> tuple[int, int]:
         """Return log start and high watermark; a read_committed consumer would give the LSO."""

@@ -36,6 +36,9 @@ SCHEMA = file_schema(RECORDS)
 AT_ONCE = 20_000
 """Messages asked for at a time: more gain nothing, and bound what is held twice."""
 
+AT_FIRST = 16
+"""Messages asked for as long as it is not known how large they are."""
+
 PATIENCE_S = 10.0
 """How long a read waits without any answer before the range is given up (DESIGN 2)."""
 
@@ -97,7 +100,7 @@ class RangeReader:
         consumer.assign([_at(r) for r in reading.open.values()])
         deadline = time.monotonic() + PATIENCE_S
         while reading.open and reading.size < max_bytes:
-            messages = consumer.consume(min(AT_ONCE, max(1, reading.left)), 0.1)
+            messages = consumer.consume(reading.at_once(max_bytes), 0.1)
             if messages and reading.accept(messages):
                 deadline = time.monotonic() + PATIENCE_S
             elif time.monotonic() > deadline:
@@ -140,12 +143,18 @@ class _Reading:
         }
         self.reached = {r: Reached(r, r.end) for r in ranges if r.start == r.end}
         self.size = 0
+        self._rows = 0
         self.failed = False
 
     @property
     def left(self) -> int:
         """Return how many offsets are left to read."""
         return sum(r.end - self._position[r] for r in self.open.values())
+
+    def at_once(self, max_bytes: int) -> int:
+        """Return how many messages to ask for: about as many as *max_bytes* have room for."""
+        fit = AT_FIRST if not self._rows else (max_bytes - self.size) * self._rows // self.size
+        return max(1, min(AT_ONCE, self.left, max(AT_FIRST, fit)))
 
     def accept(self, messages: list[Message]) -> bool:
         """Take in what a consume call gave; return whether it was of any use."""
@@ -189,6 +198,7 @@ class _Reading:
             batch, error = _batch(r, messages, offsets)
             if batch.num_rows:
                 self.size += batch.nbytes
+                self._rows += batch.num_rows
                 self._take(r, batch)
         if error is not None:
             self._close(r, offsets[batch.num_rows], error)

@@ -8,6 +8,7 @@ everything else with 1. A `PartitionError` belongs to one partition and never st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from schemas.topic_partition import TopicPartition
 
@@ -21,6 +22,18 @@ class DeltamirrorError(Exception):
     def kind(self) -> str:
         """Return the error's type as JSON and tables show it."""
         return type(self).__name__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come back from a Spark task as it was: Python would make it anew from its message."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(
+    kind: type[DeltamirrorError], args: tuple[Any, ...], state: Mapping[str, Any]
+) -> DeltamirrorError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigError(DeltamirrorError):
@@ -192,6 +205,21 @@ class MapAmbiguousError(PartitionError):
     def __init__(self, partition: object, offset: int) -> None:
         super().__init__(
             f"{partition}: the record at downstream offset {offset} fits, but so does another one"
+        )
+
+
+class MapDiffersError(PartitionError):
+    """The offset map says something else than the target's log."""
+
+    hint = (
+        "Nothing was written. `deltamirror verify` says whether the records are right; if so, move "
+        "the flow's folder offset_map away and run `deltamirror maintain --rebuild-map` again."
+    )
+
+    def __init__(self, partition: object, *, records: int, upstream: int, downstream: int) -> None:
+        super().__init__(
+            f"{partition}: the offset map and the target's log differ in {records} records, the "
+            f"first at upstream offset {upstream}, downstream offset {downstream}"
         )
 
 

@@ -71,7 +71,9 @@ class SlotWork:
 class Move:
     """A partition went from one progress to another, in one transaction or by pairing.
 
-    *runs* say which offset each record got. *before* is None where progress began.
+    *runs* say which offset each record got. *before* is None where progress began. Of a *rebuilt*
+    move the target may not hold all records any more: *runs* have them all from the upstream
+    offset *complete_from* on; None: from the beginning.
     """
 
     partition: TopicPartition
@@ -81,6 +83,7 @@ class Move:
     runs: tuple[OffsetRun, ...]
     records: int
     rebuilt: bool = False
+    complete_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,6 +97,7 @@ class FakeCluster:
         self.logs: dict[TopicPartition, list[Entry]] = {}
         self.low: dict[TopicPartition, int] = {}
         self.ids: dict[str, str] = {}
+        self.compacted: set[str] = set()
         self.groups: dict[str, dict[TopicPartition, Progress]] = {}
         self.writers: dict[str, Writer] = {}
         self.refused: dict[TopicPartition, bytes] = {}
@@ -127,6 +128,12 @@ class FakeCluster:
 
     def expire(self, partition, low):
         self.low[partition] = low
+
+    def clean(self, partition, *offsets):
+        """Take records away as compaction does; their offsets stay taken."""
+        self.compacted.add(partition.topic)
+        for offset in offsets:
+            self.logs[partition][offset].said = None
 
     def cut(self, partition, end):
         del self.logs[partition][end:]
@@ -280,6 +287,12 @@ class FakeTarget:
         shown = self._cluster.visible(partition, start)
         source = SourcePartition(partition.topic, "", partition.partition)
         self._faults.around(lambda: take(rows(source, shown)) if shown else None)
+
+    def begins(self, partition):
+        return self._cluster.low[partition]
+
+    def is_compacted(self, partition):
+        return partition.topic in self._cluster.compacted
 
     def close(self):
         self._epoch = None

@@ -2,12 +2,13 @@
 
 from itertools import count
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pipeline.map import expand
+from pipeline.map import encode, expand
 from pipeline.replay import replay_slot
 from schemas.errors import (
     ChunkRefusedError,
@@ -145,8 +146,20 @@ class World:
             assert [s for _, s in shown] == [s for _, _, s in self.said[topic]]
             assert [down for _, down in expand(self.runs[topic])] == [o for o, _ in shown]
             assert [up for up, _ in expand(self.runs[topic])] == [o for _, o, _ in self.said[topic]]
+            assert self.runs[topic] == self.rows(topic)
             if links:
                 assert self.marks[topic].get(links[-1].incarnation, 0) == links[-1].end
+
+    def rows(self, topic):
+        """Return the map as its rows have to be, however it came about."""
+        lives = dict.fromkeys(life for life, _, _ in self.said[topic])
+        downstream = [offset for offset, _ in self.shown(topic)]
+        sent = [
+            (life, up, down)
+            for (life, up, _), down in zip(self.said[topic], downstream, strict=True)
+        ]
+        of_life = [np.array([s[1:] for s in sent if s[0] == life], np.int64) for life in lives]
+        return [run for pairs in of_life for run in encode(pairs[:, 0], pairs[:, 1])]
 
 
 @pytest.fixture
@@ -552,9 +565,10 @@ class Exactly(RuleBasedStateMachine):
     def re_create(self, topic):
         self.life[topic] += 1
 
-    @rule(topic=topics)
-    def somebody_else_writes(self, topic):
-        self.world.foreign(topic, b"f%d" % next(self.values))
+    @rule(topic=topics, state=st.sampled_from(["committed", "aborted"]))
+    def somebody_else_writes(self, topic, state):
+        said = Said(b"f%d" % next(self.values), b"foreign")
+        self.world.cluster.append(remote(topic), said, state=state)
 
     @precondition(lambda self: any(self.world.links.values()))
     @rule(at=st.integers(0, 40), after=st.booleans())

@@ -104,6 +104,52 @@ def test_records_that_progress_promises_and_the_target_lacks_are_an_error(place)
         place.settle(place.at(8), place.at(5), 4)
 
 
+def test_a_map_lost_whole_is_rebuilt_from_where_the_target_still_holds_the_records(place):
+    place.hold("xabcd.ef.")
+    place.cluster.expire(REMOTE, 4)
+
+    (move,) = place.settle(place.at(8)).mended
+
+    assert move.runs == (OffsetRun(4, 4, 1), OffsetRun(5, 6, 1), OffsetRun(7, 7, 1))
+    assert (move.before, move.after, move.complete_from) == (None, place.at(8), 4)
+
+
+def test_a_log_that_lost_what_lies_behind_the_maps_end_is_mapped_from_there_on(place):
+    place.hold("abcd.ef.")
+    place.cluster.expire(REMOTE, 6)
+
+    (move,) = place.settle(place.at(8), place.at(4), 4).mended
+
+    assert (move.runs, move.complete_from) == ((OffsetRun(7, 6, 1),), 6)
+
+
+def test_a_head_that_is_gone_below_the_maps_end_excuses_no_loss_behind_it(place):
+    place.hold("abcd.f.")
+    place.cluster.expire(REMOTE, 4)
+
+    with pytest.raises(MapUnpairedError):
+        place.settle(place.at(8), place.at(5), 4)
+
+
+def test_a_loss_behind_a_head_that_is_gone_is_an_error(place):
+    place.hold("abd.ef.")
+    place.cluster.expire(REMOTE, 1)
+
+    with pytest.raises(MapUnpairedError, match="of 6 records"):
+        place.settle(place.at(8))
+
+
+def test_a_compacted_topic_is_mapped_as_far_as_it_is_held(place):
+    place.hold("abcd.ef.")
+    place.cluster.clean(REMOTE, 0, 2)
+
+    (move,) = place.settle(place.at(8)).mended
+
+    pairs = [(run.upstream_start, run.downstream_start, run.length) for run in move.runs]
+    assert pairs == [(1, 1, 1), (4, 3, 1), (5, 5, 1), (7, 6, 1)]
+    assert move.complete_from == 4
+
+
 def test_a_foreign_record_that_says_the_same_is_ambiguous(place):
     place.hold("abcd.eeff")
 

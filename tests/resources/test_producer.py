@@ -6,6 +6,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
 
 from resources import producer as producer_module
 from resources.producer import SlotProducer
@@ -472,6 +474,21 @@ def test_reading_back_ends_behind_markers_and_at_the_logs_end(open_slot, remote)
 
     assert read_back(slot, remote, 2) == []
     assert read_back(slot, TopicPartition(remote.topic, 1)) == []
+
+
+def test_a_log_says_where_it_begins_and_whether_it_is_compacted(open_slot, target, names):
+    plain, compacted = TopicPartition(names("plain"), 0), TopicPartition(names("compacted"), 0)
+    create_topic(target.bootstrap_servers, plain.topic)
+    create_topic(target.bootstrap_servers, compacted.topic, cleanup_policy="compact,delete")
+    produce(target.bootstrap_servers, plain.topic, [Record(b"k", b"v")] * 3)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
+    cut = KafkaPartition(plain.topic, 0, 2)
+    admin.delete_records([cut])[cut].result(30)
+    slot = open_slot()
+
+    assert [slot.begins(p) for p in (plain, compacted)] == [2, 0]
+    assert [slot.is_compacted(p) for p in (plain, compacted)] == [False, True]
+    assert not slot.is_compacted(TopicPartition(names("missing"), 0))
 
 
 def test_aborted_records_are_not_read_back_and_foreign_ones_are(open_slot, remote, target):

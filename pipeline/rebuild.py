@@ -1,0 +1,107 @@
+"""The offset map of a slot made anew from the stage and the target, and compared with a kept one.
+
+kept       (10, 3, 2)             what the table says
+rebuilt    (10, 3, 2) (14, 6, 2)  what the target's log shows
+missing    (14, 6, 2)             what is to be written
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pipeline.replay import Target
+from pipeline.settle import Staged, place, settle
+from pipeline.translate import RunIndex
+from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError, ProgressBehindError
+from schemas.offset_run import OffsetRun
+from schemas.replay_work import Move, SlotReplayed, SlotWork
+from schemas.topic_partition import TopicPartition
+
+
+def rebuild_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:
+    """Pair all of *work* with the target, as though there were no map; nothing is sent.
+
+    A partition goes as far as its progress, or as its map where progress is gone. Raises nothing:
+    what stops a partition, or the slot, comes back beside the moves.
+    """
+    moves: list[Move] = []
+    errors: list[tuple[TopicPartition, PartitionError]] = []
+    try:
+        target.fence()
+        known = target.progress([each.target for each in work.partitions])
+        for each in work.partitions:
+            mapped = each.mapped.progress if each.mapped else None
+            at = known.get(each.target, mapped)
+            try:
+                if at is not None and mapped is not None and place(each, at) < place(each, mapped):
+                    raise ProgressBehindError(
+                        each.target, progress=at.next_offset, mapped=mapped.next_offset
+                    )
+                fresh = replace(each, mapped=None)
+                moves += settle(fresh, work.files, at, staged, target).mended
+            except PartitionError as error:
+                errors.append((each.partition, error))
+    except DeltamirrorError as error:
+        return SlotReplayed(work.slot, tuple(moves), tuple(errors), error)
+    return SlotReplayed(work.slot, tuple(moves), tuple(errors))
+
+
+def missing_runs(
+    target: TopicPartition,
+    kept: Sequence[OffsetRun],
+    rebuilt: Sequence[OffsetRun],
+    complete_from: int,
+) -> list[OffsetRun]:
+    """Return what of *rebuilt* is not in *kept*; both are of one incarnation, and rise.
+
+    Before upstream offset *complete_from* the target does not hold everything, so that the kept
+    map may know more there. Raises MapDiffersError where it says anything else.
+    """
+    missing = list(without(rebuilt, kept))
+    behind = [
+        _part(run, max(run.upstream_start, complete_from), run.upstream_end)
+        for run in kept
+        if run.upstream_end > complete_from
+    ]
+    wrong = list(without(behind, rebuilt))
+    if not wrong:
+        try:
+            RunIndex.of([*kept, *missing])
+        except ValueError:
+            wrong = missing
+    if wrong:
+        raise MapDiffersError(
+            target,
+            records=sum(run.length for run in wrong),
+            upstream=wrong[0].upstream_start,
+            downstream=wrong[0].downstream_start,
+        )
+    return missing
+
+
+def without(runs: Sequence[OffsetRun], others: Sequence[OffsetRun]) -> Iterator[OffsetRun]:
+    """Yield *runs* without the pairs of offsets that *others* hold too; both rise."""
+    first = 0
+    for run in runs:
+        start = run.upstream_start
+        while first < len(others) and others[first].upstream_end <= start:
+            first += 1
+        at = first
+        while at < len(others) and others[at].upstream_start < run.upstream_end:
+            other, at = others[at], at + 1
+            if _shift(other) == _shift(run):
+                if other.upstream_start > start:
+                    yield _part(run, start, other.upstream_start)
+                start = other.upstream_end
+        if start < run.upstream_end:
+            yield _part(run, start, run.upstream_end)
+
+
+def _shift(run: OffsetRun) -> int:
+    return run.downstream_start - run.upstream_start
+
+
+def _part(run: OffsetRun, start: int, end: int) -> OffsetRun:
+    """Return *run* cut to the upstream offsets [start, end)."""
+    return OffsetRun(start, start + _shift(run), end - start)

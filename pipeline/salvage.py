@@ -1,0 +1,167 @@
+"""Pairing with a target that does not hold all of what was replayed any more.
+
+Retention removes the head of a log, compaction what a later record of the same key replaced. Of
+records that say the same either leaves the last ones: so those on the target are paired with as
+many of the last staged ones, fingerprint by fingerprint, and all pairs together have to rise.
+
+Held in memory are fingerprint and offset of what the target still has behind the map, and the
+offsets of what is staged of that: 170 bytes a record at the peak (measured), bounded by the
+target's retention and not by the stage. Windows would not do: where the first staged record is
+that the target holds, only the content of all of them tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.map import encode
+from pipeline.pair import Fingerprint, Marked, Paired, Place
+from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.offset_run import OffsetRun
+from schemas.topic_partition import TopicPartition
+
+Offsets = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bytes_]
+AT_ONCE = 32_768
+NONE: Offsets = np.empty(0, np.int64)
+
+
+class Salvage:
+    """What the target of a *partition* still holds, to be paired with the stage.
+
+    Give the target's records to `take`, all of them, in order; then `pair`. A record that another
+    producer wrote and that says what a removed one said cannot be told from it.
+    """
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self._partition = partition
+        self._offsets: list[Offsets] = [NONE]
+        self._marks: list[Marks] = [np.empty(0, "S16")]
+
+    def take(self, records: Iterable[Marked]) -> None:
+        """Remember *records*, the next ones of the target's log."""
+        batch = list(records)
+        self._offsets.append(np.array([offset for offset, _ in batch], np.int64))
+        self._marks.append(np.array([mark for _, mark in batch], "S16"))
+
+    def pair(self, staged: Iterable[tuple[str, int, Fingerprint]], *, has_holes: bool) -> Paired:
+        """Return the pairs, and from which place on every staged record has one.
+
+        Where the target *has_holes* (it is compacted) any record may be missing, else only the
+        first ones. Raises MapUnpairedError, MapAmbiguousError.
+        """
+        downstream = np.concatenate(self._offsets)
+        known, group_of = np.unique(np.concatenate(self._marks), return_inverse=True)
+        stage = _look_up(staged, known)
+        in_stage = np.bincount(stage.groups, minlength=len(known))
+        on_target = np.bincount(group_of, minlength=len(known))
+        surplus = ((on_target > in_stage) & (in_stage > 0))[group_of]
+        if surplus.any():
+            raise MapAmbiguousError(self._partition, int(downstream[surplus][0]))
+        # By group, in order within each: the last staged ones stand beside the target's.
+        theirs = np.argsort(group_of, kind="stable")
+        theirs = theirs[in_stage[group_of[theirs]] > 0]
+        ours = np.argsort(stage.groups, kind="stable")
+        groups = stage.groups[ours]
+        ours = ours[np.cumsum(in_stage)[groups] - np.arange(len(ours)) <= on_target[groups]]
+        order = np.argsort(theirs)
+        ours, downstream = ours[order], downstream[theirs[order]]
+        falls = np.flatnonzero(np.diff(ours) <= 0)
+        if len(falls):
+            raise MapAmbiguousError(self._partition, int(downstream[falls[0] + 1]))
+        missing = stage.last_missing(ours)
+        is_head = missing is None or not len(ours) or missing[0] < stage.numbers[ours[0]]
+        if not is_head and not has_holes:
+            raise MapUnpairedError(
+                self._partition,
+                start=stage.start,
+                end=stage.end,
+                found=len(ours),
+                wanted=stage.count,
+            )
+        complete_from = (missing[1][0], missing[1][1] + 1) if missing else None
+        return Paired(stage.runs(ours, downstream), complete_from)
+
+
+@dataclass(eq=False)
+class _Stage:
+    """The staged records that the target may hold, by the number that each has in the stage.
+
+    *lives* is an index of *names*, *groups* one of the fingerprints on the target. *missed* is the
+    last record, number and place, that the target does not hold; *count* lie in [start, end).
+    """
+
+    numbers: Offsets
+    lives: Offsets
+    upstream: Offsets
+    groups: Offsets
+    names: list[str]
+    missed: tuple[int, Place] | None
+    start: int
+    end: int
+    count: int
+
+    def last_missing(self, chosen: Offsets) -> tuple[int, Place] | None:
+        """Return number and place of the last record that is not among the *chosen*."""
+        is_left = np.ones(len(self.numbers), bool)
+        is_left[chosen] = False
+        left = np.flatnonzero(is_left)
+        if not len(left):
+            return self.missed
+        place = (self.names[self.lives[left[-1]]], int(self.upstream[left[-1]]))
+        last = (int(self.numbers[left[-1]]), place)
+        return max(last, self.missed) if self.missed else last
+
+    def runs(self, chosen: Offsets, downstream: Offsets) -> dict[str, list[OffsetRun]]:
+        """Return the runs that *chosen* records with their *downstream* offsets make."""
+        lives, upstream = self.lives[chosen], self.upstream[chosen]
+        runs = {
+            name: encode(upstream[lives == i], downstream[lives == i])
+            for i, name in enumerate(self.names)
+        }
+        return {name: own for name, own in runs.items() if own}
+
+
+def _look_up(staged: Iterable[tuple[str, int, Fingerprint]], known: Marks) -> _Stage:
+    """Return what is *staged*, with the fingerprints looked up in the sorted *known* ones."""
+    columns: list[tuple[Offsets, Offsets, Offsets, Offsets]] = [(NONE, NONE, NONE, NONE)]
+    codes: dict[str, int] = {}
+    missed: tuple[int, Place] | None = None
+    count = start = end = 0
+    for batch in _batches(staged):
+        names, offsets, said = zip(*batch, strict=True)
+        start, end = start if count else offsets[0], offsets[-1] + 1
+        marks = np.array(said, "S16")
+        group = np.searchsorted(known, marks)
+        is_found = np.zeros(len(batch), bool)
+        is_in = group < len(known)
+        is_found[is_in] = known[group[is_in]] == marks[is_in]
+        gone = np.flatnonzero(~is_found)
+        if len(gone):
+            last = int(gone[-1])
+            missed = (count + last, (names[last], offsets[last]))
+        of_life = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
+        columns.append(
+            (
+                np.arange(count, count + len(batch))[is_found],
+                of_life[is_found],
+                np.array(offsets, np.int64)[is_found],
+                group[is_found],
+            )
+        )
+        count += len(batch)
+    numbers, lives, upstream, groups = map(np.concatenate, zip(*columns, strict=True))
+    return _Stage(numbers, lives, upstream, groups, list(codes), missed, start, end, count)
+
+
+def _batches(
+    staged: Iterable[tuple[str, int, Fingerprint]],
+) -> Iterator[list[tuple[str, int, Fingerprint]]]:
+    rest = iter(staged)
+    while batch := list(islice(rest, AT_ONCE)):
+        yield batch
