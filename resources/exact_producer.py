@@ -18,12 +18,21 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from resources.c import c, expect_no_error, header_add, headers_destroy, headers_new
+from resources.c import (
+    PRODUCER,
+    Partition,
+    c,
+    configured,
+    expect_no_error,
+    header_add,
+    headers_destroy,
+    headers_new,
+    new_client,
+)
 
 Headers = Sequence[tuple[str | bytes, bytes | None]]
 
-# rdkafka.h: rd_kafka_type_t, rd_kafka_vtype_t and a flag.
-_PRODUCER = 0
+# rdkafka.h: rd_kafka_vtype_t and a flag.
 _TOPIC, _PARTITION, _VALUE, _KEY, _OPAQUE, _FLAGS, _TIMESTAMP, _HEADERS = 1, 3, 4, 5, 6, 7, 8, 10
 _COPY = 0x2
 
@@ -90,32 +99,13 @@ class _Message(ctypes.Structure):
     )
 
 
-class _Partition(ctypes.Structure):
-    """The beginning and size of rd_kafka_topic_partition_t."""
-
-    _fields_ = (
-        ("topic", c_char_p),
-        ("partition", c_int32),
-        ("offset", c_int64),
-        ("metadata", c_void_p),
-        ("metadata_size", c_size_t),
-        ("opaque", c_void_p),
-        ("err", c_int),
-        ("private", c_void_p),
-    )
-
-
 _OnDelivery = ctypes.CFUNCTYPE(None, c_void_p, POINTER(_Message), c_void_p)
 _OnSend = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)
 _OnNew = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
 
-_conf_new = c("conf_new", c_void_p)
-_conf_set = c("conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
-_conf_destroy = c("conf_destroy", None, c_void_p)
 _conf_on_delivery = c("conf_set_dr_msg_cb", None, c_void_p, _OnDelivery)
 _conf_on_new = c("conf_interceptor_add_on_new", c_int, c_void_p, c_char_p, _OnNew, c_void_p)
 _add_on_send = c("interceptor_add_on_send", c_int, c_void_p, c_char_p, _OnSend, c_void_p)
-_new = c("new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
 _destroy = c("destroy", None, c_void_p)
 _timed = (c_void_p, c_int)
 _init = c("init_transactions", c_void_p, *_timed)
@@ -131,7 +121,7 @@ _timestamp = c("message_timestamp", c_int64, POINTER(_Message), POINTER(c_int))
 _member_new = c("consumer_group_metadata_new", c_void_p, c_char_p)
 _member_destroy = c("consumer_group_metadata_destroy", None, c_void_p)
 _list_new = c("topic_partition_list_new", c_void_p, c_int)
-_list_add = c("topic_partition_list_add", POINTER(_Partition), c_void_p, c_char_p, c_int32)
+_list_add = c("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
 _list_destroy = c("topic_partition_list_destroy", None, c_void_p)
 _allocate = c("mem_malloc", c_void_p, c_void_p, c_size_t)
 
@@ -151,19 +141,10 @@ class ExactProducer:
         on_send = _OnSend(self._hooks.on_send)
         on_new = _OnNew(lambda client, *_: int(_add_on_send(client, _NAME, on_send, None)))
         self._calls = (_OnDelivery(self._hooks.on_delivery), on_send, on_new)
-        told = ctypes.create_string_buffer(512)
-        conf = _conf_new()
-        for name, value in settings.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            if _conf_set(conf, name.encode(), text.encode(), told, len(told)) != 0:
-                _conf_destroy(conf)
-                raise _wrong(told.value)
+        conf = configured(settings)
         _conf_on_delivery(conf, self._calls[0])
         _conf_on_new(conf, _NAME, on_new, None)
-        self._client = _new(_PRODUCER, conf, told, len(told))
-        if not self._client:
-            _conf_destroy(conf)
-            raise _wrong(told.value)
+        self._client = new_client(PRODUCER, conf)
 
     def __del__(self) -> None:
         client = getattr(self, "_client", None)
@@ -306,7 +287,3 @@ def _headers(headers: Headers) -> int:
         key = name.encode() if isinstance(name, str) else name
         header_add(made, key, len(key), value, len(value or b""))
     return made
-
-
-def _wrong(why: bytes) -> KafkaException:
-    return KafkaException(KafkaError(KafkaError._INVALID_ARG, why.decode(errors="replace")))

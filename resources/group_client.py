@@ -20,17 +20,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_void_p
 from threading import Lock, Thread
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from resources.c import c
+from resources.c import CONSUMER, Partition, c, configured, failure, new_client
 from schemas.topic_partition import TopicPartition
 
-# rdkafka.h: rd_kafka_type_t, and the kind of options that every administrative call takes.
-_CONSUMER = 1
+# rdkafka.h: the kind of options that every administrative call takes.
 _ANY_OPERATION = 0
 _WITHOUT_LEAVING_ITS_GROUP = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 
@@ -44,37 +43,18 @@ OWN_GROUP = "deltamirror.groups"
 _NONE = -1001
 
 
-class _Partition(ctypes.Structure):
-    """The beginning and size of rd_kafka_topic_partition_t."""
-
-    _fields_ = (
-        ("topic", c_char_p),
-        ("partition", c_int32),
-        ("offset", c_int64),
-        ("metadata", c_void_p),
-        ("metadata_size", c_size_t),
-        ("opaque", c_void_p),
-        ("err", c_int),
-        ("private", c_void_p),
-    )
-
-
 class _Partitions(ctypes.Structure):
     """rd_kafka_topic_partition_list_t."""
 
-    _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(_Partition)))
+    _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(Partition)))
 
 
-_conf_new = c("conf_new", c_void_p)
-_conf_set = c("conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
-_conf_destroy = c("conf_destroy", None, c_void_p)
-_new = c("new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
 _queue_new = c("queue_new", c_void_p, c_void_p)
 _queue_poll = c("queue_poll", c_void_p, c_void_p, c_int)
 _queue_destroy = c("queue_destroy", None, c_void_p)
 _destroy_client = c("destroy_flags", None, c_void_p, c_int)
 _list_new = c("topic_partition_list_new", POINTER(_Partitions), c_int)
-_list_add = c("topic_partition_list_add", POINTER(_Partition), c_void_p, c_char_p, c_int32)
+_list_add = c("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
 _list_destroy = c("topic_partition_list_destroy", None, c_void_p)
 _options_new = c("AdminOptions_new", c_void_p, c_void_p, c_int)
 _options_set_timeout = c(
@@ -113,17 +93,7 @@ class GroupClient:
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
         """Make the client. Raises KafkaException on settings that are wrong."""
-        told = ctypes.create_string_buffer(512)
-        conf = _conf_new()
-        for name, value in {**settings, "group.id": OWN_GROUP}.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            if _conf_set(conf, name.encode(), text.encode(), told, len(told)) != 0:
-                _conf_destroy(conf)
-                raise _failure(KafkaError._INVALID_ARG, told.value)
-        self._client = _new(_CONSUMER, conf, told, len(told))
-        if not self._client:
-            _conf_destroy(conf)
-            raise _failure(KafkaError._INVALID_ARG, told.value)
+        self._client = new_client(CONSUMER, configured({**settings, "group.id": OWN_GROUP}))
         self._lock, self._users = Lock(), 1
 
     def committed(
@@ -227,11 +197,11 @@ def _answered(operation: _Operation, event: int) -> Offsets:
     """Return what the answer *event* tells. Raises the first KafkaException in it."""
     code = _event_error(event)
     if code:
-        raise _failure(code, _event_error_string(event))
+        raise failure(code, _event_error_string(event))
     group = operation.groups(operation.result(event), byref(c_size_t()))[0]
     error = _group_error(group)
     if error:
-        raise _failure(_error_code(error), _error_string(error))
+        raise failure(_error_code(error), _error_string(error))
     found = _group_partitions(group).contents
     told = [found.elements[i] for i in range(found.count)]
     for each in told:
@@ -245,13 +215,9 @@ def _answered(operation: _Operation, event: int) -> Offsets:
     }
 
 
-def _metadata(committed: _Partition) -> str:
+def _metadata(committed: Partition) -> str:
     if not committed.metadata:
         return ""
     # confluent-kafka ends metadata that it writes with a NUL byte.
     text = ctypes.string_at(committed.metadata, committed.metadata_size).rstrip(b"\0")
     return text.decode(errors="replace")
-
-
-def _failure(code: int, why: bytes) -> KafkaException:
-    return KafkaException(KafkaError(code, why.decode(errors="replace")))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
@@ -21,14 +19,14 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from resources.answers import REFUSALS, meaning_of, why_of
 from resources.cluster import KafkaCluster
 from resources.exact_producer import Delivered, ExactProducer
 from resources.reader import RangeReader
+from resources.sent_rows import columns_of, is_odd
 from schemas.errors import (
     ChunkRefusedError,
     CommitUnknownError,
-    DeltamirrorError,
-    FencedError,
     RangeUnfinishedError,
     SendAgainError,
     UnreachableError,
@@ -69,28 +67,6 @@ PASSING = (
 """Answers about a group that are other ones soon: a fresh cluster, a commit on its way."""
 
 POLICY = "cleanup.policy"
-
-REFUSALS = (
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-    KafkaError.POLICY_VIOLATION,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-)
-"""What a delivery report says where the target does not take this record or this partition.
-
-Any other error (purged, timed out, fenced) is that of the producer and blames no partition.
-"""
-
 
 STAMPS_ANEW = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
 """Why a topic is refused that would take every record, with another timestamp."""
@@ -174,7 +150,7 @@ class SlotProducer:
         Raises ChunkRefusedError: one cannot be sent; SendAgainError: the next producer can.
         """
         producer = self._open()
-        if _is_odd(rows):
+        if is_odd(rows):
             self._met_odd = True
             if not isinstance(producer, ExactProducer):
                 self._wants_exact = True
@@ -183,7 +159,8 @@ class SlotProducer:
         poll = producer.poll
         report = self._report(partition)
         topic, number = partition.topic, partition.partition
-        for key, value, stamp, headers in _columns(rows):
+        columns = iter(columns_of(rows))
+        for key, value, stamp, headers in columns:
             while True:
                 try:
                     produce(topic, value, key, number, report, report, stamp, headers)
@@ -198,7 +175,9 @@ class SlotProducer:
                         # Something sent before was refused, of this partition or another one.
                         self._is_stopped = True
                         return
-                    raise ChunkRefusedError({partition: _why(error)}, _why(error)) from error
+                    row = rows.num_rows - 1 - sum(1 for _ in columns)
+                    why = f"{why_of(error)} (offset {rows.column('offset')[row]} of the source)"
+                    raise ChunkRefusedError({partition: why}, why) from error
 
     def settle(self) -> dict[TopicPartition, Offsets]:
         """Wait for all reports; return offsets by partition. Raises ChunkRefusedError."""
@@ -244,7 +223,7 @@ class SlotProducer:
                 if not error.args[0].retriable():
                     self._fail(error)
                 if time.monotonic() > deadline:
-                    raise CommitUnknownError(self._id, _why(error)) from error
+                    raise CommitUnknownError(self._id, why_of(error)) from error
 
     def abort(self) -> None:
         """Abort and drop the producer; what it left open is settled by the next `fence`."""
@@ -308,7 +287,7 @@ class SlotProducer:
                 KafkaPartition(partition.topic, partition.partition), PATIENCE_S
             )
         except KafkaException as error:
-            raise RangeUnfinishedError(partition, at=0, end=0, why=_why(error)) from error
+            raise RangeUnfinishedError(partition, at=0, end=0, why=why_of(error)) from error
         finally:
             consumer.close()
         return low, high
@@ -387,62 +366,10 @@ class SlotProducer:
 
     def _fail(self, error: KafkaException) -> NoReturn:
         """Raise what *error* of the client means."""
-        raise _meaning(error, self._id, self._flow.target, self._refused) from error
-
-
-def _meaning(
-    error: KafkaException, transactional_id: str, alias: str, refused: Mapping[TopicPartition, str]
-) -> DeltamirrorError:
-    """Return the error a person should read. Flags: reference kafka-clients, section 5."""
-    cause: KafkaError = error.args[0]
-    if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-        return FencedError(transactional_id)
-    if refused:
-        return ChunkRefusedError(refused, cause.str())
-    if cause.txn_requires_abort():
-        return ChunkRefusedError({}, cause.str())
-    if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        return UnreachableError(alias, transactional_id, cause.str())
-    return CommitUnknownError(transactional_id, cause.str())
-
-
-def _why(error: KafkaException) -> str:
-    cause = error.args[0]
-    return cause.str() if isinstance(cause, KafkaError) else str(cause)
+        raise meaning_of(error, self._id, self._flow.target, self._refused) from error
 
 
 def _kafka(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:
     return [
         KafkaPartition(t.topic, t.partition, p.next_offset, p.metadata) for t, p in progress.items()
     ]
-
-
-def _is_odd(rows: pa.RecordBatch) -> bool:
-    """Return whether confluent-kafka's producer would alter any of *rows*.
-
-    It takes timestamp 0 for "not set", ends header keys at a NUL and takes none that is not UTF-8.
-    """
-    stamps, raw = rows.column("timestamp_ms"), rows.column("raw_header_keys")
-    if raw.null_count < len(raw) or pc.index(stamps, 0).as_py() >= 0:
-        return True
-    headers = rows.column("headers")
-    if headers.null_count == len(headers):
-        return False
-    return bool(pc.any(pc.match_substring(headers.flatten().field("key"), "\0")).as_py())
-
-
-def _columns(rows: pa.RecordBatch) -> Iterable[tuple[Any, Any, int, list[Any] | None]]:
-    """Return key, value, timestamp and headers of each row; headers decoded once per batch."""
-    keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
-    stamps = rows.column("timestamp_ms").to_pylist()
-    headers, raw = rows.column("headers"), rows.column("raw_header_keys")
-    if headers.null_count == len(headers):
-        return zip(keys, values, stamps, [None] * len(keys), strict=True)
-    pairs = headers.flatten()
-    flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
-    edges = (np.asarray(headers.offsets) - headers.offsets[0].as_py()).tolist()
-    lists: list[list[Any] | None] = [flat[a:b] or None for a, b in pairwise(edges)]
-    for i in np.flatnonzero(raw.is_valid()).tolist():
-        values_of = [value for _, value in lists[i] or ()]
-        lists[i] = list(zip(raw[i].as_py(), values_of, strict=True))
-    return zip(keys, values, stamps, lists, strict=True)

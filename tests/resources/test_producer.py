@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from resources import exact_producer as exact_module
 from resources import producer as producer_module
 from resources.producer import SlotProducer
 from schemas.errors import (
@@ -305,6 +306,25 @@ def test_the_exact_producer_fences_an_older_one_and_is_fenced(open_slot, remote)
 
     with pytest.raises(FencedError):
         older.commit({remote: at(1)})
+
+
+def test_a_record_that_the_exact_producer_cannot_send_is_named(
+    open_slot, remote, target, monkeypatch
+):
+    monkeypatch.setattr(exact_module, "_STAMP", 88)
+    plain, slot = Said(b"v", b"k", (), 5), open_slot()
+    with pytest.raises(SendAgainError):
+        send(slot, remote, EXACT[0])
+    slot.abort()
+    slot.fence()
+    slot.begin()
+
+    with pytest.raises(ChunkRefusedError, match=r"timestamp 0 .*offset 21 ") as refused:
+        slot.send(remote, batch(plain, EXACT[0], plain, start=20))
+    slot.abort()
+
+    assert set(refused.value.partitions) == {remote}
+    assert shown(target, remote) == []
 
 
 @pytest.mark.parametrize("said", [Said(timestamp_ms=5), EXACT[0]], ids=["plain", "exact"])
