@@ -123,7 +123,10 @@ class TopicRecreatedError(PartitionError):
 class RecordUnreadableError(PartitionError):
     """A record cannot be carried exactly by the client library."""
 
-    hint = "`deltamirror accept-gap` leaves the record out, on record."
+    hint = (
+        "Install the confluent-kafka that requirements.lock names; or leave the record out, on "
+        "record, with `deltamirror accept-gap`."
+    )
 
     def __init__(self, partition: object, offset: int, why: str) -> None:
         super().__init__(f"{partition}: the record at offset {offset} cannot be carried: {why}")
