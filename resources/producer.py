@@ -359,9 +359,14 @@ class SlotProducer:
         except KafkaException as error:
             self._fail(error)
         except SystemError as error:
-            # The client raises a fatal error and calls the delivery reports all the same.
+            # The client raises a fatal error and calls the delivery reports all the same, under
+            # which it may be lost. Every transactional call tells it again.
             if isinstance(error.__cause__, KafkaException):
                 self._fail(error.__cause__)
+            try:
+                self._open().begin_transaction()
+            except KafkaException as fatal:
+                self._fail(fatal)
             raise
 
     def _fail(self, error: KafkaException) -> NoReturn:
