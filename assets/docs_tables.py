@@ -11,7 +11,7 @@ _PLACES = (
     ("One of each flow", "flows/<source>__<target>/", FLOW_TABLES),
     ("One of the lake", "", LAKE_TABLES),
 )
-_HEADERS = "array of (key string, value binary)"
+_TYPES = {"headers": "array of (key string, value binary)", "binaries": "array of binary"}
 
 
 def tables_page() -> str:
@@ -38,7 +38,7 @@ def _table(table: Table, folder: str) -> Iterator[str]:
     yield "| column | type | null | meaning |"
     yield "|---|---|---|---|"
     for column in table.columns:
-        type_ = _HEADERS if column.type == "headers" else column.type
+        type_ = _TYPES.get(column.type, column.type)
         null = "yes" if column.nullable else "no"
         yield f"| `{column.name}` | {type_} | {null} | {column.meaning} |"
 

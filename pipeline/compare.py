@@ -19,6 +19,8 @@ Indexes = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 PLAIN = ("timestamp_ms", "key", "value")
+HEADERS = ("headers", "raw_header_keys")
+CONTENT = (*PLAIN, *HEADERS)
 NOTHING: Indexes = np.empty(0, np.int64)
 
 
@@ -108,7 +110,7 @@ def offsets_of(rows: pa.RecordBatch) -> Offsets:
 
 def is_same(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
     """Return whether timestamps, keys, values and headers are equal, row by row."""
-    return all(_column(one, name, other).equals(other.column(name)) for name in (*PLAIN, "headers"))
+    return all(_column(one, name, other).equals(other.column(name)) for name in CONTENT)
 
 
 def differing(one: pa.RecordBatch, other: pa.RecordBatch) -> Mask:
@@ -123,10 +125,11 @@ def differing(one: pa.RecordBatch, other: pa.RecordBatch) -> Mask:
             equal = pc.equal(mine, theirs).fill_null(False)
             both_null = pc.and_(pc.is_null(mine), pc.is_null(theirs))
             different |= ~pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
-    mine, theirs = _column(one, "headers", other), other.column("headers")
-    if not mine.equals(theirs):
-        pairs = zip(mine.to_pylist(), theirs.to_pylist(), strict=True)
-        different |= np.array([(a or []) != (b or []) for a, b in pairs], np.bool_)
+    for name in HEADERS:
+        mine, theirs = _column(one, name, other), other.column(name)
+        if not mine.equals(theirs):
+            pairs = zip(mine.to_pylist(), theirs.to_pylist(), strict=True)
+            different |= np.array([(a or []) != (b or []) for a, b in pairs], np.bool_)
     return different
 
 

@@ -40,7 +40,7 @@ class Digest:
         self._streams["timestamps"].update(_fixed(timestamps, np.int64).data)
         size = self._binary("key", batch.column("key"))
         size += self._binary("value", batch.column("value"))
-        return size + self._headers(cast(pa.ListArray, batch.column("headers")))
+        return size + self._headers(batch)
 
     def hexdigest(self) -> str:
         """Return 32 hexadecimal digits over everything taken in."""
@@ -56,16 +56,28 @@ class Digest:
         self._streams[f"{name}s"].update(data)
         return len(data)
 
-    def _headers(self, headers: pa.ListArray) -> int:
+    def _headers(self, batch: pa.RecordBatch) -> int:
         """Take in the headers; return the bytes of their keys and values.
 
         No headers and an empty list are one thing on the wire, and so here.
         """
+        headers = cast(pa.ListArray, batch.column("headers"))
         counts = np.diff(np.asarray(headers.offsets)).astype(np.int32)
         self._streams["header_counts"].update(counts.data)
         pairs = headers.flatten()
-        size = self._binary("header_key", pairs.field("key"))
+        raw = batch.column("raw_header_keys")
+        keys = pairs.field("key") if raw.null_count == len(raw) else _exact_keys(headers, raw)
+        size = self._binary("header_key", keys)
         return size + self._binary("header_value", pairs.field("value"))
+
+
+def _exact_keys(headers: pa.ListArray, raw: pa.Array) -> pa.Array:
+    """Return the keys of all *headers* as bytes, those of *raw* where it has them."""
+    rows = zip(headers.to_pylist(), raw.to_pylist(), strict=True)
+    return pa.array(
+        [k for pairs, raw in rows for k in raw or [h["key"].encode() for h in pairs or ()]],
+        pa.binary(),
+    )
 
 
 def _fixed(array: pa.Array, dtype: type[np.int64]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -39,7 +39,8 @@ class Paired:
 
 def fingerprints(batch: pa.RecordBatch) -> list[Fingerprint]:
     """Return a 16-byte digest of each record's timestamp, key, value and headers."""
-    columns = [batch.column(n).to_pylist() for n in ("timestamp_ms", "key", "value", "headers")]
+    names = ("timestamp_ms", "key", "value", "headers", "raw_header_keys")
+    columns = [batch.column(n).to_pylist() for n in names]
     return [_fingerprint(*row) for row in zip(*columns, strict=True)]
 
 
@@ -48,10 +49,11 @@ def _fingerprint(
     key: bytes | None,
     value: bytes | None,
     headers: list[dict[str, object]] | None,
+    raw_header_keys: list[bytes] | None,
 ) -> Fingerprint:
     pairs = [(h["key"], h["value"]) for h in headers or []]
     head = (timestamp, None if key is None else len(key), None if value is None else len(value))
-    state = xxhash.xxh3_128(repr((head, pairs)).encode())
+    state = xxhash.xxh3_128(repr((head, pairs, raw_header_keys)).encode())
     state.update(key or b"")
     state.update(value or b"")
     return state.digest()

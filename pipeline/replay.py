@@ -17,7 +17,13 @@ from pipeline.chain import Chain
 from pipeline.chunk import Chunk
 from pipeline.map import encode
 from pipeline.settle import Log, Staged, settle
-from schemas.errors import ChunkRefusedError, DeltamirrorError, PartitionError, RecordRefusedError
+from schemas.errors import (
+    ChunkRefusedError,
+    DeltamirrorError,
+    PartitionError,
+    RecordRefusedError,
+    SendAgainError,
+)
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_work import Mapped, Move, PartitionWork, SlotReplayed, SlotWork
@@ -42,7 +48,10 @@ class Target(Log, Protocol):
         """Open a transaction."""
 
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Append *rows* in order to the open transaction. Raises ChunkRefusedError."""
+        """Append *rows* in order to the open transaction.
+
+        Raises ChunkRefusedError; SendAgainError: as it is after another `fence`, it can.
+        """
 
     def settle(self) -> Mapping[TopicPartition, Offsets]:
         """Return the offsets given to the records sent, by partition, in order.
@@ -70,15 +79,17 @@ def replay_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:
     while True:
         try:
             slot.run()
+        except SendAgainError:
+            target.abort()
         except ChunkRefusedError as refused:
             target.abort()
-            if slot.leave_out(refused):
-                continue
-            return slot.result(refused)
+            if not slot.leave_out(refused):
+                return slot.result(refused)
         except DeltamirrorError as error:
             target.abort()
             return slot.result(error)
-        return slot.result(None)
+        else:
+            return slot.result(None)
 
 
 class _Slot:

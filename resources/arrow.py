@@ -13,12 +13,15 @@ HEADERS = pa.list_(
     )
 )
 
+RAW_HEADER_KEYS = pa.list_(pa.field("element", pa.binary()))
+
 TYPES: dict[str, pa.DataType] = {
     "int": pa.int32(),
     "long": pa.int64(),
     "string": pa.string(),
     "binary": pa.binary(),
     "headers": HEADERS,
+    "binaries": RAW_HEADER_KEYS,
 }
 
 

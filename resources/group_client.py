@@ -20,16 +20,16 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_void_p
 from threading import Lock, Thread
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, cimpl
+from confluent_kafka import KafkaError, KafkaException
 
+from resources.c import CONSUMER, Partition, c, configured, failure, new_client
 from schemas.topic_partition import TopicPartition
 
-# rdkafka.h: rd_kafka_type_t, and the kind of options that every administrative call takes.
-_CONSUMER = 1
+# rdkafka.h: the kind of options that every administrative call takes.
 _ANY_OPERATION = 0
 _WITHOUT_LEAVING_ITS_GROUP = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 
@@ -42,72 +42,44 @@ OWN_GROUP = "deltamirror.groups"
 # RD_KAFKA_OFFSET_INVALID: no offset.
 _NONE = -1001
 
-# The extension's own symbols lead to the librdkafka that it has loaded.
-_LOADED = ctypes.CDLL(cimpl.__file__)
-
-
-class _Partition(ctypes.Structure):
-    """The beginning and size of rd_kafka_topic_partition_t."""
-
-    _fields_ = (
-        ("topic", c_char_p),
-        ("partition", c_int32),
-        ("offset", c_int64),
-        ("metadata", c_void_p),
-        ("metadata_size", c_size_t),
-        ("opaque", c_void_p),
-        ("err", c_int),
-        ("private", c_void_p),
-    )
-
 
 class _Partitions(ctypes.Structure):
     """rd_kafka_topic_partition_list_t."""
 
-    _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(_Partition)))
+    _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(Partition)))
 
 
-def _c(name: str, returns: Any, *takes: Any) -> Any:  # noqa: ANN401 - C types
-    function = _LOADED[f"rd_kafka_{name}"]
-    function.restype, function.argtypes = returns, takes
-    return function
-
-
-_conf_new = _c("conf_new", c_void_p)
-_conf_set = _c("conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
-_conf_destroy = _c("conf_destroy", None, c_void_p)
-_new = _c("new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
-_queue_new = _c("queue_new", c_void_p, c_void_p)
-_queue_poll = _c("queue_poll", c_void_p, c_void_p, c_int)
-_queue_destroy = _c("queue_destroy", None, c_void_p)
-_destroy_client = _c("destroy_flags", None, c_void_p, c_int)
-_list_new = _c("topic_partition_list_new", POINTER(_Partitions), c_int)
-_list_add = _c("topic_partition_list_add", POINTER(_Partition), c_void_p, c_char_p, c_int32)
-_list_destroy = _c("topic_partition_list_destroy", None, c_void_p)
-_options_new = _c("AdminOptions_new", c_void_p, c_void_p, c_int)
-_options_set_timeout = _c(
+_queue_new = c("queue_new", c_void_p, c_void_p)
+_queue_poll = c("queue_poll", c_void_p, c_void_p, c_int)
+_queue_destroy = c("queue_destroy", None, c_void_p)
+_destroy_client = c("destroy_flags", None, c_void_p, c_int)
+_list_new = c("topic_partition_list_new", POINTER(_Partitions), c_int)
+_list_add = c("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
+_list_destroy = c("topic_partition_list_destroy", None, c_void_p)
+_options_new = c("AdminOptions_new", c_void_p, c_void_p, c_int)
+_options_set_timeout = c(
     "AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
 )
-_options_set_stable = _c("AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int)
-_options_destroy = _c("AdminOptions_destroy", None, c_void_p)
-_event_error = _c("event_error", c_int, c_void_p)
-_event_error_string = _c("event_error_string", c_char_p, c_void_p)
-_event_destroy = _c("event_destroy", None, c_void_p)
-_group_error = _c("group_result_error", c_void_p, c_void_p)
-_group_partitions = _c("group_result_partitions", POINTER(_Partitions), c_void_p)
-_error_code = _c("error_code", c_int, c_void_p)
-_error_string = _c("error_string", c_char_p, c_void_p)
+_options_set_stable = c("AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int)
+_options_destroy = c("AdminOptions_destroy", None, c_void_p)
+_event_error = c("event_error", c_int, c_void_p)
+_event_error_string = c("event_error_string", c_char_p, c_void_p)
+_event_destroy = c("event_destroy", None, c_void_p)
+_group_error = c("group_result_error", c_void_p, c_void_p)
+_group_partitions = c("group_result_partitions", POINTER(_Partitions), c_void_p)
+_error_code = c("error_code", c_int, c_void_p)
+_error_string = c("error_string", c_char_p, c_void_p)
 
 
 class _Operation:
     """An administrative operation on one group: its functions differ in their names alone."""
 
     def __init__(self, name: str) -> None:
-        self.new = _c(f"{name}_new", c_void_p, c_char_p, c_void_p)
-        self.destroy = _c(f"{name}_destroy", None, c_void_p)
-        self.send = _c(name, None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p)
-        self.result = _c(f"event_{name}_result", c_void_p, c_void_p)
-        self.groups = _c(f"{name}_result_groups", POINTER(c_void_p), c_void_p, POINTER(c_size_t))
+        self.new = c(f"{name}_new", c_void_p, c_char_p, c_void_p)
+        self.destroy = c(f"{name}_destroy", None, c_void_p)
+        self.send = c(name, None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p)
+        self.result = c(f"event_{name}_result", c_void_p, c_void_p)
+        self.groups = c(f"{name}_result_groups", POINTER(c_void_p), c_void_p, POINTER(c_size_t))
 
 
 _LIST = _Operation("ListConsumerGroupOffsets")
@@ -121,17 +93,7 @@ class GroupClient:
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
         """Make the client. Raises KafkaException on settings that are wrong."""
-        told = ctypes.create_string_buffer(512)
-        conf = _conf_new()
-        for name, value in {**settings, "group.id": OWN_GROUP}.items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            if _conf_set(conf, name.encode(), text.encode(), told, len(told)) != 0:
-                _conf_destroy(conf)
-                raise _failure(KafkaError._INVALID_ARG, told.value)
-        self._client = _new(_CONSUMER, conf, told, len(told))
-        if not self._client:
-            _conf_destroy(conf)
-            raise _failure(KafkaError._INVALID_ARG, told.value)
+        self._client = new_client(CONSUMER, configured({**settings, "group.id": OWN_GROUP}))
         self._lock, self._users = Lock(), 1
 
     def committed(
@@ -235,11 +197,11 @@ def _answered(operation: _Operation, event: int) -> Offsets:
     """Return what the answer *event* tells. Raises the first KafkaException in it."""
     code = _event_error(event)
     if code:
-        raise _failure(code, _event_error_string(event))
+        raise failure(code, _event_error_string(event))
     group = operation.groups(operation.result(event), byref(c_size_t()))[0]
     error = _group_error(group)
     if error:
-        raise _failure(_error_code(error), _error_string(error))
+        raise failure(_error_code(error), _error_string(error))
     found = _group_partitions(group).contents
     told = [found.elements[i] for i in range(found.count)]
     for each in told:
@@ -253,13 +215,9 @@ def _answered(operation: _Operation, event: int) -> Offsets:
     }
 
 
-def _metadata(committed: _Partition) -> str:
+def _metadata(committed: Partition) -> str:
     if not committed.metadata:
         return ""
     # confluent-kafka ends metadata that it writes with a NUL byte.
     text = ctypes.string_at(committed.metadata, committed.metadata_size).rstrip(b"\0")
     return text.decode(errors="replace")
-
-
-def _failure(code: int, why: bytes) -> KafkaException:
-    return KafkaException(KafkaError(code, why.decode(errors="replace")))

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from resources.answers import REFUSALS, meaning_of, why_of
 from resources.cluster import KafkaCluster
+from resources.exact_producer import Delivered, ExactProducer
 from resources.reader import RangeReader
+from resources.sent_rows import columns_of, is_odd
 from schemas.errors import (
     ChunkRefusedError,
     CommitUnknownError,
-    DeltamirrorError,
-    FencedError,
     RangeUnfinishedError,
+    SendAgainError,
     UnreachableError,
 )
 from schemas.flow import Flow
@@ -60,26 +68,8 @@ PASSING = (
 
 POLICY = "cleanup.policy"
 
-REFUSALS = (
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.INVALID_MSG,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
-    KafkaError.POLICY_VIOLATION,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError._UNKNOWN_PARTITION,
-)
-"""What a delivery report says where the target does not take this record or this partition.
-
-Any other error (purged, timed out, fenced) is that of the producer and blames no partition.
-"""
+STAMPS_ANEW = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
+"""Why a topic is refused that would take every record, with another timestamp."""
 
 
 class SlotProducer:
@@ -100,7 +90,8 @@ class SlotProducer:
         self._id = flow.transactional_id(slot)
         self._settings = {**SETTINGS, **producer, "transactional.id": self._id}
         self._consumer_settings = dict(consumer)
-        self._producer: Producer | None = None
+        self._producer: Producer | ExactProducer | None = None
+        self._wants_exact = self._met_odd = False
         self._group: Consumer | None = None
         self._offsets: dict[TopicPartition, list[int | None]] = {}
         self._refused: dict[TopicPartition, str] = {}
@@ -109,9 +100,13 @@ class SlotProducer:
 
     def fence(self) -> None:
         """Become the slot's only writer. Raises UnreachableError, FencedError."""
+        if isinstance(self._producer, ExactProducer) and not self._met_odd:
+            # Progress is read again behind this, so here the quick one may come back.
+            self._producer, self._wants_exact = None, False
+        self._met_odd = False
         if self._producer is not None:
             return
-        producer = Producer(self._settings)
+        producer = self._new_producer()
         deadline = time.monotonic() + PATIENCE_S
         wait = 0.06  # a coordinator that is not known yet would be asked again after 0.5 s only
         while True:
@@ -150,14 +145,22 @@ class SlotProducer:
             self._open().begin_transaction()
 
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Append *rows* to the transaction. Raises ChunkRefusedError: one cannot be sent."""
-        produce, poll = self._open().produce, self._open().poll
+        """Append *rows* to the transaction.
+
+        Raises ChunkRefusedError: one cannot be sent; SendAgainError: the next producer can.
+        """
+        producer = self._open()
+        if is_odd(rows):
+            self._met_odd = True
+            if not isinstance(producer, ExactProducer):
+                self._wants_exact = True
+                raise SendAgainError(self._id)
+        produce: Any = producer.produce
+        poll = producer.poll
         report = self._report(partition)
         topic, number = partition.topic, partition.partition
-        for key, value, stamp, headers in _columns(rows):
-            if stamp == 0:
-                # librdkafka takes 0 for "not set" and would write the present time.
-                raise ChunkRefusedError({partition: "timestamp 0 cannot be written"}, "timestamp 0")
+        columns = iter(columns_of(rows))
+        for key, value, stamp, headers in columns:
             while True:
                 try:
                     produce(topic, value, key, number, report, report, stamp, headers)
@@ -172,7 +175,9 @@ class SlotProducer:
                         # Something sent before was refused, of this partition or another one.
                         self._is_stopped = True
                         return
-                    raise ChunkRefusedError({partition: _why(error)}, _why(error)) from error
+                    row = rows.num_rows - 1 - sum(1 for _ in columns)
+                    why = f"{why_of(error)} (offset {rows.column('offset')[row]} of the source)"
+                    raise ChunkRefusedError({partition: why}, why) from error
 
     def settle(self) -> dict[TopicPartition, Offsets]:
         """Wait for all reports; return offsets by partition. Raises ChunkRefusedError."""
@@ -218,7 +223,7 @@ class SlotProducer:
                 if not error.args[0].retriable():
                     self._fail(error)
                 if time.monotonic() > deadline:
-                    raise CommitUnknownError(self._id, _why(error)) from error
+                    raise CommitUnknownError(self._id, why_of(error)) from error
 
     def abort(self) -> None:
         """Abort and drop the producer; what it left open is settled by the next `fence`."""
@@ -282,12 +287,17 @@ class SlotProducer:
                 KafkaPartition(partition.topic, partition.partition), PATIENCE_S
             )
         except KafkaException as error:
-            raise RangeUnfinishedError(partition, at=0, end=0, why=_why(error)) from error
+            raise RangeUnfinishedError(partition, at=0, end=0, why=why_of(error)) from error
         finally:
             consumer.close()
         return low, high
 
-    def _open(self) -> Producer:
+    def _new_producer(self) -> Producer | ExactProducer:
+        if self._wants_exact:
+            return ExactProducer(self._settings, self._flow.progress_group)
+        return Producer(self._settings)
+
+    def _open(self) -> Producer | ExactProducer:
         if self._producer is None:
             raise RuntimeError("fence() comes first")
         return self._producer
@@ -306,13 +316,17 @@ class SlotProducer:
             )
         return self._group
 
-    def _report(self, partition: TopicPartition) -> Callable[[KafkaError | None, Message], None]:
+    def _report(
+        self, partition: TopicPartition
+    ) -> Callable[[KafkaError | None, Message | Delivered], None]:
         """Return the delivery callback of *partition*: one for all of its records."""
         offsets = self._offsets.setdefault(partition, [])
         append = offsets.append
 
-        def report(error: KafkaError | None, message: Message) -> None:
+        def report(error: KafkaError | None, message: Message | Delivered) -> None:
             if error is None:
+                if not offsets and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
+                    self._refused[partition] = STAMPS_ANEW
                 append(message.offset())
             elif error.code() in REFUSALS:
                 self._refused.setdefault(partition, error.str())
@@ -345,52 +359,22 @@ class SlotProducer:
         except KafkaException as error:
             self._fail(error)
         except SystemError as error:
-            # The client raises a fatal error and calls the delivery reports all the same.
+            # The client raises a fatal error and calls the delivery reports all the same, under
+            # which it may be lost. Every transactional call tells it again.
             if isinstance(error.__cause__, KafkaException):
                 self._fail(error.__cause__)
+            try:
+                self._open().begin_transaction()
+            except KafkaException as fatal:
+                self._fail(fatal)
             raise
 
     def _fail(self, error: KafkaException) -> NoReturn:
         """Raise what *error* of the client means."""
-        raise _meaning(error, self._id, self._flow.target, self._refused) from error
-
-
-def _meaning(
-    error: KafkaException, transactional_id: str, alias: str, refused: Mapping[TopicPartition, str]
-) -> DeltamirrorError:
-    """Return the error a person should read. Flags: reference kafka-clients, section 5."""
-    cause: KafkaError = error.args[0]
-    if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-        return FencedError(transactional_id)
-    if refused:
-        return ChunkRefusedError(refused, cause.str())
-    if cause.txn_requires_abort():
-        return ChunkRefusedError({}, cause.str())
-    if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        return UnreachableError(alias, transactional_id, cause.str())
-    return CommitUnknownError(transactional_id, cause.str())
-
-
-def _why(error: KafkaException) -> str:
-    cause = error.args[0]
-    return cause.str() if isinstance(cause, KafkaError) else str(cause)
+        raise meaning_of(error, self._id, self._flow.target, self._refused) from error
 
 
 def _kafka(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:
     return [
         KafkaPartition(t.topic, t.partition, p.next_offset, p.metadata) for t, p in progress.items()
     ]
-
-
-def _columns(rows: pa.RecordBatch) -> Iterable[tuple[Any, Any, int, list[Any] | None]]:
-    """Return key, value, timestamp and headers of each row; headers decoded once per batch."""
-    keys, values = rows.column("key").to_pylist(), rows.column("value").to_pylist()
-    stamps = rows.column("timestamp_ms").to_pylist()
-    headers = rows.column("headers")
-    if headers.null_count == len(headers):
-        return zip(keys, values, stamps, [None] * len(keys), strict=True)
-    pairs = headers.flatten()
-    flat = list(zip(pairs.field("key").to_pylist(), pairs.field("value").to_pylist(), strict=True))
-    edges = (np.asarray(headers.offsets) - headers.offsets[0].as_py()).tolist()
-    lists = [flat[a:b] or None for a, b in pairwise(edges)]
-    return zip(keys, values, stamps, lists, strict=True)

@@ -17,7 +17,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from resources.arrow import HEADERS, file_schema
+from resources.arrow import HEADERS, RAW_HEADER_KEYS, file_schema
+from resources.record_headers import read_headers
 from schemas.errors import (
     LogTruncatedError,
     PartitionError,
@@ -251,18 +252,13 @@ def _batch(
     r: OffsetRange, messages: list[Message], offsets: list[int]
 ) -> tuple[pa.RecordBatch, PartitionError | None]:
     """Return *messages* as columns, up to the first that cannot be carried, and its error."""
-    headers: list[Any] = []
+    headers, raw_keys, readable = read_headers(messages)
     error: PartitionError | None = None
-    try:
-        # Through `map`: where the interpreter has a shortcut for a call, it does not look whether
-        # an error comes with the answer (CPython 3.11).
-        for pairs in map(Message.headers, messages):
-            headers.append(pairs)
-    except (SystemError, UnicodeDecodeError):
-        # Asking again would hand out a list with a NULL pointer: that message is not touched.
-        bad = offsets[len(headers)]
-        error = RecordUnreadableError(r.partition, bad, "a header key is not UTF-8")
-        messages, offsets = messages[: len(headers)], offsets[: len(headers)]
+    if readable < len(messages):
+        why = "this release of confluent-kafka may alter its headers"
+        error = RecordUnreadableError(r.partition, offsets[readable], why)
+        messages, offsets = messages[:readable], offsets[:readable]
+        headers = headers[:readable]
     n = len(messages)
     stamps = [m.timestamp() for m in messages]
     partition = r.partition
@@ -276,12 +272,13 @@ def _batch(
         pa.array([m.leader_epoch() for m in messages], pa.int32()),
         pa.array([m.key() for m in messages], pa.binary()),
         pa.array([m.value() for m in messages], pa.binary()),
-        _header_column(headers),
+        _column(headers, HEADERS),
+        _column([raw_keys.get(i) for i in range(n)] if raw_keys else [None] * n, RAW_HEADER_KEYS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), error
 
 
-def _header_column(headers: list[Any]) -> pa.Array:
-    if not any(headers):
-        return pa.nulls(len(headers), HEADERS)
-    return pa.array(headers, HEADERS)
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if not any(values):
+        return pa.nulls(len(values), kind)
+    return pa.array(values, kind)

@@ -8,6 +8,7 @@ everything else with 1. A `PartitionError` belongs to one partition and never st
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from schemas.topic_partition import TopicPartition
 
@@ -21,6 +22,18 @@ class DeltamirrorError(Exception):
     def kind(self) -> str:
         """Return the error's type as JSON and tables show it."""
         return type(self).__name__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Come back from a Spark task as it was: Python would make it anew from its message."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(
+    kind: type[DeltamirrorError], args: tuple[Any, ...], state: Mapping[str, Any]
+) -> DeltamirrorError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class ConfigError(DeltamirrorError):
@@ -110,7 +123,10 @@ class TopicRecreatedError(PartitionError):
 class RecordUnreadableError(PartitionError):
     """A record cannot be carried exactly by the client library."""
 
-    hint = "`deltamirror accept-gap` leaves the record out, on record."
+    hint = (
+        "Install the confluent-kafka that requirements.lock names; or leave the record out, on "
+        "record, with `deltamirror accept-gap`."
+    )
 
     def __init__(self, partition: object, offset: int, why: str) -> None:
         super().__init__(f"{partition}: the record at offset {offset} cannot be carried: {why}")
@@ -237,6 +253,15 @@ class ChunkRefusedError(DeltamirrorError):
         super().__init__(f"the target refused a transaction: {why}")
         self.partitions = dict(partitions)
         self.why = why
+
+
+class SendAgainError(DeltamirrorError):
+    """A transaction met a record that another producer has to send; nothing of it is kept."""
+
+    hint = "The loop sends it again by itself."
+
+    def __init__(self, transactional_id: str) -> None:
+        super().__init__(f"{transactional_id}: a record needs the exact producer")
 
 
 class FencedError(DeltamirrorError):

@@ -71,6 +71,7 @@ RECORDS = Table(
         key             binary  ?  the key; null and empty are two things
         value           binary  ?  the value; null is a tombstone
         headers         headers ?  keys and values in order, duplicates kept
+        raw_header_keys binaries ? all keys of `headers` as bytes, where one of them is not UTF-8
         """
     ),
     key=("topic_id", "partition", "offset"),

@@ -21,6 +21,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from resources.exact_producer import Delivered, ExactProducer
+
 ANSWER_SECONDS = 30
 COMMAND_SECONDS = 150
 ROOT = Path(__file__).parent.parent
@@ -31,7 +33,7 @@ class Record(NamedTuple):
 
     key: bytes | None
     value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    headers: Sequence[tuple[str | bytes, bytes | None]] = ()
     timestamp: int | None = None
     partition: int = 0
 
@@ -93,6 +95,22 @@ def produce(
     if transactional_id:
         settle = producer.commit_transaction if commit else producer.abort_transaction
         settle(ANSWER_SECONDS)
+
+
+def produce_exactly(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
+    """Write *records* in order, also those that confluent-kafka cannot: see `tests.segment`."""
+    producer = ExactProducer({"bootstrap.servers": bootstrap, "message.max.bytes": 2**27}, "")
+    errors: list[KafkaError] = []
+
+    def report(error: KafkaError | None, _: Delivered) -> None:
+        if error is not None:
+            errors.append(error)
+
+    for r in records:
+        stamp = int(time.time() * 1000) if r.timestamp is None else r.timestamp
+        producer.produce(topic, r.value, r.key, r.partition, report, report, stamp, r.headers)
+    if producer.flush(ANSWER_SECONDS) or errors:
+        raise KafkaException(errors[0] if errors else KafkaError(KafkaError._TIMED_OUT))
 
 
 def _send(producer: Producer, topic: str, record: Record, errors: list[KafkaError]) -> None:

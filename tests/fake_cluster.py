@@ -48,7 +48,7 @@ class Said:
 
     value: bytes | None = b"v"
     key: bytes | None = None
-    headers: tuple[tuple[str, bytes | None], ...] = ()
+    headers: tuple[tuple[str | bytes, bytes | None], ...] = ()
     timestamp_ms: int = 1_000
 
 
@@ -372,12 +372,23 @@ def rows(partition, shown):
                 "leader_epoch": 0,
                 "key": said.key,
                 "value": said.value,
-                "headers": [{"key": k, "value": v} for k, v in said.headers] or None,
+                "headers": [{"key": _text(k), "value": v} for k, v in said.headers] or None,
+                "raw_header_keys": _raw([k for k, _ in said.headers]),
             }
             for offset, said in shown
         ],
         SCHEMA,
     )
+
+
+def _text(key):
+    return key.decode(errors="replace") if isinstance(key, bytes) else key
+
+
+def _raw(keys):
+    if not any(isinstance(key, bytes) for key in keys):
+        return None
+    return [key if isinstance(key, bytes) else key.encode() for key in keys]
 
 
 def says(batch):
@@ -386,7 +397,14 @@ def says(batch):
         Said(
             row["value"],
             row["key"],
-            tuple((h["key"], h["value"]) for h in row["headers"] or ()),
+            tuple(
+                (key, h["value"])
+                for key, h in zip(
+                    row["raw_header_keys"] or [h["key"] for h in row["headers"] or ()],
+                    row["headers"] or (),
+                    strict=True,
+                )
+            ),
             row["timestamp_ms"],
         )
         for row in batch.to_pylist()

@@ -83,6 +83,15 @@ def test_any_other_content_has_another_digest(other):
     assert of(other) != of(PLAIN)
 
 
+def test_header_keys_that_look_alike_are_told_apart_by_their_bytes():
+    keys = [b"\xff", b"\xfe", "\ufffd".encode(), "\ufffd"]
+
+    digests = [of(Said(b"v", b"k", ((key, b""), ("a", b"1")))) for key in keys]
+
+    assert len(set(digests)) == 3
+    assert digests[2] == digests[3]
+
+
 def test_null_and_empty_are_told_apart():
     assert len({of(Said(None)), of(Said(b"")), of(Said(None, b"")), of(Said(b"", b""))}) == 4
 

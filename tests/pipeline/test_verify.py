@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compare import Feed
+from pipeline.compare import Feed, differing, is_same
 from pipeline.digest import Digest
 from pipeline.verify import Evidence, StageAudit
 from pipeline.verify_target import Life, TargetAudit, TargetView, shares
@@ -29,8 +29,9 @@ def rows(*records):
             pa.array([b"k"] * len(records), pa.binary()),
             pa.array([v for _, v, _ in records], pa.binary()),
             pa.array([h for _, _, h in records], HEADERS),
+            pa.nulls(len(records), pa.list_(pa.binary())),
         ],
-        ["offset", "timestamp_ms", "key", "value", "headers"],
+        ["offset", "timestamp_ms", "key", "value", "headers", "raw_header_keys"],
     )
 
 
@@ -115,6 +116,19 @@ def test_an_unreadable_file_is_named_where_its_records_are_missed():
 
     assert (difference.kind, difference.offset) == ("lost", 13)
     assert "part-1 cannot be read" in difference.detail
+
+
+def test_header_keys_that_look_alike_are_altered_where_their_bytes_differ():
+    one, other = (
+        rows(*[(o, b"v", [{"key": "\ufffd", "value": b""}]) for o in (10, 11)]).set_column(
+            5, "raw_header_keys", pa.array([[key]] * 2)
+        )
+        for key in (b"\xff", b"\xfe")
+    )
+
+    assert not is_same(one, other)
+    assert differing(one, other).tolist() == [True, True]
+    assert is_same(one, one)
 
 
 def test_null_and_empty_are_two_values_but_no_headers_and_an_empty_list_are_one():

@@ -1,6 +1,7 @@
 """A slot's transactions on a real broker: every field as it was, and nothing half done."""
 
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
+from resources import exact_producer as exact_module
 from resources import producer as producer_module
 from resources.producer import SlotProducer
 from schemas.errors import (
@@ -15,6 +17,7 @@ from schemas.errors import (
     DeltamirrorError,
     FencedError,
     RangeUnfinishedError,
+    SendAgainError,
     UnreachableError,
 )
 from schemas.flow import Flow
@@ -22,6 +25,7 @@ from schemas.progress import Progress
 from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce
 from tests.fake_cluster import Said, rows, says
+from tests.segment import written
 
 pytestmark = pytest.mark.kafka
 
@@ -248,18 +252,104 @@ def test_slots_do_not_fence_one_another(open_slot, target, flow, remote):
     other.close()
 
 
-def test_timestamp_0_is_refused_and_not_altered(open_slot, remote, target):
-    slot = open_slot()
+EXACT = [
+    Said(b"v", b"k", (("h", b"1"),), 0),
+    Said(None, None, ((b"\xff", b"\xfe"), (b"h", None)), 5),
+    Said(b"", b"", (("a\0b", b""), ("a", b"")), 5),
+]
+
+
+@pytest.mark.parametrize("odd", EXACT, ids=["timestamp 0", "not UTF-8", "NUL"])
+def test_a_record_that_the_client_would_alter_is_sent_by_another_producer(
+    open_slot, remote, target, odd
+):
+    slot, plain = open_slot(), Said(b"v", b"k", (("h", b"1"),), 5)
+    slot.fence()
+    slot.begin()
+    slot.send(remote, batch(plain))
+    with pytest.raises(SendAgainError):
+        slot.send(remote, batch(odd))
+    slot.abort()
+
+    offsets = send(slot, remote, plain, odd, plain)
+    assert slot.progress([remote]) == {remote: at(3)}
+    offsets += send(slot, remote, odd, next_offset=4)
+    slot.fence()
+    offsets += send(slot, remote, plain, next_offset=5)
+
+    sent = [plain, odd, plain, odd, plain]
+    found = {w.offset: w[1:] for w in written(target.home, remote.topic)}
+    assert [found[o] for o in offsets] == [_as_written(said) for said in sent]
+    assert [m.offset() for m in _messages(target, remote)] == offsets
+    assert slot.progress([remote]) == {remote: at(5)}
+
+
+def _as_written(said):
+    headers = [(k.encode() if isinstance(k, str) else k, v) for k, v in said.headers]
+    return said.timestamp_ms, said.key, said.value, headers
+
+
+def _messages(target, remote):
+    return consume_all(target.bootstrap_servers, remote.topic)
+
+
+def test_the_exact_producer_fences_an_older_one_and_is_fenced(open_slot, remote):
+    older, newer = open_slot(), open_slot()
+    with pytest.raises(SendAgainError):
+        send(older, remote, EXACT[0])
+    older.abort()
+    older.fence()
+    older.begin()
+    older.send(remote, batch(EXACT[0]))
+    older.settle()
+    send(newer, remote, Said(b"v", b"k", (), 5))
+
+    with pytest.raises(FencedError):
+        older.commit({remote: at(1)})
+
+
+def test_a_record_that_the_exact_producer_cannot_send_is_named(
+    open_slot, remote, target, monkeypatch
+):
+    monkeypatch.setattr(exact_module, "_STAMP", 88)
+    plain, slot = Said(b"v", b"k", (), 5), open_slot()
+    with pytest.raises(SendAgainError):
+        send(slot, remote, EXACT[0])
+    slot.abort()
     slot.fence()
     slot.begin()
 
-    with pytest.raises(ChunkRefusedError) as refused:
-        slot.send(remote, batch(Said(timestamp_ms=5), Said(timestamp_ms=0)))
+    with pytest.raises(ChunkRefusedError, match=r"timestamp 0 .*offset 21 ") as refused:
+        slot.send(remote, batch(plain, EXACT[0], plain, start=20))
     slot.abort()
 
     assert set(refused.value.partitions) == {remote}
-    assert "timestamp 0" in refused.value.why
     assert shown(target, remote) == []
+
+
+@pytest.mark.parametrize("said", [Said(timestamp_ms=5), EXACT[0]], ids=["plain", "exact"])
+def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
+    open_slot, target, names, said
+):
+    topic = names("stamped")
+    create_topic(target.bootstrap_servers, topic, message_timestamp_type="LogAppendTime")
+    stamped, slot = TopicPartition(topic, 0), open_slot()
+    slot.fence()
+    slot.begin()
+    with suppress(SendAgainError):
+        slot.send(stamped, batch(said))
+    if said is EXACT[0]:
+        slot.abort()
+        slot.fence()
+        slot.begin()
+        slot.send(stamped, batch(said))
+
+    with pytest.raises(ChunkRefusedError, match="LogAppendTime") as refused:
+        slot.settle()
+    slot.abort()
+
+    assert set(refused.value.partitions) == {stamped}
+    assert shown(target, stamped) == []
 
 
 @pytest.mark.parametrize(

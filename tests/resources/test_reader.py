@@ -1,11 +1,10 @@
 """Planned ranges are read exactly from a real broker, or end with an error that says why not."""
 
-import ctypes
 import time
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer, cimpl
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
@@ -16,7 +15,6 @@ from schemas.errors import (
     LogTruncatedError,
     RangeUnfinishedError,
     RecordsExpiredError,
-    RecordUnreadableError,
 )
 from schemas.offset_range import OffsetRange
 from schemas.topic_partition import SourcePartition, TopicPartition
@@ -325,25 +323,6 @@ def test_a_broker_that_falls_silent_ends_the_read_in_time(place, topic, source, 
     assert place.read(wanted)[0].error is None
 
 
-@pytest.mark.parametrize("before", [0, 2, 60])
-def test_a_header_key_that_is_not_utf8_ends_the_range_there_with_all_before_it_read(
-    place, topic, before
-):
-    produce(place.bootstrap, topic, [Record(b"k", b"v", [("h", b"1")])] * before)
-    _produce_raw(place.bootstrap, topic, b"\xff\xfe")
-    produce(place.bootstrap, topic, values(3))
-    wanted = place.range(topic)
-
-    (reached,) = place.read(wanted)
-
-    assert isinstance(reached.error, RecordUnreadableError)
-    assert (reached.end, reached.error.offset) == (before, before)
-    assert place.offsets(wanted) == list(range(before))
-    rest = place.range(topic, before + 1)
-    assert place.read(rest)[0].error is None
-    assert place.offsets(rest) == [before + 1, before + 2, before + 3]
-
-
 def test_offsets_that_compaction_took_are_a_gap(make_broker, names):
     place = Place(make_broker("compacting", properties={"log.cleaner.backoff.ms": "100"}))
     topic = names()
@@ -434,24 +413,3 @@ def _elect_again(broker, place, topic, epoch) -> None:
         broker.kill()
         broker.start()
     raise AssertionError("no later epoch")
-
-
-# rdkafka.h: rd_kafka_vtype_t
-_TOPIC, _PARTITION, _VALUE, _HEADER, _END = 1, 3, 4, 9, 0
-
-
-def _produce_raw(bootstrap: str, topic: str, header_key: bytes) -> None:
-    """Write a record whose header key is any bytes, as clients in other languages can."""
-    c = ctypes.CDLL(cimpl.__file__)
-    c.rd_kafka_conf_new.restype = c.rd_kafka_new.restype = ctypes.c_void_p
-    c.rd_kafka_producev.restype = ctypes.c_int
-    told = ctypes.create_string_buffer(256)
-    conf = ctypes.c_void_p(c.rd_kafka_conf_new())
-    c.rd_kafka_conf_set(conf, b"bootstrap.servers", bootstrap.encode(), told, 256)
-    client = ctypes.c_void_p(c.rd_kafka_new(0, conf, told, 256))
-    arguments = [_TOPIC, topic.encode(), _PARTITION, ctypes.c_int32(0)]
-    arguments += [_VALUE, b"v", ctypes.c_size_t(1)]
-    arguments += [_HEADER, header_key, b"x", ctypes.c_ssize_t(1), _END]
-    assert c.rd_kafka_producev(client, *arguments) == 0
-    assert c.rd_kafka_flush(client, 10_000) == 0
-    c.rd_kafka_destroy(client)

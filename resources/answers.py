@@ -1,0 +1,59 @@
+"""What a target's answers to a producer mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaError, KafkaException
+
+from schemas.errors import (
+    ChunkRefusedError,
+    CommitUnknownError,
+    DeltamirrorError,
+    FencedError,
+    UnreachableError,
+)
+from schemas.topic_partition import TopicPartition
+
+REFUSALS = (
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_MSG,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+    KafkaError.POLICY_VIOLATION,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_EXCEPTION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError._UNKNOWN_PARTITION,
+)
+"""What a delivery report says where the target does not take this record or this partition.
+
+Any other error (purged, timed out, fenced) is that of the producer and blames no partition.
+"""
+
+
+def meaning_of(
+    error: KafkaException, transactional_id: str, alias: str, refused: Mapping[TopicPartition, str]
+) -> DeltamirrorError:
+    """Return the error a person should read. Flags: reference kafka-clients, section 5."""
+    cause: KafkaError = error.args[0]
+    if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
+        return FencedError(transactional_id)
+    if refused:
+        return ChunkRefusedError(refused, cause.str())
+    if cause.txn_requires_abort():
+        return ChunkRefusedError({}, cause.str())
+    if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        return UnreachableError(alias, transactional_id, cause.str())
+    return CommitUnknownError(transactional_id, cause.str())
+
+
+def why_of(error: KafkaException) -> str:
+    """Return what *error* says."""
+    cause = error.args[0]
+    return cause.str() if isinstance(cause, KafkaError) else str(cause)

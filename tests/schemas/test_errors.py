@@ -1,0 +1,34 @@
+"""Errors travel from Spark tasks to the loop as they are."""
+
+import pickle
+
+import pytest
+
+from schemas.errors import (
+    ChunkRefusedError,
+    RecordRefusedError,
+    RecordsExpiredError,
+    RecordUnreadableError,
+    UnreachableError,
+)
+from schemas.topic_partition import TopicPartition
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(UnreachableError("eu-west", "host:9092", "timed out"), id="of a cluster"),
+        pytest.param(RecordRefusedError(ORDERS, 10, 20, "too large"), id="of a partition"),
+        pytest.param(RecordsExpiredError(ORDERS, wanted=10, low=20), id="made from keywords"),
+        pytest.param(RecordUnreadableError(ORDERS, 10, "why"), id="with an offset"),
+        pytest.param(ChunkRefusedError({ORDERS: "too large"}, "why"), id="with partitions"),
+    ],
+)
+def test_an_error_that_was_pickled_is_the_same_again(error):
+    again = pickle.loads(pickle.dumps(error))
+
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
