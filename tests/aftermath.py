@@ -16,6 +16,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from deltalake import DeltaTable
 
 ANSWER_S = 20.0
+PENDING_S = 1.0
+"""How long a reader of stable offsets waits before it takes them for pending."""
+
+NOT_STABLE = (KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT)
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,19 @@ class Log:
             answer = reader.committed(self._all(), ANSWER_S)
         assert [p.error for p in answer if p.error is not None] == []
         return sorted(p.offset for p in answer if p.offset >= 0)
+
+    def is_pending(self) -> bool:
+        """Return whether offsets of the group wait for the end of a transaction."""
+        if not self.high():
+            return False
+        with _Client(self.bootstrap, "read_committed", self.group) as reader:
+            try:
+                answer = reader.committed(self._all(), PENDING_S)
+            except KafkaException as error:
+                if error.args[0].code() in NOT_STABLE:
+                    return True
+                raise
+        return any(p.error is not None and p.error.code() in NOT_STABLE for p in answer)
 
     def _all(self) -> list[TopicPartition]:
         return [TopicPartition(self.topic, partition) for partition in range(self.partitions)]
