@@ -55,11 +55,15 @@ test: ## Tests, with two real Kafka brokers
 	$(BIN)/python -m pytest -m "not story" --durations 25
 
 .PHONY: story
-story: ## Long stories: crashes, failovers, chaos
-	$(BIN)/python -m pytest -m story --durations 40
+story: ## Long stories: failovers, the demo, Dagster
+	$(BIN)/python -m pytest -m "story and not crash" --durations 40
+
+.PHONY: crash
+crash: ## A real kill -9 at each step of staging and replay
+	$(BIN)/python -m pytest -m crash --durations 25
 
 .PHONY: bench
-bench: setup ## Measure deltamirror beside MirrorMaker 2
+bench: setup ## Measure stage, replay, delay and memory on real brokers
 	@$(BIN)/python -m benchmarks
 
 .PHONY: wheel-test

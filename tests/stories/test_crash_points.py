@@ -24,7 +24,7 @@ from tests.brokers import Record, consume_all, create_topic, produce
 from tests.crashing import Crash, Dies, armed, marker
 from tests.stories.world import FLOW, WAIT_S, World, contents, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.story]
+pytestmark = [pytest.mark.kafka, pytest.mark.story, pytest.mark.crash]
 
 PARTITIONS = 2
 RECORDS = 250  # of a partition: 120 of a transaction, its marker, 130
