@@ -8,6 +8,7 @@ from typing import Any
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from tests.chaos.audit import KINDS, Counts
 from tests.chaos.groups import Place
@@ -66,7 +67,7 @@ class Findings:
             "partition",
             box=box.SIMPLE_HEAD,
             title=f"Chaos, seed {self.seed}, {self.seconds:g} s",
-            caption="\n".join(self._below()),
+            caption=Text("\n".join(self._below())),
             caption_justify="left",
         )
         for heading in ("records", *KINDS, "a read_uncommitted reader sees too many"):
