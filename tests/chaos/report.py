@@ -14,6 +14,10 @@ from tests.chaos.audit import KINDS, Counts
 from tests.chaos.groups import Place
 
 
+SHOWN = 20
+"""How many of the things that are wrong are told one by one."""
+
+
 @dataclass
 class Findings:
     """Everything that a run found; *wrong* has a line for each thing that must not be."""
@@ -58,7 +62,7 @@ class Findings:
             "wrong_translations": len(self.wrong_translations),
             "longest_stall_s": round(self.longest_stall_s, 1),
             "catch_up_s": round(self.catch_up_s, 1),
-            "wrong": self.wrong,
+            "wrong": self.wrong[:SHOWN],
         }
 
     def table(self) -> Table:
@@ -86,7 +90,7 @@ class Findings:
             f"deltamirror verify: {verify}",
             f"translations: {self.translations:,}, wrong: {len(self.wrong_translations)}",
             f"longest stall {self.longest_stall_s:.1f} s, caught up in {self.catch_up_s:.1f} s",
-            *(f"WRONG: {each}" for each in self.wrong),
+            *(f"WRONG: {each}" for each in self.wrong[:SHOWN]),
         ]
 
 
