@@ -68,8 +68,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[
         consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
         while left:
             found = consumer.consume(1_000, 0.2)
-            # A list: every message is taken, also after the first record.
-            if any([_take(message, logs, ends, left) for message in found]):
+            if sum(_take(message, logs, ends, left) for message in found):
                 give_up_at = time.monotonic() + STALL_SECONDS
             if time.monotonic() > give_up_at:
                 raise TimeoutError(f"{topic} {isolation}: {sorted(left)} not read to {ends}")

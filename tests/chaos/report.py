@@ -13,7 +13,6 @@ from rich.text import Text
 from tests.chaos.audit import KINDS, Counts
 from tests.chaos.groups import Place
 
-
 SHOWN = 20
 """How many of the things that are wrong are told one by one."""
 
