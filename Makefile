@@ -6,6 +6,8 @@ SHELL := /bin/bash
 BIN := .venv/bin
 READY := .venv/.ready
 UV_VERSION := 0.13.9
+SEED := 1
+SECONDS := 60
 # The newest of those that run: a version manager's stand-in for a Python it does not have fails.
 PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3.10 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$python && break; done)
@@ -61,6 +63,10 @@ story: ## Long stories: failovers, the demo, Dagster
 .PHONY: crash
 crash: ## A real kill -9 at each step of staging and replay
 	$(BIN)/python -m pytest -m crash --durations 25
+
+.PHONY: chaos
+chaos: setup ## Kill, freeze and cut a running mirror, count every record (SEED=1 SECONDS=60)
+	@$(BIN)/python -m tests.chaos --seed $(SEED) --seconds $(SECONDS)
 
 .PHONY: bench
 bench: setup ## Measure stage, replay, delay and memory on real brokers

@@ -1,0 +1,114 @@
+"""What befalls the world: of each kind once, in an order that the seed gives, then again."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tests.chaos.driver import Driver
+from tests.chaos.ground import MOST_PARTITIONS, Ground, Side
+
+CALM_S = (1.0, 6.0)
+"""How long nothing happens between two disasters."""
+
+
+@dataclass
+class Disasters:
+    """Brings them about on *ground* and *driver*; *done* counts them, *told* hears of each."""
+
+    ground: Ground
+    driver: Driver
+    seed: int
+    told: Callable[[str], None]
+    done: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(f"{self.seed} disasters")
+
+    def run(self, seconds: float) -> None:
+        """Go on for *seconds*; the last disaster is over when this returns, and all is healed."""
+        begun = time.monotonic()
+        bag: list[Callable[[], str | None]] = []
+        while (left := begun + seconds - time.monotonic()) > 0:
+            calm = self._random.uniform(*CALM_S)
+            time.sleep(min(calm, left))
+            if calm >= left:
+                break
+            bag = bag or self._random.sample(self._kinds, len(self._kinds))
+            disaster = bag.pop()
+            at = time.monotonic() - begun
+            what = disaster()
+            if what is not None:
+                self.done[disaster.__name__] += 1
+                self.told(f"{at:6.1f} s  {disaster.__name__}: {what}")
+        for side in self.ground.sides:
+            side.heal()
+
+    @property
+    def _kinds(self) -> list[Callable[[], str | None]]:
+        return [
+            self.driver_killed,
+            self.worker_killed,
+            self.broker_killed,
+            self.broker_frozen,
+            self.network_cut,
+            self.full_restart,
+            self.two_instances,
+            self.topic_grown,
+        ]
+
+    def driver_killed(self) -> str:
+        self.driver.kill()
+        return "kill -9 of deltamirror run"
+
+    def worker_killed(self) -> str | None:
+        return "kill -9 of a Spark Python worker" if self.driver.kill_worker() else None
+
+    def broker_killed(self) -> str:
+        side, seconds = self._side(), self._random.uniform(0, 3)
+        side.broker.kill()
+        time.sleep(seconds)
+        side.heal()
+        return f"kill -9 of the {side.name}, down for {seconds:.1f} s and its start"
+
+    def broker_frozen(self) -> str:
+        side, seconds = self._side(), self._random.uniform(0.5, 12)
+        side.broker.freeze()
+        time.sleep(seconds)
+        side.heal()
+        return f"the {side.name} for {seconds:.1f} s"
+
+    def network_cut(self) -> str:
+        side, seconds = self._side(), self._random.uniform(0.5, 12)
+        is_silent = self._random.random() < 0.5
+        (side.proxy.hush if is_silent else side.proxy.cut)()
+        time.sleep(seconds)
+        side.heal()
+        return f"{'silence' if is_silent else 'resets'} from the {side.name} for {seconds:.1f} s"
+
+    def full_restart(self) -> str:
+        self.driver.kill_all()
+        for side in self.ground.sides:
+            side.broker.kill()
+        with ThreadPoolExecutor() as starters:
+            list(starters.map(Side.heal, self.ground.sides))
+        return "kill -9 of everything"
+
+    def two_instances(self) -> str:
+        seconds, is_first_killed = self._random.uniform(2, 8), self._random.random() < 0.5
+        self.driver.rival(seconds, is_first_killed=is_first_killed)
+        return f"a second run for at most {seconds:.1f} s"
+
+    def topic_grown(self) -> str | None:
+        small = [topic for topic, n in self.ground.topics.items() if n < MOST_PARTITIONS]
+        if not small:
+            return None
+        topic = self._random.choice(small)
+        return f"{topic} has {self.ground.grow(topic)} partitions"
+
+    def _side(self) -> Side:
+        return self._random.choice(self.ground.sides)

@@ -1,0 +1,75 @@
+"""Consumer groups that read the source and commit; each commit that was answered is remembered."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.chaos.ground import GROUPS
+
+Place = tuple[str, int]
+
+
+class Member(threading.Thread):
+    """The one member of *group*: it reads *topics* and commits until `stop`.
+
+    The group `rewinder` commits any offset up to where it is, also a marker's or an aborted
+    record's; `reports` reads uncommitted, so that it stands inside of open transactions.
+    """
+
+    def __init__(self, group: str, bootstrap: str, topics: Iterable[str], seed: int) -> None:
+        super().__init__(name=f"group {group}", daemon=True)
+        self.group = group
+        self.committed: dict[Place, set[int]] = {}
+        self._topics = list(topics)
+        self._settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_uncommitted" if group == "reports" else "read_committed",
+            "session.timeout.ms": 6_000,
+            "topic.metadata.refresh.interval.ms": 2_000,
+            "log_level": 0,
+        }
+        self._random = random.Random(f"{seed} {group}")
+        self._over = threading.Event()
+
+    def run(self) -> None:
+        """Read and commit; whatever fails is tried again."""
+        consumer = Consumer(self._settings)
+        consumer.subscribe(self._topics)
+        at: dict[Place, int] = {}
+        try:
+            while not self._over.is_set():
+                for message in consumer.consume(self._random.randint(1, 500), 0.5):
+                    if message.error() is None:
+                        at[message.topic(), message.partition()] = message.offset() + 1
+                if at and self._random.random() < 0.3:
+                    self._commit(consumer, at)
+        finally:
+            consumer.close()
+
+    def stop(self) -> None:
+        """End after the next commit."""
+        self._over.set()
+
+    def _commit(self, consumer: Consumer, at: dict[Place, int]) -> None:
+        if self.group == "rewinder":
+            at = {place: self._random.randint(0, offset) for place, offset in at.items()}
+        wanted = [TopicPartition(*place, offset) for place, offset in at.items()]
+        try:
+            answered = consumer.commit(offsets=wanted, asynchronous=False)
+        except KafkaException:
+            return  # The broker is away, or the group is being rebalanced.
+        for each in answered or ():
+            if each.error is None:
+                self.committed.setdefault((each.topic, each.partition), set()).add(each.offset)
+
+
+def members(bootstrap: str, topics: Iterable[str], seed: int) -> list[Member]:
+    """Return the member of each group, not started."""
+    return [Member(group, bootstrap, topics, seed) for group in GROUPS]

@@ -1,0 +1,104 @@
+"""What a run of chaos found: one table for people, one JSON for the files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tests.chaos.audit import KINDS, Counts
+from tests.chaos.groups import Place
+
+SHOWN = 20
+"""How many of the things that are wrong are told one by one."""
+
+
+@dataclass
+class Findings:
+    """Everything that a run found; *wrong* has a line for each thing that must not be."""
+
+    seed: int
+    seconds: float
+    disasters: dict[str, int] = field(default_factory=dict)
+    committed: dict[Place, Counts] = field(default_factory=dict)
+    uncommitted: dict[Place, Counts] = field(default_factory=dict)
+    catch_up_s: float = 0.0
+    verify: dict[str, Any] = field(default_factory=dict)
+    translations: int = 0
+    wrong_translations: list[str] = field(default_factory=list)
+    driver_ended: list[str] = field(default_factory=list)
+    longest_stall_s: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+    def judge(self) -> None:
+        """Write down what is wrong of the counts and lists."""
+        sums = total(self.committed)
+        if not sums.records:
+            self.wrong.append("nothing was mirrored")
+        self.wrong += [f"{getattr(sums, kind)} {kind}" for kind in KINDS if getattr(sums, kind)]
+        self.wrong += [f"verify: {self.verify[k]} {k}" for k in KINDS if self.verify.get(k)]
+        self.wrong += [f"translation: {each}" for each in self.wrong_translations]
+        self.wrong += [f"deltamirror run {each}" for each in self.driver_ended]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the findings as they are kept."""
+        return {
+            "seed": self.seed,
+            "seconds": self.seconds,
+            "disasters": self.disasters,
+            **asdict(total(self.committed)),
+            "read_uncommitted": asdict(total(self.uncommitted)),
+            "partitions": [
+                {"topic": topic, "partition": partition, **asdict(counts)}
+                for (topic, partition), counts in sorted(self.committed.items())
+            ],
+            "verify": self.verify,
+            "translations": self.translations,
+            "wrong_translations": len(self.wrong_translations),
+            "longest_stall_s": round(self.longest_stall_s, 1),
+            "catch_up_s": round(self.catch_up_s, 1),
+            "wrong": self.wrong[:SHOWN],
+        }
+
+    def table(self) -> Table:
+        """Return a line for each partition and one for all, with the rest below."""
+        shown = Table(
+            "partition",
+            box=box.SIMPLE_HEAD,
+            title=f"Chaos, seed {self.seed}, {self.seconds:g} s",
+            caption=Text("\n".join(self._below())),
+            caption_justify="left",
+        )
+        for heading in ("records", *KINDS, "a read_uncommitted reader sees too many"):
+            shown.add_column(heading, justify="right")
+        for place, counts in sorted(self.committed.items()):
+            shown.add_row(f"{place[0]}[{place[1]}]", *_cells(counts, self.uncommitted[place]))
+        shown.add_section()
+        shown.add_row("all", *_cells(total(self.committed), total(self.uncommitted)))
+        return shown
+
+    def _below(self) -> list[str]:
+        disasters = ", ".join(f"{n} {name}" for name, n in sorted(self.disasters.items()))
+        verify = ", ".join(f"{self.verify.get(k, '?')} {k}" for k in ("records", *KINDS))
+        return [
+            f"disasters: {disasters or 'none'}",
+            f"deltamirror verify: {verify}",
+            f"translations: {self.translations:,}, wrong: {len(self.wrong_translations)}",
+            f"longest stall {self.longest_stall_s:.1f} s, caught up in {self.catch_up_s:.1f} s",
+            *(f"WRONG: {each}" for each in self.wrong[:SHOWN]),
+        ]
+
+
+def total(counts: Mapping[Place, Counts]) -> Counts:
+    """Return the sums over all partitions."""
+    names = ("records", *KINDS)
+    return Counts(**{name: sum(getattr(each, name) for each in counts.values()) for name in names})
+
+
+def _cells(committed: Counts, uncommitted: Counts) -> list[str]:
+    numbers = [getattr(committed, name) for name in ("records", *KINDS)]
+    return [f"{n:,}" for n in (*numbers, uncommitted.duplicated + uncommitted.altered)]

@@ -1,0 +1,69 @@
+"""Is each committed offset translated to the very next record? Asked of the records themselves."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+
+from assets.checkpoints import map_index
+from pipeline.translate import translate
+from schemas.flow import Flow
+from schemas.topic_partition import TopicPartition as Partition
+from tests.brokers import committed_offsets
+from tests.chaos.audit import Log
+from tests.chaos.ground import Ground
+from tests.chaos.groups import Member, Place
+from tests.stories.world import FLOW
+
+Logs = Mapping[Place, tuple[Log, Log]]
+
+
+def is_exact(source: Log, target: Log, committed: int, resumes_at: int | None) -> bool:
+    """Return whether what is unread on the source from *committed* is unread on the target.
+
+    The logs hold the same records, which the auditor finds out: so the same number is left on
+    both sides, and the next is the same.
+    """
+    here = bisect_left(source.offsets, committed)
+    if resumes_at is None:
+        return not target.offsets
+    there = bisect_left(target.offsets, resumes_at)
+    return source.contents[here : here + 1] == target.contents[there : there + 1] and (
+        len(source.offsets) - here == len(target.offsets) - there
+    )
+
+
+def every_commit(ground: Ground, members: Iterable[Member], logs: Logs) -> tuple[int, list[str]]:
+    """Translate each commit that a group made; return how many, and a line for each wrong one."""
+    with closing(ground.world.site) as site:
+        offset_map = map_index(site, Flow(*FLOW.split("->")))
+    checked, wrong = 0, []
+    for member in members:
+        for place, offsets in sorted(member.committed.items()):
+            life = offset_map.life(Partition(*place))
+            for committed in sorted(offsets):
+                checked += 1
+                resumes_at = translate(committed, life.runs) if life else None
+                if not is_exact(*logs[place], committed, resumes_at):
+                    wrong.append(f"{member.group} {place} {committed} -> {resumes_at}")
+    return checked, wrong
+
+
+def newest_commits(ground: Ground, groups: Iterable[str], logs: Logs) -> tuple[int, list[str]]:
+    """Do the same with `deltamirror translate --group`, for what each group has committed now."""
+    world = ground.world
+    world.cli("groups", "snapshot")
+    checked, wrong = 0, []
+    for group in groups:
+        expected = committed_offsets(ground.source.bootstrap, group)
+        answer = world.answer("translate", "--flow", FLOW, "--group", group)
+        found = {(e["topic"], e["partition"]): e for e in answer.get("partitions", ())}
+        for place, committed in sorted(expected.items()):
+            checked += 1
+            each = found.get(place)
+            if each is None or each["upstream_offset"] != committed:
+                wrong.append(f"{group} {place} {committed}: translate --group says {each}")
+            elif not is_exact(*logs[place], committed, each["downstream_offset"]):
+                wrong.append(f"{group} {place} {committed} -> {each['downstream_offset']}")
+    return checked, wrong

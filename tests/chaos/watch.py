@@ -1,0 +1,69 @@
+"""Watches what has arrived: how long the target's log stood still."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.chaos.ground import Ground
+
+LOOK_SECONDS = 0.25
+ANSWER_SECONDS = 1.0
+
+
+class Watch(threading.Thread):
+    """Looks at the target's last stable offsets until `stop`.
+
+    *arrived* is their sum, *longest_s* the longest time without growth since the first record,
+    and the broker's own absences count.
+    """
+
+    def __init__(self, ground: Ground) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._ground = ground
+        self._over = threading.Event()
+        self.arrived = 0
+        self.longest_s = 0.0
+
+    def run(self) -> None:
+        """Look; a broker that does not answer has not grown."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._ground.target.bootstrap,
+                "group.id": "chaos-watch",
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+        grown_at = time.monotonic()
+        try:
+            while not self._over.wait(LOOK_SECONDS):
+                seen = self._sum(consumer)
+                now = time.monotonic()
+                if self.arrived:
+                    self.longest_s = max(self.longest_s, now - grown_at)
+                if seen > self.arrived:
+                    self.arrived, grown_at = seen, now
+        finally:
+            consumer.close()
+
+    def stop(self) -> None:
+        """End after this look."""
+        self._over.set()
+
+    def _sum(self, consumer: Consumer) -> int:
+        world = self._ground.world
+        places = [
+            TopicPartition(world.remote(topic), partition)
+            for topic, partitions in self._ground.topics.items()
+            for partition in range(partitions)
+        ]
+        total = 0
+        try:
+            for place in places:
+                total += consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)[1]
+        except KafkaException:
+            return 0  # Not there yet, or away.
+        return total
