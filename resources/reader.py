@@ -11,7 +11,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -89,28 +88,7 @@ class RangeReader:
                 reading.give_up(str(error.args[0]))
             if reading.failed:
                 self.close()
-        return {**reading.reached, **self._read_again(reading, max_bytes, take)}
-
-    def _read_again(
-        self, reading: _Reading, max_bytes: int, take: Take
-    ) -> dict[OffsetRange, Reached]:
-        """Read the tails without records once more, with a consumer that validates no offset.
-
-        While a broker falls silent librdkafka may go on at the log's end and come back later: what
-        it skips looks like a gap. A gap at the end of a range counts when it was seen twice.
-        """
-        tails = {replace(r, start=at, leader_epoch=None): r for r, at in reading.tails().items()}
-        if not tails:
-            return {}
-        again = _Reading(list(tails), lambda tail, rows: take(tails[tail], rows), self._ends)
-        consumer = Consumer(self._settings)
-        try:
-            self._read(consumer, again, max_bytes)
-        except KafkaException as error:
-            again.give_up(str(error.args[0]))
-        finally:
-            consumer.close()
-        return {tails[t]: Reached(tails[t], r.end, r.error) for t, r in again.reached.items()}
+        return reading.reached
 
     def close(self) -> None:
         """Let the consumer go; the next read makes another."""
@@ -160,7 +138,6 @@ class _Reading:
     ) -> None:
         self._take, self._ends = take, ends
         self._position = {r: r.start for r in ranges}
-        self._seen = dict(self._position)
         self.open = {
             (r.partition.topic, r.partition.partition): r for r in ranges if r.start < r.end
         }
@@ -174,14 +151,6 @@ class _Reading:
         """Return how many offsets are left to read."""
         return sum(r.end - self._position[r] for r in self.open.values())
 
-    def tails(self) -> dict[OffsetRange, int]:
-        """Return the ranges read to their end without a record there, and from where on."""
-        return {
-            r: self._seen[r]
-            for r, reached in self.reached.items()
-            if reached.error is None and reached.end == r.end and self._seen[r] < r.end
-        }
-
     def at_once(self, max_bytes: int) -> int:
         """Return how many messages to ask for: about as many as *max_bytes* have room for."""
         fit = AT_FIRST if not self._rows else (max_bytes - self.size) * self._rows // self.size
@@ -192,7 +161,8 @@ class _Reading:
         events = [m for m in messages if m.error() is not None]
         records = [m for m in messages if m.error() is None] if events else messages
         useful = False
-        if len(self.open) == 1 and records:
+        # A range that is closed still sends: one range is alone only if no other was assigned.
+        if len(self._position) == 1 and records:
             useful = self._records(next(iter(self.open)), records)
         elif records:
             for key, group in _by_partition(records).items():
@@ -230,7 +200,6 @@ class _Reading:
             if batch.num_rows:
                 self.size += batch.nbytes
                 self._rows += batch.num_rows
-                self._seen[r] = offsets[batch.num_rows - 1] + 1
                 self._take(r, batch)
         if error is not None:
             self._close(r, offsets[batch.num_rows], error)

@@ -7,6 +7,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from resources import reader as reader_module
 from resources.cluster import KafkaCluster
@@ -25,6 +27,7 @@ from tests.fake_cluster import Said, says
 pytestmark = pytest.mark.kafka
 
 MANY = 2**40
+SPEAKERS, WORDS = 5, 600
 
 
 class Place:
@@ -417,3 +420,43 @@ def _elect_again(broker, place, topic, epoch) -> None:
         broker.kill()
         broker.start()
     raise AssertionError("no later epoch")
+
+
+def _words(partition):
+    return [b"%d of partition %d" % (n, partition) for n in range(WORDS)]
+
+
+@pytest.fixture
+def spoken(place, unique_topic):
+    """A topic of several partitions, each of whose records says where it was written."""
+    create_topic(place.bootstrap, unique_topic, SPEAKERS)
+    said = [Record(None, word, (), None, p) for p in range(SPEAKERS) for word in _words(p)]
+    produce(place.bootstrap, unique_topic, said)
+    return unique_topic
+
+
+def _read_is_exact(place, topic, starts, ends):
+    ranges = [
+        place.range(topic, start, end, partition=p)
+        for p, (start, end) in enumerate(zip(starts, ends, strict=True))
+    ]
+    assert [reached.error for reached in place.read(*ranges)] == [None] * len(ranges)
+    for r in ranges:
+        words = _words(r.partition.partition)[r.start : r.end]
+        assert [said.value for said in place.said(r)] == words
+
+
+def test_records_behind_the_end_of_one_range_are_never_taken_for_those_of_another(place, spoken):
+    # All but the last range end long before their logs do, and go on sending.
+    _read_is_exact(place, spoken, [0] * SPEAKERS, [10] * (SPEAKERS - 1) + [WORDS])
+    _read_is_exact(place, spoken, [10] * SPEAKERS, [20] * SPEAKERS)
+
+
+@given(data=st.data())
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_wherever_ranges_of_one_topic_begin_and_end_each_gets_its_own_records(place, spoken, data):
+    ends = data.draw(st.lists(st.integers(0, WORDS), min_size=SPEAKERS, max_size=SPEAKERS))
+    starts = [data.draw(st.integers(0, end)) for end in ends]
+    _read_is_exact(place, spoken, starts, ends)
