@@ -10,9 +10,11 @@ from itertools import takewhile
 
 from assets.ledger import Ledger
 from assets.orders import ACCEPT_GAP, Orders
+from assets.sights import Sights
 from assets.site import Site
 from assets.tasks import StageJob, run_stage
 from pipeline.accept import accepted, frontier_after
+from pipeline.explain import explained
 from pipeline.plan import bundle, plan
 from pipeline.stage import SlotStaged, StageTask
 from resources.lease import Lease
@@ -27,9 +29,7 @@ from schemas.errors import (
 from schemas.frontier import Frontier, Sight, base_id
 from schemas.offset_range import OffsetRange
 from schemas.segment import Segment
-from schemas.topic import Topic
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.topic_partition import SourcePartition, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +52,15 @@ class Staged:
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A partition that is left alone until a time (monotonic, in s), or is another topic's."""
+
+    error: PartitionError
+    until: float
+    topic_id: str
+
+
 class Staging:
     """The staging of source cluster *alias*: one of these at a time, by its lease.
 
@@ -67,9 +76,8 @@ class Staging:
         self.lease = Lease(site.lake.root, f"stage {alias}")
         self._frontiers: dict[TopicPartition, Frontier] = {}
         self._known_version = -1
-        self._topics: dict[str, Topic] = {}
-        self._topics_at = float("-inf")
-        self._held: dict[TopicPartition, tuple[PartitionError, float]] = {}
+        self._sights = Sights(site, alias)
+        self._held: dict[TopicPartition, _Held] = {}
         self.troubles: dict[TopicPartition, PartitionError] = {}
 
     @property
@@ -98,24 +106,21 @@ class Staging:
         Raises UnreachableError: the source does not answer. Troubles of single partitions are in
         `troubles` afterwards.
         """
-        self._refresh_topics()
-        seen, lost = self._look(only)
+        seen, lost = self._sights.look(only)
         self._carry_out_orders(seen, only)
-        held = self._still_held()
+        held = self._still_held(seen)
         free = {p: s for p, s in seen.items() if p not in held}
-        config = self._site.config
-        from_latest = config.clusters[self.alias].auto_offset_reset == "latest"
-        planned = plan(free, self._frontiers, config.max_batch_records, from_latest=from_latest)
-        self.troubles = {**lost, **held, **planned.troubles}
+        owed = self._owed()
+        planned = plan(
+            free, owed, self._site.config.max_batch_records, from_latest=self._from_latest
+        )
+        gone = self._sights.gone(owed, only)
+        self.troubles = {**lost, **held, **planned.troubles, **gone}
         ends = {p: s.watermarks.stable for p, s in seen.items()}
         segments = self._stage(planned.ranges) if planned.ranges else []
         # A process that has just begun learns by reading what an order may have been given for.
         self._carry_out_orders(seen, only, is_last=True)
         return Staged(tuple(segments), ends)
-
-    def refresh_topics(self) -> None:
-        """Look for new topics and partitions at the next tick."""
-        self._topics_at = float("-inf")
 
     def _learn(self) -> None:
         """Seal what was committed and not sealed, then read the frontiers."""
@@ -128,54 +133,28 @@ class Staging:
         self._frontiers = dict(self._ledger.chains.frontiers)
         self._known_version = self._records.version
 
-    def _refresh_topics(self) -> None:
-        intervals = [
-            flow.refresh_topics_interval_s
-            for flow in self._site.config.flows
-            if flow.flow.source == self.alias and flow.refresh_topics_interval_s is not None
-        ]
-        due = self._topics_at + min(intervals, default=float("inf"))
-        if self._topics and time.monotonic() < due:
-            return
-        found = self._site.cluster(self.alias).topics()
-        self._topics = {name: topic for name, topic in found.items() if self._wants(name)}
-        self._topics_at = time.monotonic()
+    def refresh_topics(self) -> None:
+        """Look for new topics and partitions at the next tick."""
+        self._sights.refresh_topics()
 
-    def _wants(self, topic: str) -> bool:
-        flows = self._site.config.flows
-        return any(f.flow.source == self.alias and f.replicates(topic) for f in flows)
+    @property
+    def _from_latest(self) -> bool:
+        return self._site.config.clusters[self.alias].auto_offset_reset == "latest"
 
-    def _look(
-        self, only: Collection[str] | None
-    ) -> tuple[dict[TopicPartition, Sight], dict[TopicPartition, PartitionError]]:
-        """Return what every partition looks like now, and those that give no answer."""
-        wanted = {n: t for n, t in self._topics.items() if only is None or n in only}
-        partitions = [
-            TopicPartition(name, i)
-            for name, topic in wanted.items()
-            for i in range(topic.partitions)
-        ]
-        if not partitions:
-            return {}, {}
-        answers = self._site.cluster(self.alias).watermarks(partitions)
-        seen = {
-            p: Sight(wanted[p.topic].topic_id, answer)
-            for p, answer in answers.items()
-            if isinstance(answer, Watermarks)
-        }
-        lost = {
-            p: RangeUnfinishedError(p, at=self.frontier(p) or 0, end=0, why=str(answer))
-            for p, answer in answers.items()
-            if not isinstance(answer, Watermarks)
-        }
-        if lost:
-            self.refresh_topics()
-        return seen, dict(lost)
+    def _owed(self) -> dict[TopicPartition, Frontier]:
+        return self._sights.owed(self._frontiers, from_latest=self._from_latest)
 
-    def _still_held(self) -> dict[TopicPartition, PartitionError]:
+    def _still_held(
+        self, seen: Mapping[TopicPartition, Sight]
+    ) -> dict[TopicPartition, PartitionError]:
+        """Return what still stands in the way: not for longer than it is the same topic."""
         now = time.monotonic()
-        self._held = {p: held for p, held in self._held.items() if held[1] > now}
-        return {p: error for p, (error, _) in self._held.items()}
+        self._held = {
+            p: held
+            for p, held in self._held.items()
+            if held.until > now and (p not in seen or seen[p].topic_id == held.topic_id)
+        }
+        return {p: held.error for p, held in self._held.items()}
 
     def _stage(self, ranges: Sequence[OffsetRange]) -> list[Segment]:
         """Read and write *ranges* in Spark tasks, commit and seal; return what was committed."""
@@ -193,19 +172,20 @@ class Staging:
         failures = [a for a in answers if isinstance(a, DeltamirrorError)]
         for slot in staged:
             for planned, error in slot.errors:
-                self._hold(planned.partition.plain, error)
+                self._hold(planned.partition, error)
         committed = self._commit(staged)
         if failures:
             raise failures[0]
         return committed
 
-    def _hold(self, partition: TopicPartition, error: PartitionError) -> None:
-        """Leave *partition* alone: for a while, or until an operator accepts the gap."""
+    def _hold(self, source: SourcePartition, error: PartitionError) -> None:
+        """Leave the partition alone: for a while, or until an operator accepts the gap."""
+        partition = source.plain
         # A partition that has not begun has no gap: it begins where the log does by then.
         has_begun = partition in self._frontiers or isinstance(error, RecordUnreadableError)
         passing = isinstance(error, RangeUnfinishedError) or not has_begun
         until = time.monotonic() + RETRY_S if passing else float("inf")
-        self._held[partition] = (error, until)
+        self._held[partition] = _Held(error, until, base_id(source.topic_id))
         self.troubles[partition] = error
         self.refresh_topics()
         log.warning("%s %s", self.duty, error)
@@ -213,7 +193,7 @@ class Staging:
     def _commit(self, staged: Sequence[SlotStaged]) -> list[Segment]:
         """Commit files and frontiers of the slots whose topics are still the planned ones."""
         staged = self._of_the_same_topics(staged)
-        segments = [segment for slot in staged for segment in slot.segments]
+        segments = self._explained([segment for slot in staged for segment in slot.segments])
         if not segments:
             return []
         files = [slot.file for slot in staged if slot.file is not None]
@@ -260,6 +240,19 @@ class Staging:
                 same.append(slot)
         return same
 
+    def _explained(self, segments: Sequence[Segment]) -> list[Segment]:
+        """Return *segments* with the cause of their gaps, as far as the topics' settings tell it.
+
+        Asked for after the records were read: what was compacted meanwhile is told as such.
+        """
+        names = {segment.topic for segment in segments if segment.gaps}
+        settings = self._site.cluster(self.alias).topic_configs(names) if names else {}
+        policies = {name: found.get("cleanup.policy") for name, found in settings.items()}
+        return [
+            explained(s, policy.value if (policy := policies.get(s.topic)) else None)
+            for s in segments
+        ]
+
     def _seal(self, version: int, segments: Sequence[Segment]) -> None:
         """Append *segments* to the ledger; doing it twice is doing it once."""
         rows = [{**segment.to_dict(), "version": version} for segment in segments]
@@ -284,12 +277,14 @@ class Staging:
         orders = list(takewhile(lambda o: only is None or o.topic in only, new))
         if not orders:
             return
-        known = self.troubles if is_last else plan(seen, self._frontiers, 1).troubles
+        owed = self._owed()
+        found = self.troubles if is_last else plan(seen, owed, 1).troubles
+        troubles = {**found, **self._still_held(seen), **self._sights.gone(owed, only)}
         now_ms, sequence = int(time.time() * 1000), self._records.version + 1
         gaps = {
-            p: accepted(error, self._frontiers[p], seen[p], now_ms, sequence)
-            for p, error in {**known, **self._still_held()}.items()
-            if p in seen and p in self._frontiers and any(order.is_for(p) for order in orders)
+            p: accepted(error, owed[p], seen.get(p), now_ms, sequence)
+            for p, error in troubles.items()
+            if p in owed and any(order.is_for(p) for order in orders)
         }
         segments = [segment for gap in gaps.values() for segment in gap]
         if not segments and not is_last:
@@ -300,5 +295,5 @@ class Staging:
         for partition in (p for p, gap in gaps.items() if gap):
             self._held.pop(partition, None)
             self.troubles.pop(partition, None)
-        for segment in segments:
-            log.warning("%s accepted: %s", self.duty, segment.gap_cause)
+        for s in segments:
+            log.warning("%s %s [%d, %d) %s", self.duty, s.source, s.start, s.end, s.gap_cause)

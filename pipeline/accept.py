@@ -10,24 +10,35 @@ from schemas.errors import (
     PartitionError,
     RecordsExpiredError,
     RecordUnreadableError,
+    TopicDeletedError,
     TopicRecreatedError,
 )
 from schemas.frontier import Frontier, Sight, next_incarnation
+from schemas.gap import CUT, DELETED, EXPIRED, RECREATED, UNREADABLE
 from schemas.segment import Segment
 from schemas.topic_partition import SourcePartition
+from schemas.watermarks import Watermarks
 
 
 def accepted(
-    error: PartitionError, frontier: Frontier, sight: Sight, now_ms: int, sequence: int
+    error: PartitionError, frontier: Frontier, sight: Sight | None, now_ms: int, sequence: int
 ) -> list[Segment]:
     """Return the segments without records that take a partition past *error*.
 
-    Expired: the gap up to the log start. Re-created: the end of the former life that was not
-    staged. Unreadable: that one record. A cut log goes on as a new incarnation from its start,
-    because its offsets name other records now. Empty: nothing that can be accepted.
+    Expired: the gap up to the log start. Re-created or deleted: the end of the former life that
+    was not staged. Unreadable: that one record. A cut log goes on as a new incarnation from its
+    start, because its offsets name other records now. Empty: nothing that can be accepted.
+
+    *frontier* is that of the life that the gap is in; *sight* is what is there now, None: nothing,
+    so that only the end of a deleted topic can be accepted.
     """
-    marks = sight.watermarks
-    at = frontier.next_offset
+    at, end = frontier.next_offset, frontier.last_stable
+    if isinstance(error, TopicRecreatedError | TopicDeletedError):
+        marks = Watermarks(at, end, end)  # what is there now is another life's
+    elif sight is not None:
+        marks = sight.watermarks
+    else:
+        return []
     empty = Segment(
         topic=frontier.source.topic,
         topic_id=frontier.source.topic_id,
@@ -50,15 +61,15 @@ def accepted(
         sequence=sequence,
     )
     match error:
-        case RecordsExpiredError():
-            return [replace(empty, end=marks.low, gap_cause="expired, accepted")]
+        case RecordsExpiredError(low=low):
+            # Met while reading, it is newer than the sight.
+            return [replace(empty, end=max(low, marks.low), gap_cause=EXPIRED)]
         case TopicRecreatedError():
-            end = frontier.last_stable
-            return [replace(empty, end=end, gap_cause="re-created before it was staged, accepted")]
+            return [replace(empty, end=end, gap_cause=RECREATED)]
+        case TopicDeletedError():
+            return [replace(empty, end=end, gap_cause=DELETED)]
         case RecordUnreadableError(offset=offset):
-            return [
-                replace(empty, start=at, end=offset + 1, gap_cause="cannot be carried, accepted")
-            ]
+            return [replace(empty, end=offset + 1, gap_cause=UNREADABLE)]
         case LogTruncatedError():
             return [
                 replace(
@@ -68,7 +79,7 @@ def accepted(
                     end=marks.low,
                     leader_epoch=None,
                     stable=marks.low,
-                    gap_cause="log cut, goes on as a new incarnation, accepted",
+                    gap_cause=CUT,
                 )
             ]
         case _:

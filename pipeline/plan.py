@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.errors import (
     LogTruncatedError,
@@ -85,6 +85,37 @@ def _is_another_life(partition: TopicPartition, sight: Sight, frontier: Frontier
             partition, frontier=frontier.next_offset, end=frontier.last_stable
         )
     return True
+
+
+def unfinished(
+    partition: TopicPartition,
+    frontier: Frontier | None,
+    lives: Sequence[Sight],
+    present: str | None,
+) -> Frontier | None:
+    """Return the frontier of *partition* with the last stable offset that was seen of its life.
+
+    *lives* are the last sights of each of its lives, oldest first; *present* is the topic id of
+    the one it has now (None: it is gone). If a life before that was not staged to the end that was
+    seen of it, the answer is where that one stands, also where nothing of it is staged. None: the
+    partition is new to us and nothing is owed.
+    """
+    own = None if frontier is None else base_id(frontier.source.topic_id)
+    ids = [sight.topic_id for sight in lives]
+    if frontier is not None and own not in ids and frontier.next_offset < frontier.last_stable:
+        return frontier
+    for sight in lives[ids.index(own) :] if own in ids else lives:
+        marks = sight.watermarks
+        if frontier is not None and sight.topic_id == own:
+            at = replace(frontier, last_stable=max(frontier.last_stable, marks.stable))
+        elif sight.topic_id == present:
+            break  # its first range is yet to be staged
+        else:
+            source = SourcePartition(partition.topic, sight.topic_id, partition.partition)
+            at = Frontier(source, marks.low, None, marks.stable)
+        if at.next_offset < at.last_stable:
+            return at
+    return frontier
 
 
 def _share_out(ranges: Sequence[OffsetRange], max_records: int) -> list[OffsetRange]:

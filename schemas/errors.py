@@ -64,6 +64,27 @@ class LakeError(DeltamirrorError):
     hint = "Check deltamirror.lake: the folder, its rights and its free space."
 
 
+class StagedFileError(LakeError):
+    """A data file of the stage is missing, torn or altered."""
+
+    hint = (
+        "None of its records was used. Stop the run and put the file back from a copy of the lake, "
+        "or run `deltamirror maintain --restage`: it reads them from the source again."
+    )
+
+    def __init__(self, file: object, why: str) -> None:
+        super().__init__(f"{file} cannot be read: {why}")
+
+
+class TableLogError(LakeError):
+    """A table's commit log cannot be read, or lacks commits that it had."""
+
+    hint = (
+        "Put the table's folder _delta_log back from a copy of the lake; docs/operations.md, "
+        '"A damaged lake", says for each table how it is made again where there is no copy.'
+    )
+
+
 class StalePlanError(DeltamirrorError):
     """The lake moved between planning and committing; nothing was written."""
 
@@ -80,7 +101,12 @@ class TopicMissingError(DeltamirrorError):
 
 
 class PartitionError(DeltamirrorError):
-    """Something is wrong with one partition; the others go on."""
+    """Something is wrong with one partition; the others go on.
+
+    What *passes* by itself is tried again before long, everything else at the next refresh.
+    """
+
+    passes = False
 
 
 class RecordsExpiredError(PartitionError):
@@ -92,6 +118,7 @@ class RecordsExpiredError(PartitionError):
         super().__init__(
             f"{partition}: records [{wanted}, {low}) expired on the source before they were staged"
         )
+        self.low = low
 
 
 class LogTruncatedError(PartitionError):
@@ -102,9 +129,13 @@ class LogTruncatedError(PartitionError):
         "the source holds now, as a new incarnation."
     )
 
-    def __init__(self, partition: object, *, staged: int, end: int) -> None:
+    def __init__(self, partition: object, *, staged: int, end: int, cut: int | None = None) -> None:
+        """Name what is gone: `[cut, staged)` where the broker told *cut*, else what *end* shows."""
+        cut = min(end, staged) if cut is None else cut
+        gone = f"records [{cut}, {staged}) are gone, " if cut < staged else ""
         super().__init__(
-            f"{partition}: staged up to {staged}, but the source's log was cut: it ends at {end}"
+            f"{partition}: staged up to {staged}, but the source's log was cut: {gone}it ends at "
+            f"{end}"
         )
 
 
@@ -117,6 +148,21 @@ class TopicRecreatedError(PartitionError):
         super().__init__(
             f"{partition}: the topic was re-created; records [{frontier}, {end}) of its former "
             "life were not staged"
+        )
+
+
+class TopicDeletedError(PartitionError):
+    """A topic or a partition is no longer on the source, and was not staged to its end."""
+
+    hint = (
+        "If it was deleted, `deltamirror accept-gap` records what is missing; otherwise allow "
+        "deltamirror's user to describe the topic."
+    )
+
+    def __init__(self, partition: object, *, frontier: int, end: int) -> None:
+        super().__init__(
+            f"{partition} is not on the source any more; records [{frontier}, {end}) were not "
+            "staged"
         )
 
 
@@ -136,7 +182,8 @@ class RecordUnreadableError(PartitionError):
 class RangeUnfinishedError(PartitionError):
     """A planned range was not read to its end in time."""
 
-    hint = "The loop tries again; see the source broker's log if it stays."
+    hint = "The loop tries again; see the broker's log if it stays."
+    passes = True
 
     def __init__(self, partition: object, *, at: int, end: int, why: str) -> None:
         super().__init__(f"{partition}: read up to {at} of [.., {end}): {why}")
@@ -169,6 +216,36 @@ class TargetChangedError(PartitionError):
 
     def __init__(self, partition: object, was: str, now: str) -> None:
         super().__init__(f"{partition}: the target topic was re-created (id {was}, now {now})")
+
+
+class TargetTruncatedError(PartitionError):
+    """The target's log ends before what was written to it: records that were there are gone."""
+
+    hint = (
+        "The target's log was cut (an unclean election, or an older copy of its disk): delete the "
+        "topic there, then `deltamirror resume --restart-topic TOPIC`, TOPIC being its source "
+        "topic, writes all of it anew."
+    )
+
+    def __init__(self, partition: object, *, end: int, mapped: int) -> None:
+        super().__init__(
+            f"{partition}: the target's log ends at {end}, but records up to {mapped} were written"
+        )
+
+
+class ProgressUnknownError(PartitionError):
+    """Progress and offset map are gone, and the target's log cannot tell how far replay was."""
+
+    hint = (
+        "If the flow never wrote there, `deltamirror resume --restart-topic TOPIC`, TOPIC being "
+        "its source topic, begins at the stage's beginning; otherwise delete the topic there first."
+    )
+
+    def __init__(self, partition: object, *, low: int, high: int) -> None:
+        super().__init__(
+            f"{partition}: there is no progress and no offset map, and nothing that is staged is "
+            f"among what the target still holds of offsets [0, {high}): [{low}, {high})"
+        )
 
 
 class ProgressBehindError(PartitionError):
@@ -235,6 +312,18 @@ class RecordRefusedError(PartitionError):
         super().__init__(f"{partition}: the target refused a record in [{start}, {end}): {why}")
 
 
+class PartitionDownError(PartitionError):
+    """The target takes nothing for a partition now."""
+
+    hint = "The loop tries again by itself; see to the target's brokers."
+    passes = True
+
+    def __init__(self, partition: object, start: int, end: int, why: str) -> None:
+        super().__init__(
+            f"{partition}: the target does not take records now, of [{start}, {end}): {why}"
+        )
+
+
 class TargetTopicError(PartitionError):
     """A remote topic cannot be made or does not fit."""
 
@@ -245,14 +334,31 @@ class ChunkRefusedError(DeltamirrorError):
     """A transaction was aborted because the target did not take a record.
 
     *partitions* are those whose delivery reports say so, with the reason; empty: no report tells.
+    *passes*: it is not about the record, and later the target may take it.
     """
 
     hint = "The loop sends the rest again and marks the partition."
 
-    def __init__(self, partitions: Mapping[TopicPartition, str], why: str) -> None:
+    def __init__(
+        self, partitions: Mapping[TopicPartition, str], why: str, *, passes: bool = False
+    ) -> None:
         super().__init__(f"the target refused a transaction: {why}")
         self.partitions = dict(partitions)
         self.why = why
+        self.passes = passes
+
+
+class ThrottledError(DeltamirrorError):
+    """The target's quota lets a transaction take longer than a transaction may.
+
+    *share* of it, above 0 and below 1, would have fit.
+    """
+
+    hint = "The loop sends smaller transactions by itself; a higher quota makes them large again."
+
+    def __init__(self, alias: str, transactional_id: str, share: float) -> None:
+        super().__init__(f"cluster {alias} throttles {transactional_id} (a quota of its brokers)")
+        self.share = share
 
 
 class SendAgainError(DeltamirrorError):

@@ -31,7 +31,7 @@ from schemas.errors import (
 from schemas.progress import Progress
 from schemas.reached import Reached
 from schemas.tables import RECORDS
-from schemas.topic import Topic
+from schemas.topic import ConfigValue, Topic
 from schemas.topic_partition import SourcePartition, TopicPartition, slot_of
 from schemas.watermarks import Watermarks
 
@@ -116,6 +116,12 @@ class FakeCluster:
             self.low[TopicPartition(name, i)] = 0
         return self.ids[name]
 
+    def drop(self, name):
+        """Delete a topic; groups keep what they have committed for it."""
+        del self.ids[name]
+        for partition in [p for p in self.logs if p.topic == name]:
+            del self.logs[partition]
+
     def append(self, partition, *said, state="committed"):
         """Append plain records; return the offsets they got."""
         log = self.logs[partition]
@@ -176,7 +182,9 @@ class FakeCluster:
         }
 
     def topic_configs(self, names):
-        return {name: {} for name in names}
+        deletes = ConfigValue("delete", "DEFAULT_CONFIG", True, False, False)
+        compacts = ConfigValue("compact", "DYNAMIC_TOPIC_CONFIG", False, False, False)
+        return {n: {"cleanup.policy": compacts if n in self.compacted else deletes} for n in names}
 
     def create_topic(self, name, partitions, replication_factor, configs):
         self.probe()
@@ -293,6 +301,14 @@ class FakeTarget:
 
     def is_compacted(self, partition):
         return partition.topic in self._cluster.compacted
+
+    def ends(self, partitions):
+        self._cluster.probe()
+        return {p: len(self._cluster.logs[p]) for p in partitions}
+
+    def topic_ids(self, topics):
+        self._cluster.probe()
+        return {t: self._cluster.ids[t] for t in topics if t in self._cluster.ids}
 
     def close(self):
         self._epoch = None

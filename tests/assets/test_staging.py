@@ -13,9 +13,11 @@ from schemas.errors import (
     RecordsExpiredError,
     RecordUnreadableError,
     StalePlanError,
+    TopicDeletedError,
     TopicRecreatedError,
     UnreachableError,
 )
+from schemas.topic import ConfigValue
 from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import Said
@@ -273,24 +275,193 @@ def test_a_topic_that_was_made_anew_before_it_was_staged_waits_for_the_operator(
     staging.close()
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_is_not_committed(site, start, monkeypatch):
+@pytest.fixture
+def after_read(site):
+    """Do something once, when the next read has ended and nothing of it is committed."""
+
+    def after(happens):
+        read = site.reader.read
+
+        def then(*args):
+            answer = read(*args)
+            site.reader.read = read
+            happens()
+            return answer
+
+        site.reader.read = then
+
+    return after
+
+
+def remake(site, *values):
+    site.source.make("orders")
+    write(site, ORDERS, *values)
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_not_committed(site, start, after_read):
     write(site, ORDERS, b"a")
     staging = start()
-    read = site.reader.read
-
-    def remade(*args):
-        answer = read(*args)
-        site.source.make("orders")
-        write(site, ORDERS, b"other")
-        site.reader.read = read
-        return answer
-
-    site.reader.read = remade
+    after_read(lambda: remake(site, b"other"))
 
     staging.tick()
     staging.tick()
+    assert isinstance(staging.troubles[ORDERS], TopicRecreatedError)
+    assert "[0, 1) of its former life" in str(staging.troubles[ORDERS])
+    assert values(site) == []
 
+    accept(site)
+    staging.tick()
+    staging.tick()
     assert values(site) == [b"other"]
+    assert gaps(site) == [(0, 1, "re-created before it was staged, accepted")]
+
+
+def test_what_was_seen_and_not_staged_of_a_former_life_stops_its_partition(site, start, after_read):
+    write(site, ORDERS, b"a")
+    staging = start()
+    staging.tick()
+    write(site, ORDERS, b"b", b"c")
+    after_read(lambda: remake(site, b"other"))
+
+    staging.tick()
+    staging.tick()
+
+    assert "[1, 3) of its former life" in str(staging.troubles[ORDERS])
+    assert values(site) == [b"a"]
+
+
+def test_lives_that_came_and_went_while_one_was_waited_for_are_accepted_one_by_one(
+    site, start, after_read
+):
+    write(site, ORDERS, b"a", b"b")
+    staging = start()
+    after_read(lambda: remake(site, b"c", b"d", b"e"))
+    staging.tick()
+    staging.tick()
+    remake(site, b"f")
+    staging.refresh_topics()
+    staging.tick()
+
+    assert "[0, 2) of its former life" in str(staging.troubles[ORDERS])
+    accept(site)
+    staging.tick()
+    assert "[0, 3) of its former life" in str(staging.troubles[ORDERS])
+    accept(site)
+    staging.tick()
+
+    assert values(site) == [b"f"]
+    assert sorted((start, end) for start, end, _ in gaps(site)) == [(0, 2), (0, 3)]
+
+
+def test_a_topic_that_was_made_anew_with_more_records_is_not_taken_for_the_former_one(site, start):
+    write(site, ORDERS, b"a", b"b")
+    staging = start()
+    staging.tick()
+    reads = len(site.reader.reads)
+    remake(site, b"c", b"d", b"e")  # and nobody has listed the topics since
+
+    staging.tick()
+    assert len(site.reader.reads) == reads
+    staging.tick()
+
+    assert (values(site), staging.troubles) == ([b"a", b"b", b"c", b"d", b"e"], {})
+
+
+def test_what_stood_in_the_way_of_a_former_life_does_not_hold_up_the_next_one(site, start):
+    write(site, ORDERS, b"a", b"b")
+    staging = start()
+    staging.tick()
+    write(site, ORDERS, b"c")
+    former = SourcePartition("orders", site.source.ids["orders"], 0)
+    site.reader.fails[former] = LogTruncatedError(ORDERS, staged=2, end=1)
+    staging.tick()
+    assert isinstance(staging.troubles[ORDERS], LogTruncatedError)
+
+    remake(site, b"d")
+    staging.tick()
+
+    assert isinstance(staging.troubles[ORDERS], TopicRecreatedError)
+    assert "[2, 3) of its former life" in str(staging.troubles[ORDERS])
+
+
+def test_a_deleted_topic_that_was_not_staged_to_its_end_is_told_until_that_is_accepted(
+    site, start, after_read
+):
+    write(site, ORDERS, b"a")
+    staging = start()
+    staging.tick()
+    write(site, ORDERS, b"b", b"c")
+    write(site, USERS, b"x")
+    after_read(lambda: site.source.drop("orders"))
+
+    staging.tick()
+    staging.tick()
+    assert isinstance(staging.troubles[ORDERS], TopicDeletedError)
+    assert "[1, 3) were not staged" in str(staging.troubles[ORDERS])
+    assert values(site, USERS) == [b"x"]
+
+    accept(site, "orders")
+    staging.tick()
+    assert staging.troubles == {}
+    assert gaps(site) == [(1, 3, "deleted before it was staged, accepted")]
+
+
+def test_a_deleted_topic_that_was_staged_to_its_end_is_no_trouble(site, start):
+    write(site, ORDERS, b"a")
+    staging = start()
+    staging.tick()
+    site.source.drop("orders")
+    staging.refresh_topics()
+
+    staging.tick()
+
+    assert staging.troubles == {}
+
+
+def test_a_partition_that_a_new_life_does_not_have_is_told_if_it_was_not_staged(lake, monkeypatch):
+    site = FakeClusters(lake, monkeypatch, max_batch_records=2)
+    site.source.make("orders", partitions=2)
+    second = TopicPartition("orders", 1)
+    write(site, ORDERS, b"a")
+    write(site, second, b"x", b"y", b"z")
+    staging = Staging(site, "us-east", Inline())
+    staging.open()
+    staging.tick()
+    del site.source.logs[second]
+    site.source.make("orders")
+    staging.refresh_topics()
+
+    staging.tick()
+
+    assert list(staging.troubles) == [second]
+    assert "[1, 3) were not staged" in str(staging.troubles[second])
+    staging.close()
+
+
+@pytest.mark.parametrize(
+    ("policy", "cause"),
+    [
+        pytest.param("delete", "transaction markers or aborted", id="not compacted"),
+        pytest.param("compact,delete", "compacted, transaction markers or aborted", id="compacted"),
+        pytest.param(None, "compacted, transaction markers or aborted", id="not told"),
+    ],
+)
+def test_a_gap_has_the_cause_that_the_topics_settings_leave(
+    site, start, monkeypatch, policy, cause
+):
+    setting = ConfigValue(policy, "DYNAMIC_TOPIC_CONFIG", False, False, False)
+    told = {"orders": {"cleanup.policy": setting}} if policy else {}
+    monkeypatch.setattr(site.source, "topic_configs", lambda names: told)
+    write(site, ORDERS, b"a")
+    site.source.mark(ORDERS)
+    write(site, USERS, b"x")
+
+    segments = start().tick().segments
+
+    assert {s.topic: (s.gaps, s.gap_cause) for s in segments} == {
+        "orders": (1, cause),
+        "users": (0, ""),
+    }
 
 
 def test_a_cut_log_goes_on_as_a_new_incarnation_once_that_is_accepted(site, start):
@@ -384,3 +555,22 @@ def test_a_new_partition_whose_beginning_expires_while_it_is_read_is_planned_ane
 
     assert values(site) == [b"b"]
     assert staging.troubles == {}
+
+
+def test_an_expiry_that_only_reading_showed_is_accepted_up_to_where_the_log_begins_then(
+    site, start
+):
+    write(site, ORDERS, b"a")
+    start().tick()
+    write(site, ORDERS, b"b", b"c")
+    source = SourcePartition("orders", site.source.ids["orders"], 0)
+    site.reader.fails[source] = RecordsExpiredError(ORDERS, wanted=1, low=2)
+    accept(site)
+
+    staging = start()
+    staging.tick()
+    site.reader.fails.clear()
+    staging.tick()
+
+    assert gaps(site) == [(1, 2, "expired, accepted")]
+    assert values(site) == [b"a", b"c"]

@@ -9,6 +9,7 @@ from schemas.errors import (
     RangeUnfinishedError,
     RecordsExpiredError,
     RecordUnreadableError,
+    TopicDeletedError,
     TopicRecreatedError,
 )
 from schemas.frontier import Frontier, Sight
@@ -45,6 +46,12 @@ def test_expired_records_are_a_gap_up_to_the_log_start_and_staging_goes_on_there
     assert (next_after(segment, seen).start, next_after(segment, seen).leader_epoch) == (60, 5)
 
 
+def test_records_that_expired_while_they_were_read_are_a_gap_up_to_the_log_start_met_then():
+    segment = one(RecordsExpiredError(ORDERS, wanted=50, low=60), sight(0, 90))
+
+    assert (segment.start, segment.end) == (50, 60)
+
+
 def test_the_former_life_of_a_re_created_topic_ends_where_it_was_last_seen():
     seen = sight(0, 9, "life2")
     segment = one(TopicRecreatedError(ORDERS, frontier=50, end=70), seen)
@@ -52,6 +59,15 @@ def test_the_former_life_of_a_re_created_topic_ends_where_it_was_last_seen():
     assert (segment.topic_id, segment.start, segment.end) == ("life1", 50, 70)
     follows = next_after(segment, seen)
     assert (follows.partition.topic_id, follows.start, follows.planned_start) == ("life2", 0, None)
+
+
+def test_a_deleted_topic_ends_where_it_was_last_seen_and_nothing_else_can_be_accepted_of_it():
+    deleted = TopicDeletedError(ORDERS, frontier=50, end=70)
+    (segment,) = accepted(deleted, FRONTIER, None, 1_234, 8)
+
+    assert (segment.topic_id, segment.start, segment.end) == ("life1", 50, 70)
+    assert segment.gap_cause == "deleted before it was staged, accepted"
+    assert accepted(LogTruncatedError(ORDERS, staged=50, end=30), FRONTIER, None, 1_234, 8) == []
 
 
 def test_a_record_that_cannot_be_carried_is_a_gap_of_one():

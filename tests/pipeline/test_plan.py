@@ -80,6 +80,7 @@ def test_an_end_below_the_frontier_is_a_cut_log_with_both_numbers():
 
     assert isinstance(error, LogTruncatedError)
     assert "staged up to 50" in str(error)
+    assert "records [30, 50) are gone" in str(error)
     assert "ends at 30" in str(error)
 
 

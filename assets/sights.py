@@ -1,0 +1,130 @@
+"""What the topics of a source cluster look like, and what each of their lives was seen to hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+
+from assets.site import Site
+from pipeline.plan import unfinished
+from schemas.errors import PartitionError, RangeUnfinishedError, TopicDeletedError
+from schemas.frontier import Frontier, Sight
+from schemas.topic import Topic
+from schemas.topic_partition import TopicPartition
+from schemas.watermarks import Watermarks
+
+
+class Sights:
+    """The selected topics of source cluster *alias*, looked at tick by tick. Not thread-safe.
+
+    It remembers how far each life of a topic was seen to reach, so that a topic that is made anew
+    or deleted before it was staged to there is told, and not skipped in silence.
+    """
+
+    def __init__(self, site: Site, alias: str) -> None:
+        self._site, self._alias = site, alias
+        self._topics: dict[str, Topic] = {}
+        self._topics_at = float("-inf")
+        self._lives: dict[TopicPartition, dict[str, Sight]] = {}
+
+    def refresh_topics(self) -> None:
+        """Look for new topics and partitions at the next look."""
+        self._topics_at = float("-inf")
+
+    def look(
+        self, only: Collection[str] | None
+    ) -> tuple[dict[TopicPartition, Sight], dict[TopicPartition, PartitionError]]:
+        """Return what every partition looks like now, and those that give no answer.
+
+        *only*: of these topics. Raises UnreachableError, RequestRefusedError.
+        """
+        self._list_topics()
+        wanted = {n: t for n, t in self._topics.items() if only is None or n in only}
+        partitions = [
+            TopicPartition(t.name, i) for t in wanted.values() for i in range(t.partitions)
+        ]
+        if not partitions:
+            return {}, {}
+        answers = self._site.cluster(self._alias).watermarks(partitions)
+        seen: dict[TopicPartition, Sight] = {}
+        lost: dict[TopicPartition, PartitionError] = {}
+        for p, answer in answers.items():
+            if isinstance(answer, Watermarks):
+                seen[p] = Sight(wanted[p.topic].topic_id, answer)
+            else:
+                lost[p] = RangeUnfinishedError(p, at=0, end=0, why=str(answer))
+        if lost:
+            self.refresh_topics()
+        return self._confirmed(seen), lost
+
+    def owed(
+        self, staged: Mapping[TopicPartition, Frontier], *, from_latest: bool
+    ) -> dict[TopicPartition, Frontier]:
+        """Return the frontiers to plan from: *staged*, with the ends that were seen since.
+
+        Where a former life is not staged to the end that was seen of it, its frontier comes first,
+        also if nothing of it is staged. *from_latest*: of topics new to us nothing is owed.
+        """
+        known = {partition.topic for partition in staged}
+        frontiers = dict(staged)
+        for partition, lives in self._lives.items():
+            if from_latest and partition.topic not in known:
+                continue
+            found = unfinished(
+                partition, staged.get(partition), list(lives.values()), self._present(partition)
+            )
+            if found is not None:
+                frontiers[partition] = found
+        return frontiers
+
+    def gone(
+        self, owed: Mapping[TopicPartition, Frontier], only: Collection[str] | None
+    ) -> dict[TopicPartition, TopicDeletedError]:
+        """Return the partitions that are no longer there and whose frontier is short of the end."""
+        return {
+            p: TopicDeletedError(p, frontier=f.next_offset, end=f.last_stable)
+            for p, f in owed.items()
+            if f.next_offset < f.last_stable
+            and (only is None or p.topic in only)
+            and self._present(p) is None
+            and self._wants(p.topic)
+        }
+
+    def _list_topics(self) -> None:
+        intervals = [
+            flow.refresh_topics_interval_s
+            for flow in self._site.config.flows
+            if flow.flow.source == self._alias and flow.refresh_topics_interval_s is not None
+        ]
+        due = self._topics_at + min(intervals, default=float("inf"))
+        if self._topics and time.monotonic() < due:
+            return
+        found = self._site.cluster(self._alias).topics()
+        self._topics = {name: topic for name, topic in found.items() if self._wants(name)}
+        self._topics_at = time.monotonic()
+
+    def _wants(self, topic: str) -> bool:
+        flows = self._site.config.flows
+        return any(f.flow.source == self._alias and f.replicates(topic) for f in flows)
+
+    def _confirmed(self, seen: dict[TopicPartition, Sight]) -> dict[TopicPartition, Sight]:
+        """Return the sights of topics that are still those that were listed, and remember them.
+
+        Watermarks are asked for by name: those of a topic that was made anew since it was listed
+        would go under the former one's id.
+        """
+        news = {p: s for p, s in seen.items() if self._lives.get(p, {}).get(s.topic_id) != s}
+        names = {p.topic for p in news}
+        now = self._site.cluster(self._alias).topics(names) if names else {}
+        changed = {n for n in names if n not in now or now[n].topic_id != self._topics[n].topic_id}
+        if changed:
+            self.refresh_topics()
+        for p, sight in news.items():
+            if p.topic not in changed:
+                self._lives.setdefault(p, {})[sight.topic_id] = sight
+        return {p: s for p, s in seen.items() if p.topic not in changed}
+
+    def _present(self, partition: TopicPartition) -> str | None:
+        """Return the topic id under which *partition* is there now; None: it is not."""
+        topic = self._topics.get(partition.topic)
+        return topic.topic_id if topic and partition.partition < topic.partitions else None
