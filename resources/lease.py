@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -39,8 +40,9 @@ class Lease:
             holder = os.pread(file, 100, 0).decode(errors="replace").strip() or "unknown"
             os.close(file)
             raise LeaseHeldError(self.duty, f"process {holder}") from None
-        os.ftruncate(file, 0)
-        os.pwrite(file, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # who holds it is told to people; a full disk does not stop that
+            os.ftruncate(file, 0)
+            os.pwrite(file, str(os.getpid()).encode(), 0)
         self._file = file
 
     def try_acquire(self) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
 from deltalake.transaction import AddAction, RemoveAction
 
+from resources.data_file import is_ours, sequence_of
 from resources.table import MAINTAINED, LakeTable
-from schemas.errors import StalePlanError
+from schemas.errors import LakeError, StalePlanError
 from schemas.segment import Segment
 from schemas.staged_file import StagedFile
 from schemas.tables import RECORDS
@@ -28,7 +30,9 @@ KEPT = "kept/"
 class RecordsFile:
     """A live file of the table: relative *path*, its slot, sequence, size and record count.
 
-    Files of a slot hold later offsets of a partition the higher their *sequence* is.
+    Files of a slot hold later offsets of a partition the higher their *sequence* is. One that
+    another program wrote (somebody's OPTIMIZE or DELETE) has the sequence FOREIGN: replay passes
+    it over, and misses its records by count.
     """
 
     path: str
@@ -38,14 +42,8 @@ class RecordsFile:
     records: int
 
 
-def file_name(sequence: int, unique: str) -> str:
-    """Return the name of a data file planned for version *sequence* of the table."""
-    return f"part-{sequence:012d}-{unique}.parquet"
-
-
-def sequence_of(path: str) -> int:
-    """Return the sequence that a data file's name carries."""
-    return int(Path(path).name.split("-")[1])
+FOREIGN = -1
+"""The sequence of a file that has no place among ours."""
 
 
 class Records(LakeTable):
@@ -71,20 +69,32 @@ class Records(LakeTable):
         *expected* are the frontiers the segments were planned from, compared on the snapshot that
         commits, unless that is still *known_version*, of which they are known; *also* are marks
         of other things that this commit settles. Returns the version. Raises StalePlanError:
-        somebody else moved one, nothing was added. A commit that failed because it was ours
-        already counts as made.
+        somebody else moved one, nothing was added; LakeError. Files that were not added are taken
+        off the disk, which may be full. A commit that failed because it was ours already counts
+        as made.
         """
-        if self.refresh() != known_version:
-            self.compare({p.app_id: version for p, version in expected.items()})
         marks = {segment.source.app_id: segment.end for segment in segments} | dict(also or {})
         actions = [_add(file, data_change=True) for file in files]
         metadata = {SEGMENTS_KEY: json.dumps([s.to_dict() for s in segments])}
         try:
+            if self.refresh() != known_version:
+                self.compare({p.app_id: version for p, version in expected.items()})
             return self.commit(actions, marks, metadata)
-        except StalePlanError:
-            if files and files[0].path in {file.path for file in self.files()}:
+        except (StalePlanError, LakeError):
+            if self._has_taken(files):
                 return self.version
             raise
+
+    def _has_taken(self, files: Sequence[StagedFile]) -> bool:
+        """Return whether a commit that failed added *files* all the same; remove them if not."""
+        self.refresh()
+        live = {file.path for file in self.files()}
+        if files and files[0].path in live:
+            return True
+        for file in files:
+            with suppress(OSError):
+                (self.path / file.path).unlink()
+        return False
 
     def files(self) -> list[RecordsFile]:
         """Return the live files of the snapshot last seen, in order of slot and sequence."""
@@ -93,7 +103,13 @@ class Records(LakeTable):
         slots = actions.column("partition.slot").to_pylist()
         return sorted(
             (
-                RecordsFile(unquote(path), int(slot), sequence_of(path), size, count or 0)
+                RecordsFile(
+                    unquote(path),
+                    int(slot),
+                    sequence_of(path) if is_ours(path) else FOREIGN,
+                    size,
+                    count or 0,
+                )
                 for path, size, count, slot in zip(*columns, slots, strict=True)
             ),
             key=lambda file: (file.slot, file.sequence, file.path),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.arrow import file_schema
-from resources.records import file_name
+from resources.data_file import file_digest, file_name
 from schemas.errors import LakeError
 from schemas.staged_file import StagedFile
 from schemas.tables import RECORDS
@@ -29,10 +29,10 @@ class ParquetSlotFile:
     """A file that grows by row groups of at most about 16 MiB, so that a reader can skip."""
 
     def __init__(self, table: Path, slot: int, sequence: int) -> None:
-        self._slot = slot
-        folder = f"slot={slot}"
-        self._path = f"{folder}/{file_name(sequence, uuid4().hex)}"
-        self._file = table / self._path
+        self._slot, self._sequence, self._unique = slot, sequence, uuid4().hex
+        self._folder = table / f"slot={slot}"
+        self._draft = self._folder / f"{self._unique}.draft"
+        self._is_begun = False
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._pending_rows = 0
@@ -49,12 +49,17 @@ class ParquetSlotFile:
             self._flush()
 
     def close(self) -> StagedFile | None:
-        """End the file; None where nothing was written, and then there is no file either."""
+        """End the file; None where nothing was written, and then there is no file either.
+
+        Only now it has its name, which tells what it holds: see `resources.data_file`.
+        """
         self._flush()
         if self._writer is None or self._offsets is None:
             return None
         self._writer.close()
-        self._writer = None
+        name = file_name(self._sequence, self._unique, file_digest(self._draft))
+        file = self._draft.rename(self._folder / name)
+        self._writer, self._is_begun = None, False
         low, high = self._offsets
         stats = {
             "numRecords": self._rows,
@@ -62,8 +67,8 @@ class ParquetSlotFile:
             "maxValues": {"offset": high},
         }
         return StagedFile(
-            self._path,
-            self._file.stat().st_size,
+            f"{self._folder.name}/{name}",
+            file.stat().st_size,
             self._slot,
             json.dumps(stats),
             int(time.time() * 1000),
@@ -75,22 +80,24 @@ class ParquetSlotFile:
         if writer is not None:
             with suppress(OSError):  # on a full disk it cannot be ended either
                 writer.close()
-            self._file.unlink(missing_ok=True)
+        if self._is_begun:
+            self._is_begun = False
+            self._draft.unlink(missing_ok=True)
 
     def _flush(self) -> None:
         if not self._pending:
             return
         rows = pa.Table.from_batches(self._pending, SCHEMA)
         if self._writer is None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._is_begun = True
             self._writer = pq.ParquetWriter(
-                self._file,
+                self._draft,
                 SCHEMA,
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=REPEATED,
                 write_statistics=["topic", "partition", "offset"],
-                write_page_checksum=True,
             )
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         offsets = rows.column("offset")

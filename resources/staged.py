@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from schemas.errors import LakeError
+from resources.data_file import digest_of, file_digest
+from schemas.errors import LakeError, StagedFileError
 from schemas.topic_partition import SourcePartition
 
 ROWS_AT_ONCE = 32_768
@@ -33,8 +34,8 @@ class StagedLog:
     ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
         """Return rows of *wanted* partitions at or past their offsets; *files* in order.
 
-        Batches hold one partition of one incarnation each. Raises LakeError: a file is missing,
-        torn or out of order.
+        Batches hold one partition of one incarnation each. Raises StagedFileError: a file is
+        missing or not what was written, and none of its rows was given; LakeError: out of order.
         """
         if not wanted:
             return
@@ -50,34 +51,34 @@ class StagedLog:
                         if rows.num_rows:
                             yield source, rows
             except (OSError, pa.ArrowException) as error:
-                why = str(error).splitlines()[0]
-                raise LakeError(f"{self._path / file} cannot be read: {why}") from error
+                raise self._error(file, error) from error
 
     def all_rows(self, files: Sequence[str]) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-        """Return every row of *files* as they lie there. Raises LakeError: missing or torn."""
+        """Return every row of *files* as they lie there. Raises StagedFileError as `rows` does."""
         for file in files:
             try:
                 for batch in self._batches(file):
                     yield from _runs(batch)
             except (OSError, pa.ArrowException) as error:
-                why = str(error).splitlines()[0]
-                raise LakeError(f"{self._path / file} cannot be read: {why}") from error
+                raise self._error(file, error) from error
 
     def memory_bytes(self, file: str) -> int:
-        """Return about how much memory all rows of *file* take. Raises LakeError."""
+        """Return about how much memory all rows of *file* take. Raises StagedFileError."""
         try:
             metadata = pq.read_metadata(self._path / file)
         except (OSError, pa.ArrowException) as error:
-            raise LakeError(f"{self._path / file} cannot be read: {error}") from error
+            raise self._error(file, error) from error
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
         return sum(int(group.total_byte_size) for group in groups)
 
     def _batches(
         self, file: str, wanted: Mapping[SourcePartition, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        with pq.ParquetFile(
-            self._path / file, read_dictionary=REPEATED, page_checksum_verification=True
-        ) as parquet:
+        # Before it is parsed: a torn file can end the process that parses it.
+        digest = digest_of(file)
+        if digest is not None and file_digest(self._path / file) != digest:
+            raise StagedFileError(self._path / file, "it is not what was written")
+        with pq.ParquetFile(self._path / file, read_dictionary=REPEATED) as parquet:
             groups = [
                 i
                 for i in range(parquet.metadata.num_row_groups)
@@ -85,6 +86,9 @@ class StagedLog:
             ]
             if groups:
                 yield from parquet.iter_batches(ROWS_AT_ONCE, groups, use_threads=False)
+
+    def _error(self, file: str, error: Exception) -> StagedFileError:
+        return StagedFileError(self._path / file, str(error).splitlines()[0])
 
 
 def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int]) -> bool:

@@ -8,6 +8,7 @@ deltalake refuses a stale snapshot but would take a fresh one with a lower mark 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from resources.arrow import arrow_schema, file_schema
-from schemas.errors import LakeError, StalePlanError
+from schemas.errors import LakeError, StalePlanError, TableLogError
 from schemas.tables import Table
 
 MAINTAINED = "maintained"
@@ -32,6 +33,9 @@ MAINTAINED = "maintained"
 SMALL_BYTES = 8 * 2**20
 MANY = 16
 """`merge` joins files below SMALL_BYTES once there are MANY of them."""
+
+LONGEST = 300
+"""How many characters are told of a library's error: some quote all they have in their hands."""
 
 
 class LakeTable:
@@ -44,7 +48,7 @@ class LakeTable:
 
     @property
     def delta(self) -> DeltaTable:
-        """Return the open table at the version last seen. Raises LakeError where it is broken."""
+        """Return the open table at the version last seen. Raises TableLogError: it is broken."""
         if self._delta is None:
             self._delta = self._open()
         return self._delta
@@ -60,7 +64,7 @@ class LakeTable:
             self.delta.update_incremental()
         except (DeltaError, OSError) as error:
             self._delta = None
-            raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableLogError(f"{self.path} cannot be read: {_line(error)}") from error
         return self.version
 
     def exists(self) -> bool:
@@ -203,7 +207,7 @@ class LakeTable:
         except TableNotFoundError:
             return self._create()
         except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableLogError(f"{self.path} cannot be read: {_line(error)}") from error
 
     def _create(self) -> DeltaTable:
         try:
@@ -237,5 +241,11 @@ class LakeTable:
 
 
 def _line(error: BaseException) -> str:
-    """Return the first line of an error's text: these libraries append whole reports."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    """Return an error's text in one line: its first one, and the causes that are listed below it.
+
+    These libraries append whole reports; a cause begins with an arrow, in colours.
+    """
+    text = re.sub(r"\x1b\[\d*m", "", str(error)).strip()
+    first, *more = text.splitlines() or [type(error).__name__]
+    causes = [line.strip("↳ ") for line in more if line.lstrip().startswith("↳")]
+    return ": ".join([first[:LONGEST], *causes])

@@ -6,10 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from resources import slot_file as slot_file_module
-from resources.records import sequence_of
+from resources.data_file import digest_of, file_digest, is_ours, sequence_of
 from resources.slot_file import RecordsFolder
 from schemas.errors import LakeError
 from schemas.topic_partition import SourcePartition
+from tests.disks import fill, small_disk
 from tests.fake_cluster import SCHEMA, Said, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)
@@ -19,6 +20,10 @@ USERS = SourcePartition("users", "life1", 3)
 @pytest.fixture
 def folder(tmp_path):
     return RecordsFolder(tmp_path)
+
+
+def files(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def batch(*offsets, partition=ORDERS, value=b"v"):
@@ -87,32 +92,40 @@ def test_a_file_that_is_left_without_closing_is_removed(folder, tmp_path, monkey
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 1)
 
     def stop():
-        assert len(list(tmp_path.rglob("*.parquet"))) == 1
+        assert len(files(tmp_path)) == 1
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
         write(folder, 1, 2, then=stop)
 
-    assert list(tmp_path.rglob("*.parquet")) == []
+    assert files(tmp_path) == []
 
 
-def test_a_full_disk_is_an_error_of_the_lake_and_leaves_no_file(folder, tmp_path, monkeypatch):
+@pytest.mark.parametrize("room", [0, 4_096], ids=["before its first row", "in its middle"])
+def test_a_full_disk_is_an_error_of_the_lake_and_leaves_no_file(tmp_path, monkeypatch, room):
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 1)
 
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
+    with small_disk(tmp_path / "disk", 2**18) as disk:
+        folder = RecordsFolder(disk / "records")
+        write(folder, 1)
+        (before,) = files(disk)
+        filler = fill(disk, room)
 
-    close = pq.ParquetWriter.close
+        with pytest.raises(LakeError, match="No space left"):
+            write(folder, *range(1000))
 
-    def fill_up():
-        monkeypatch.setattr(pq.ParquetWriter, "write_table", full)
-        monkeypatch.setattr(pq.ParquetWriter, "close", lambda writer: (close(writer), full()))
+        filler.unlink()
+        assert files(disk) == [before]
 
-    with pytest.raises(LakeError, match="No space left"):
-        write(folder, 1, 2, then=fill_up)
 
-    monkeypatch.undo()
-    assert list(tmp_path.rglob("*.parquet")) == []
+def test_a_files_name_is_its_digest(folder, tmp_path):
+    with folder.slot_file(0, 1) as file:
+        file.write(batch(1))
+        path = file.close().path
+
+    assert is_ours(path)
+    assert digest_of(path) == file_digest(tmp_path / path)
+    assert not is_ours("slot=0/part-00000-a0a9852b-fe1e-4e2a-a6e6-2d25c78b59c3-c000.zstd.parquet")
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_lake(tmp_path):

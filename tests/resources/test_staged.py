@@ -5,7 +5,7 @@ import pytest
 from resources import slot_file as slot_file_module
 from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog
-from schemas.errors import LakeError
+from schemas.errors import LakeError, StagedFileError
 from schemas.topic_partition import SourcePartition
 from tests.fake_cluster import Said, rows, says
 
@@ -111,15 +111,31 @@ def test_a_torn_file_is_an_error_and_not_an_end(staged, tmp_path):
         staged.read({ORDERS: 0})
 
 
-def test_a_flipped_byte_is_found_by_the_pages_checksum(staged, tmp_path):
-    staged.write((ORDERS, list(range(2_000))))
+def test_no_flipped_byte_of_a_file_is_ever_read(staged, tmp_path):
+    staged.write((ORDERS, list(range(20))))
+    (file,) = tmp_path.rglob("*.parquet")
+    whole = file.read_bytes()
+
+    for at in range(len(whole)):
+        content = bytearray(whole)
+        content[at] ^= 1 << at % 8
+        file.write_bytes(content)
+        with pytest.raises(StagedFileError, match="not what was written"):
+            staged.read({ORDERS: 0})
+
+
+def test_of_an_altered_file_not_even_its_first_record_is_given(tmp_path, monkeypatch):
+    monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 2)
+    staged = Log(tmp_path)
+    staged.write((ORDERS, [0, 1]), (ORDERS, [2, 3]), (ORDERS, [4, 5]))
     (file,) = tmp_path.rglob("*.parquet")
     content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    file.write_bytes(bytes(content))
+    content[-200] ^= 1  # behind all rows: in the footer
+    file.write_bytes(content)
 
-    with pytest.raises(LakeError):
-        staged.read({ORDERS: 0})
+    read = staged.log.all_rows([file.relative_to(tmp_path).as_posix()])
+    with pytest.raises(StagedFileError):
+        next(read)
 
 
 def test_offsets_that_fall_are_an_error(staged):

@@ -10,7 +10,7 @@ import pytest
 
 from assets.orders import PAUSE, Orders
 from assets.verification import verify
-from resources.records import file_name
+from resources.data_file import file_name
 from resources.table import LakeTable
 from schemas.errors import NotCaughtUpError, TopicMissingError
 from schemas.progress import Progress

@@ -1,0 +1,55 @@
+"""The name of a data file of `records`: its place among the files of a slot, and its own digest.
+
+    part-<sequence>-<unique>-<digest>.parquet
+
+The digest is over the whole file, footer too: whoever reads it can tell a torn or altered file
+before the first record of it is used. Files of other programs have other names.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import xxhash
+
+AT_ONCE = 4 * 2**20
+NAME = re.compile(r"part-(\d{12})-\w+(?:-([0-9a-f]{16}))?\.parquet")
+
+
+def file_name(sequence: int, unique: str, digest: str | None = None) -> str:
+    """Return the name of a data file planned for version *sequence* of the table."""
+    end = f"-{digest}" if digest else ""
+    return f"part-{sequence:012d}-{unique}{end}.parquet"
+
+
+def is_ours(path: str) -> bool:
+    """Return whether a data file's name is one that we give."""
+    return NAME.fullmatch(Path(path).name) is not None
+
+
+def sequence_of(path: str) -> int:
+    """Return the sequence that a data file's name carries. Raises ValueError: it is not ours."""
+    return int(_named(path)[1])
+
+
+def digest_of(path: str) -> str | None:
+    """Return the digest that a data file's name carries, if it does."""
+    name = NAME.fullmatch(Path(path).name)
+    return name[2] if name else None
+
+
+def file_digest(file: Path) -> str:
+    """Return the digest of what *file* holds, 16 hexadecimal digits. Raises OSError."""
+    digest = xxhash.xxh3_64()
+    with file.open("rb", buffering=0) as content:
+        while block := content.read(AT_ONCE):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _named(path: str) -> re.Match[str]:
+    name = NAME.fullmatch(Path(path).name)
+    if name is None:
+        raise ValueError(f"{path} is not a data file of deltamirror")
+    return name
