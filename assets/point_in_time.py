@@ -32,7 +32,7 @@ from schemas.errors import (
 )
 from schemas.replay_flow import ReplayFlow
 from schemas.replay_plan import ReplayRange, Selection
-from schemas.replay_work import Mapped, Move, PartitionWork, SlotReplayed, SlotWork
+from schemas.replay_work import Mapped, Move, PartitionWork, SlotReplayed, SlotWork, Unknown
 from schemas.segment import Segment
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
@@ -246,7 +246,9 @@ class _Replaying:
             own = [each for each in plan.ranges if each.partition == number]
             links = cut((s for s in plan.segments if s.partition == number), own)
             target = TopicPartition(plan.target_topic, number)
-            self._pending[partition] = PartitionWork(partition, target, topic_id, links, None)
+            self._pending[partition] = PartitionWork(
+                partition, target, topic_id, links, None, Unknown.BEGIN
+            )
         self._map.learn()
         while self._pending:
             self._tick()

@@ -19,7 +19,7 @@ from resources.spark import Workers
 from schemas.config import FlowConfig
 from schemas.errors import PartitionError, TargetChangedError
 from schemas.progress import Progress
-from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork
+from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork, Unknown
 from schemas.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,10 @@ class Replayed:
 
     moves: tuple[Move, ...] = ()
     is_idle: bool = False
+
+
+PASSING_S = 15.0
+"""How long what passes by itself leaves a partition out, before it is tried again."""
 
 
 class Replaying:
@@ -53,7 +57,8 @@ class Replaying:
         self.lease = Lease(site.lake.root, f"replay {self.flow.name}")
         self._at: dict[TopicPartition, Progress] = {}
         self._left_out: dict[TopicPartition, PartitionError] = {}
-        self._left_out_at = time.monotonic()
+        self._left_out_at = self._passed_at = time.monotonic()
+        self._fits_bytes: dict[int, int] = {}
         self._resumed = 0
         self.paused: set[TopicPartition] = set()
 
@@ -126,11 +131,14 @@ class Replaying:
                 self.ledger.refresh()
 
     def _forgive(self) -> None:
-        """Try partitions again that were left out one topic refresh ago."""
-        interval = self.config.refresh_topics_interval_s or float("inf")
-        if time.monotonic() - self._left_out_at > interval:
+        """Try partitions again that were left out one topic refresh ago; what passes, sooner."""
+        interval, now = self.config.refresh_topics_interval_s or float("inf"), time.monotonic()
+        if now - self._left_out_at > interval:
             self._left_out.clear()
-            self._left_out_at = time.monotonic()
+            self._left_out_at = now
+        if now - self._passed_at > PASSING_S:
+            self._left_out = {p: e for p, e in self._left_out.items() if not e.passes}
+            self._passed_at = now
 
     def _learn_progress(self, partitions: Sequence[TopicPartition]) -> None:
         """Ask the target where partitions are of which that is not known yet.
@@ -159,11 +167,18 @@ class Replaying:
             return None
         target = self._target(partition)
         at = self._at.get(partition)
+        former: set[str] = set()
         if at is not None and at.target_topic_id != target_topic_id:
+            former.add(at.target_topic_id)
             del self._at[partition]
             at = None
         lives = self.ledger.lives(partition)
         mapped = self._map.end(target, target_topic_id, lives)
+        if at is None and mapped is not None:
+            log.warning(
+                "%s: the group %s has no progress of %s: it goes on where map and log end",
+                *(self.duty, self.flow.progress_group, target),
+            )
         # From the map's end on, not from progress: what lies between is paired and mapped first.
         links = self._links(partition, mapped.progress if mapped else None)
         last = links[-1].link if links else None
@@ -176,14 +191,20 @@ class Replaying:
         )
         if last is None or is_done:
             return None
-        former = self._map.other_ids(target, target_topic_id) if mapped is None else set()
-        if former and not self._may_restart(partition, target, target_topic_id, former):
+        if mapped is None:
+            former |= self._map.other_ids(target, target_topic_id)
+        is_ordered = mapped is None and self._may_restart(
+            partition, target, target_topic_id, former
+        )
+        if former and not is_ordered:
             error = TargetChangedError(target, sorted(former)[0], target_topic_id)
             self._leave_out(partition, error)
             return None
         bound = TICK_CHUNKS * self._site.config.chunk_records
-        chosen = tuple(staged.link for staged in _first(links, bound, at))
-        return PartitionWork(partition, target, target_topic_id, chosen, mapped)
+        # Without progress the target's log says how far it is, and it may hold more than a tick's.
+        chosen = tuple(staged.link for staged in (_first(links, bound, at) if at else links))
+        if_unknown = Unknown.LOOK_OR_BEGIN if is_ordered else Unknown.LOOK
+        return PartitionWork(partition, target, target_topic_id, chosen, mapped, if_unknown)
 
     def _links(self, partition: TopicPartition, at: Progress | None) -> list[StagedLink]:
         """Return the links of *partition* from *at* on; replayed ones are forgotten.
@@ -211,7 +232,7 @@ class Replaying:
         """
         if self._map.restarted(target.topic, target_topic_id) is not None:
             return True
-        used = max(self._map.restarted(target.topic, life) or 0 for life in former)
+        used = max((self._map.restarted(target.topic, life) or 0 for life in former), default=0)
         orders = [
             order
             for order in self._orders.of(self.flow.name)
@@ -237,6 +258,9 @@ class Replaying:
         for slot, members in sorted(slots.items()):
             sequences = [self.ledger.sequence_of(w.partition, w.links[0]) for w in members]
             paths = tuple(f.path for f in files if f.slot == slot and f.sequence >= min(sequences))
+            size, ticks = self._fits_bytes.get(slot, config.chunk_bytes), TICK_CHUNKS
+            if slot in self._fits_bytes:
+                ticks = 1  # throttled, and a chunk takes long
             jobs.append(
                 SlotWork(
                     self.flow,
@@ -244,9 +268,9 @@ class Replaying:
                     tuple(members),
                     paths,
                     config.chunk_records,
-                    config.chunk_bytes,
-                    TICK_CHUNKS * config.chunk_records,
-                    TICK_CHUNKS * config.chunk_bytes,
+                    size,
+                    ticks * config.chunk_records,
+                    ticks * size,
                 )
             )
         tasks = min(len(jobs), config.tasks_max)
@@ -265,14 +289,10 @@ class Replaying:
         self._map.write(moves)
         for move in moves:
             self._at[move.partition] = move.after
-            start = complete_from(move, self._records) if move.rebuilt else None
-            if start is not None:
-                log.warning(
-                    "%s: the offset map of %s was made anew from upstream offset %d on: what was "
-                    "before is not all on the target, or not in the stage, any more",
-                    *(self.duty, move.target, start),
-                )
+            if move.rebuilt:
+                self._tell_rebuilt(move)
         for answer in answers:
+            self._pace(answer)
             for partition, error in answer.errors:
                 self._leave_out(partition, error)
                 self._at.pop(partition, None)
@@ -281,6 +301,30 @@ class Replaying:
             self.learn()
             raise failures[0]
         return moves
+
+    def _tell_rebuilt(self, move: Move) -> None:
+        """Log what a map that was made by pairing means, where more was lost than its last runs."""
+        start = complete_from(move, self._records)
+        if move.before is None:
+            log.warning(
+                "%s: there was no offset map of %s: the target's log holds %d staged records, up "
+                "to upstream offset %d, and replay goes on behind them",
+                *(self.duty, move.target, move.records, move.after.next_offset),
+            )
+        if start is not None:
+            log.warning(
+                "%s: the offset map of %s was made anew from upstream offset %d on: what was "
+                "before is not all on the target, or not in the stage, any more",
+                *(self.duty, move.target, start),
+            )
+
+    def _pace(self, answer: SlotReplayed) -> None:
+        """Let a slot's next transactions hold what the target's quota lets through in time."""
+        wished = self._site.config.chunk_bytes
+        before = self._fits_bytes.pop(answer.slot, wished)
+        fits = answer.fits_bytes if answer.fits_bytes is not None else before * 5 // 4 + 1
+        if fits < wished:
+            self._fits_bytes[answer.slot] = fits
 
 
 def _index_of(links: Sequence[StagedLink], at: Progress) -> int:
@@ -293,10 +337,9 @@ def _index_of(links: Sequence[StagedLink], at: Progress) -> int:
     return done[-1] if done else 0
 
 
-def _first(links: Sequence[StagedLink], records: int, at: Progress | None) -> list[StagedLink]:
+def _first(links: Sequence[StagedLink], records: int, at: Progress) -> list[StagedLink]:
     """Return *links* up to *at*, then those that hold *records* together, one more than needed."""
-    start = _index_of(links, at) if at else 0
-    held = 0
+    start, held = _index_of(links, at), 0
     for i, staged in enumerate(links[start:], start + 1):
         held += staged.link.count
         if held > records and i > start + 1:

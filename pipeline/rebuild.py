@@ -29,17 +29,21 @@ def rebuild_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed
     errors: list[tuple[TopicPartition, PartitionError]] = []
     try:
         target.fence()
-        known = target.progress([each.target for each in work.partitions])
+        targets = [each.target for each in work.partitions]
+        known, ends = target.progress(targets), target.ends(targets)
         for each in work.partitions:
             mapped = each.mapped.progress if each.mapped else None
             at = known.get(each.target, mapped)
             try:
+                end = ends[each.target]
+                if isinstance(end, PartitionError):
+                    raise end
                 if at is not None and mapped is not None and place(each, at) < place(each, mapped):
                     raise ProgressBehindError(
                         each.target, progress=at.next_offset, mapped=mapped.next_offset
                     )
                 fresh = replace(each, mapped=None)
-                moves += settle(fresh, work.files, at, staged, target).mended
+                moves += settle(fresh, work.files, at, end, staged, target).mended
             except PartitionError as error:
                 errors.append((each.partition, error))
     except DeltamirrorError as error:

@@ -6,7 +6,7 @@ nothing older can commit behind it, so progress that is read then is the truth.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,9 +20,13 @@ from pipeline.settle import Log, Staged, settle
 from schemas.errors import (
     ChunkRefusedError,
     DeltamirrorError,
+    PartitionDownError,
     PartitionError,
     RecordRefusedError,
     SendAgainError,
+    TargetChangedError,
+    TargetTruncatedError,
+    ThrottledError,
 )
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
@@ -41,6 +45,14 @@ class Target(Log, Protocol):
     def progress(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Progress]:
         """Return the progress of each partition that has one; stable, never pending."""
 
+    def ends(
+        self, partitions: Sequence[TopicPartition]
+    ) -> Mapping[TopicPartition, int | PartitionError]:
+        """Return the high watermark of each partition, or why it is not told."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Return the present ids of *topics*; one that is not there is left out."""
+
     def seed(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit *progress* outside of a transaction, where there is none yet (KAFKA-19163)."""
 
@@ -56,7 +68,8 @@ class Target(Log, Protocol):
     def settle(self) -> Mapping[TopicPartition, Offsets]:
         """Return the offsets given to the records sent, by partition, in order.
 
-        Raises ChunkRefusedError where a record was not taken.
+        Raises ChunkRefusedError where a record was not taken. ThrottledError: the target's quota
+        lets the transaction take too long; `commit` raises it too.
         """
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
@@ -79,8 +92,12 @@ def replay_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:
     while True:
         try:
             slot.run()
-        except SendAgainError:
+        except (SendAgainError, _LeftOutError):
             target.abort()
+        except ThrottledError as throttled:
+            target.abort()
+            if not slot.shrink(throttled):
+                return slot.result(throttled)
         except ChunkRefusedError as refused:
             target.abort()
             if not slot.leave_out(refused):
@@ -90,6 +107,10 @@ def replay_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:
             return slot.result(error)
         else:
             return slot.result(None)
+
+
+class _LeftOutError(Exception):
+    """A partition is left out of a transaction that it has a part in; the rest is sent again."""
 
 
 class _Slot:
@@ -102,12 +123,15 @@ class _Slot:
         self._moves: list[Move] = []
         self._at: dict[TopicPartition, Progress] = {}
         self._one_by_one = False
+        self._fits_bytes: int | None = None
         self._chunk = self._new_chunk()
 
     def result(self, failure: DeltamirrorError | None) -> SlotReplayed:
         """Return what came of it, with what stopped all of it, if anything did."""
         errors = [(self._partitions[t].partition, e) for t, e in self._errors.items()]
-        return SlotReplayed(self._work.slot, tuple(self._moves), tuple(errors), failure)
+        return SlotReplayed(
+            self._work.slot, tuple(self._moves), tuple(errors), failure, self._fits_bytes
+        )
 
     def run(self) -> None:
         """Fence, settle where each partition is, and send until work or bounds end."""
@@ -138,7 +162,15 @@ class _Slot:
         for target, why in named.items():
             start = self._at[target].next_offset
             end = self._chunk.progress[target].next_offset
-            self._errors[target] = RecordRefusedError(target, start, end, why)
+            kind = PartitionDownError if refused.passes else RecordRefusedError
+            self._errors[target] = kind(target, start, end, why)
+        return True
+
+    def shrink(self, throttled: ThrottledError) -> bool:
+        """Let chunks hold what the target's quota has room for; return whether they can."""
+        if self._chunk.records <= 1:
+            return False
+        self._fits_bytes = max(1, int(self._chunk.size_bytes * throttled.share))
         return True
 
     def _healthy(self) -> list[PartitionWork]:
@@ -147,12 +179,15 @@ class _Slot:
     def _settle(self) -> None:
         """Read progress, compare it with the map, mend the map, seed what has none."""
         works = self._healthy()
-        known = self._target.progress([w.target for w in works])
+        targets = [w.target for w in works]
+        known, ends = self._target.progress(targets), self._target.ends(targets)
         seeds: dict[TopicPartition, Progress] = {}
         for work in works:
-            found = known.get(work.target)
+            found, end = known.get(work.target), ends[work.target]
             try:
-                settled = settle(work, self._work.files, found, self._staged, self._target)
+                if isinstance(end, PartitionError):
+                    raise end
+                settled = settle(work, self._work.files, found, end, self._staged, self._target)
             except PartitionError as error:
                 self._errors[work.target] = error
                 continue
@@ -188,9 +223,15 @@ class _Slot:
                     records += self._chunk.records
                     size_bytes += self._chunk.size_bytes
                     self._commit()
-                    if records >= self._work.max_records or size_bytes >= self._work.max_bytes:
+                    if self._is_enough(records, size_bytes):
                         return False
         return True
+
+    def _is_enough(self, records: int, size_bytes: int) -> bool:
+        """Return whether to report back; a slot that is throttled does so after each chunk."""
+        if self._fits_bytes is not None:
+            return True
+        return records >= self._work.max_records or size_bytes >= self._work.max_bytes
 
     def _is_apart(self, target: TopicPartition, incarnation: str) -> bool:
         """Return whether rows of *target* must not join the chunk: one holds one life of each."""
@@ -222,12 +263,35 @@ class _Slot:
             for target, rows in chunk.rows:
                 self._target.send(target, rows)
             offsets = self._target.settle()
+            self._vouch(moved, offsets)
             self._target.commit(moved)
             for target, after in moved.items():
                 upstream = chunk.upstream(target)
                 runs = tuple(encode(upstream, offsets[target])) if len(upstream) else ()
                 self._note(self._move(target, after, runs, len(upstream)))
         self._chunk = self._new_chunk()
+
+    def _vouch(
+        self, moved: Collection[TopicPartition], offsets: Mapping[TopicPartition, Offsets]
+    ) -> None:
+        """Leave out whose topic is not the planned one, or whose log was cut, since fencing.
+
+        The ids are those after all records are in: no former life comes back. Raises
+        _LeftOutError: the transaction must not be committed.
+        """
+        ids = self._target.topic_ids({target.topic for target in moved})
+        changed: dict[TopicPartition, PartitionError] = {}
+        for target in moved:
+            work, now = self._partitions[target], ids.get(target.topic)
+            end = work.mapped.downstream_end if work.mapped else 0
+            if now != work.target_topic_id:
+                changed[target] = TargetChangedError(target, work.target_topic_id, now or "none")
+            elif target in offsets and offsets[target][0] < end:
+                start = int(offsets[target][0])
+                changed[target] = TargetTruncatedError(target, end=start, mapped=end)
+        if changed:
+            self._errors |= changed
+            raise _LeftOutError
 
     def _move(
         self, target: TopicPartition, after: Progress, runs: tuple[OffsetRun, ...], records: int
@@ -246,4 +310,7 @@ class _Slot:
         self._moves.append(move)
 
     def _new_chunk(self) -> Chunk:
-        return Chunk(self._work.chunk_records, self._work.chunk_bytes)
+        size_bytes = self._work.chunk_bytes
+        if self._fits_bytes is not None:
+            size_bytes = min(size_bytes, self._fits_bytes)
+        return Chunk(self._work.chunk_records, size_bytes)

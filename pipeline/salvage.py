@@ -49,6 +49,14 @@ class Salvage:
         self._offsets.append(np.array([offset for offset, _ in batch], np.int64))
         self._marks.append(np.array([mark for _, mark in batch], "S16"))
 
+    def last(self, staged: Iterable[tuple[str, int, Fingerprint]]) -> Place | None:
+        """Return the place of the last *staged* record that the target holds; None: of none."""
+        known = np.unique(np.concatenate(self._marks))
+        stage = _look_up(staged, known)
+        if not len(stage.numbers):
+            return None
+        return stage.names[stage.lives[-1]], int(stage.upstream[-1])
+
     def pair(self, staged: Iterable[tuple[str, int, Fingerprint]], *, has_holes: bool) -> Paired:
         """Return the pairs, and from which place on every staged record has one.
 

@@ -17,11 +17,13 @@ from pipeline.salvage import Salvage
 from schemas.errors import (
     MapUnpairedError,
     ProgressBehindError,
+    ProgressUnknownError,
     StageIncompleteError,
     TargetChangedError,
+    TargetTruncatedError,
 )
 from schemas.progress import Progress
-from schemas.replay_work import Move, PartitionWork
+from schemas.replay_work import Move, PartitionWork, Unknown
 from schemas.topic_partition import SourcePartition, TopicPartition
 
 
@@ -61,24 +63,32 @@ def settle(
     work: PartitionWork,
     files: Sequence[str],
     progress: Progress | None,
+    end: int,
     staged: Staged,
     log: Log,
 ) -> Settled:
-    """Return where *work* goes on after fencing.
+    """Return where *work* goes on after fencing; *end* is the log's high watermark since then.
 
     Same topic id and progress at the map's end: there. Progress beyond it: what lies between is
     paired with the target's log. No progress but a map: the log is paired as far as it goes. What
-    left the target since cannot be paired: the map is made without it, and says so.
-    Raises TargetChangedError, ProgressBehindError, StageIncompleteError, MapUnpairedError,
-    MapAmbiguousError.
+    left the target since cannot be paired: the map is made without it, and says so. Neither: it
+    begins, unless staged records are in the log already. Raises TargetChangedError,
+    TargetTruncatedError, ProgressBehindError, ProgressUnknownError, StageIncompleteError,
+    MapUnpairedError, MapAmbiguousError.
     """
     mapped = work.mapped
     for known in (progress, mapped.progress if mapped else None):
         if known is not None and known.target_topic_id != work.target_topic_id:
-            raise TargetChangedError(work.target, known.target_topic_id, work.target_topic_id)
+            if mapped is not None or work.if_unknown is not Unknown.LOOK_OR_BEGIN:
+                raise TargetChangedError(work.target, known.target_topic_id, work.target_topic_id)
+            progress = None  # of a former life, after which it was ordered to start again
+    if mapped is not None and end < mapped.downstream_end:
+        raise TargetTruncatedError(work.target, end=end, mapped=mapped.downstream_end)
     beginning = Progress(work.links[0].start, work.links[0].incarnation, work.target_topic_id)
     if mapped is None and progress is None:
-        return Settled(beginning)
+        if end == 0 or work.if_unknown is Unknown.BEGIN:
+            return Settled(beginning)
+        return _look_up(work, files, beginning, end, staged, log)
     start = mapped.progress if mapped else beginning
     if progress == start:
         return Settled(start)
@@ -94,6 +104,38 @@ def place(work: PartitionWork, progress: Progress) -> tuple[int, int]:
     order = [link.incarnation for link in work.links]
     life = progress.incarnation
     return order.index(life) if life in order else -1, progress.next_offset
+
+
+def _look_up(
+    work: PartitionWork,
+    files: Sequence[str],
+    beginning: Progress,
+    end: int,
+    staged: Staged,
+    log: Log,
+) -> Settled:
+    """Return where the target's log says that *work* is: nothing else says so.
+
+    What is staged stands in a log that is whole from its first record on, or not at all. Of one
+    that lost its head, or that is compacted, the last staged record that it holds tells.
+    """
+    target, low = work.target, log.begins(work.target)
+    has_holes = log.is_compacted(target)
+    if low == 0 and not has_holes:
+        settled = _pair_up(work, files, beginning, None, staged, log)
+        return settled if any(move.runs for move in settled.mended) else Settled(beginning)
+    salvage = Salvage(target)
+    log.read_back(target, low, lambda rows: salvage.take(_marked(rows)))
+    last = salvage.last(_staged_between(work, files, beginning, None, staged))
+    if last is None:
+        if work.if_unknown is Unknown.LOOK_OR_BEGIN:
+            return Settled(beginning)
+        raise ProgressUnknownError(target, low=low, high=end)
+    life, offset = last
+    progress = Progress(offset + 1, life, work.target_topic_id)
+    until = _staged_between(work, files, beginning, progress, staged)
+    paired = salvage.pair(until, has_holes=has_holes)
+    return Settled(progress, tuple(_moves(work, progress, paired)))
 
 
 def _pair_up(

@@ -173,6 +173,26 @@ class KafkaCluster:
             **{each: _watermarks(low[each], stable[each], high[each]) for each in high},
         }
 
+    def ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, int | DeltamirrorError]:
+        """Return the high watermark of each partition, or the error that stands in its way."""
+        found, failures = self._list_offsets(dict.fromkeys(partitions, LATEST))
+        return {**failures, **{each: at.offset for each, at in found.items()}}
+
+    def in_sync(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return how many replicas of each partition are in sync; without a leader it is left out.
+
+        Raises UnreachableError.
+        """
+        described = self._described({each.topic for each in partitions})
+        return {
+            TopicPartition(name, each.id): len(each.isr)
+            for name, topic in described.items()
+            for each in topic.partitions
+            if _has_leader(each) and TopicPartition(name, each.id) in partitions
+        }
+
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:

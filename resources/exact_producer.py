@@ -62,6 +62,12 @@ class Delivered(NamedTuple):
 Report = Callable[[KafkaError | None, Delivered], None]
 
 
+class Throttled(NamedTuple):
+    """What a broker orders, as confluent-kafka's event tells it; *throttle_time* in seconds."""
+
+    throttle_time: float
+
+
 class _Memory(ctypes.Structure):
     _fields_ = (("start", c_char_p), ("size", c_size_t))
 
@@ -100,10 +106,12 @@ class _Message(ctypes.Structure):
 
 
 _OnDelivery = ctypes.CFUNCTYPE(None, c_void_p, POINTER(_Message), c_void_p)
+_OnThrottle = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_int32, c_int, c_void_p)
 _OnSend = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)
 _OnNew = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
 
 _conf_on_delivery = c("conf_set_dr_msg_cb", None, c_void_p, _OnDelivery)
+_conf_on_throttle = c("conf_set_throttle_cb", None, c_void_p, _OnThrottle)
 _conf_on_new = c("conf_interceptor_add_on_new", c_int, c_void_p, c_char_p, _OnNew, c_void_p)
 _add_on_send = c("interceptor_add_on_send", c_int, c_void_p, c_char_p, _OnSend, c_void_p)
 _destroy = c("destroy", None, c_void_p)
@@ -134,15 +142,22 @@ class ExactProducer:
     """
 
     def __init__(self, settings: Mapping[str, Any], group: str) -> None:
-        """Make a producer with librdkafka's *settings*; progress is that of *group*."""
+        """Make a producer with librdkafka's *settings*; progress is that of *group*.
+
+        Of confluent-kafka's own settings it knows `throttle_cb`.
+        """
+        told = dict(settings)
+        throttled: Callable[[Throttled], None] = told.pop("throttle_cb", lambda _: None)
         self._group = group
         self._hooks = _Hooks()
         # librdkafka holds the addresses of these alone: they are kept until it has ended.
         on_send = _OnSend(self._hooks.on_send)
         on_new = _OnNew(lambda client, *_: int(_add_on_send(client, _NAME, on_send, None)))
-        self._calls = (_OnDelivery(self._hooks.on_delivery), on_send, on_new)
-        conf = configured(settings)
+        on_throttle = _OnThrottle(lambda *told: throttled(Throttled(told[3] / 1000)))
+        self._calls = (_OnDelivery(self._hooks.on_delivery), on_throttle, on_send, on_new)
+        conf = configured(told)
         _conf_on_delivery(conf, self._calls[0])
+        _conf_on_throttle(conf, on_throttle)
         _conf_on_new(conf, _NAME, on_new, None)
         self._client = new_client(PRODUCER, conf)
 

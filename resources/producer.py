@@ -20,28 +20,35 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.answers import REFUSALS, meaning_of, why_of
-from resources.cluster import KafkaCluster
 from resources.exact_producer import Delivered, ExactProducer
-from resources.reader import RangeReader
 from resources.sent_rows import columns_of, is_odd
+from resources.target_log import TargetLog
+from resources.throttle import Throttle
 from schemas.errors import (
     ChunkRefusedError,
     CommitUnknownError,
-    RangeUnfinishedError,
     SendAgainError,
+    ThrottledError,
     UnreachableError,
 )
 from schemas.flow import Flow
-from schemas.offset_range import OffsetRange
 from schemas.progress import Progress
 from schemas.replay_flow import ReplayFlow
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.topic_partition import TopicPartition
 
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 PATIENCE_S = 10.0
 """The longest wait for an answer of the target, and so for a frozen one to be told."""
+
+TRANSACTION_S = 60.0
+"""How long the target lets a transaction of ours be open."""
+
+ROOM_S = 40.0
+"""How long a transaction may wait for a quota: what is left is for its end."""
+
+FITTING_S = 15.0
+"""How long a transaction should wait for a quota."""
 
 SETTINGS: dict[str, Any] = {
     "enable.idempotence": True,
@@ -50,7 +57,7 @@ SETTINGS: dict[str, Any] = {
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 64 * 1024,
     "message.max.bytes": 1_000_000_000,
-    "transaction.timeout.ms": 60_000,
+    "transaction.timeout.ms": int(TRANSACTION_S * 1000),
     # The time that send_offsets_to_transaction is given counts for nothing: this ends it.
     "socket.timeout.ms": 10_000,
     "log_level": 2,
@@ -66,13 +73,11 @@ PASSING = (
 )
 """Answers about a group that are other ones soon: a fresh cluster, a commit on its way."""
 
-POLICY = "cleanup.policy"
-
 STAMPS_ANEW = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
 """Why a topic is refused that would take every record, with another timestamp."""
 
 
-class SlotProducer:
+class SlotProducer(TargetLog):
     """The only writer of one slot of a flow: what `pipeline.replay.Target` asks for.
 
     *producer* and *consumer* are librdkafka settings for the target. A producer is used until its
@@ -86,17 +91,26 @@ class SlotProducer:
         producer: Mapping[str, Any],
         consumer: Mapping[str, Any],
     ) -> None:
+        super().__init__(flow.target, consumer)
         self._flow = flow
         self._id = flow.transactional_id(slot)
-        self._settings = {**SETTINGS, **producer, "transactional.id": self._id}
+        self._throttle = Throttle()
+        self._settings = {
+            **SETTINGS,
+            **producer,
+            "transactional.id": self._id,
+            "throttle_cb": self._throttle,
+        }
         self._consumer_settings = dict(consumer)
         self._producer: Producer | ExactProducer | None = None
         self._wants_exact = self._met_odd = False
         self._group: Consumer | None = None
         self._offsets: dict[TopicPartition, list[int | None]] = {}
+        self._sent: dict[TopicPartition, int] = {}
         self._refused: dict[TopicPartition, str] = {}
         self._failed: KafkaError | None = None
         self._is_stopped = False
+        self._began = 0.0
 
     def fence(self) -> None:
         """Become the slot's only writer. Raises UnreachableError, FencedError."""
@@ -139,8 +153,9 @@ class SlotProducer:
 
     def begin(self) -> None:
         """Open a transaction."""
-        self._offsets, self._refused, self._failed = {}, {}, None
+        self._offsets, self._sent, self._refused, self._failed = {}, {}, {}, None
         self._is_stopped = False
+        self._began = time.monotonic()
         with self._asking():
             self._open().begin_transaction()
 
@@ -155,6 +170,7 @@ class SlotProducer:
             if not isinstance(producer, ExactProducer):
                 self._wants_exact = True
                 raise SendAgainError(self._id)
+        self._sent[partition] = self._sent.get(partition, 0) + rows.num_rows
         produce: Any = producer.produce
         poll = producer.poll
         report = self._report(partition)
@@ -180,7 +196,10 @@ class SlotProducer:
                     raise ChunkRefusedError({partition: why}, why) from error
 
     def settle(self) -> dict[TopicPartition, Offsets]:
-        """Wait for all reports; return offsets by partition. Raises ChunkRefusedError."""
+        """Wait for all reports; return offsets by partition.
+
+        Raises ChunkRefusedError; ThrottledError: a quota would not let them come in time.
+        """
         producer = self._open()
         deadline = time.monotonic() + PATIENCE_S
         left = len(producer)
@@ -189,12 +208,13 @@ class SlotProducer:
             before = left
             with self._asking():
                 left = producer.flush(0.5)
+            self._keep_time()
             if left < before:
                 deadline = time.monotonic() + PATIENCE_S
             elif self._is_stopped:
                 break
-            elif time.monotonic() > deadline:
-                raise UnreachableError(self._flow.target, "", f"{left} records have no answer")
+            elif time.monotonic() > max(deadline, self._throttle.until + PATIENCE_S):
+                self._explain_silence(left)
         if self._refused:
             raise ChunkRefusedError(self._refused, next(iter(self._refused.values())))
         if self._failed is not None:
@@ -208,8 +228,16 @@ class SlotProducer:
         return {p: np.array(self._offsets[p], np.int64) for p in offsets}
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
-        """Commit what was sent and *progress*. Raises CommitUnknownError: no answer in time."""
+        """Commit what was sent and *progress*.
+
+        Raises CommitUnknownError: no answer in time; ThrottledError: nor can it be asked in time.
+        """
         producer = self._open()
+        # Progress goes over the connection that a quota keeps waiting, and has 10 s for its answer.
+        while self._throttle.left_s:
+            self._keep_time()
+            with self._asking():
+                producer.poll(min(0.5, self._throttle.left_s))
         with self._asking():
             producer.send_offsets_to_transaction(
                 _kafka(progress), self._consumer().consumer_group_metadata(), PATIENCE_S
@@ -241,56 +269,24 @@ class SlotProducer:
             self._group.close()
             self._group = None
 
-    def read_back(
-        self, partition: TopicPartition, start: int, take: Callable[[pa.RecordBatch], None]
-    ) -> None:
-        """Give *take* the committed records of *partition* from *start* to its high watermark."""
-        low, high = self._ends(partition)
-        start = max(start, low)
-        if start >= high:
-            return
-        source = SourcePartition(partition.topic, "", partition.partition)
-        wanted = OffsetRange(source, start, high, None, None, Watermarks(low, high, high))
-        reader = RangeReader(self._consumer_settings)
-        try:
-            while wanted.start < wanted.end:
-                reached = reader.read([wanted], 2**26, lambda _, rows: take(rows))[wanted]
-                if reached.error is not None:
-                    raise reached.error
-                wanted = OffsetRange(source, reached.end, high, None, None, wanted.watermarks)
-        finally:
-            reader.close()
+    def _keep_time(self) -> None:
+        """Raise ThrottledError where a quota makes this transaction last too long."""
+        lasts_s = time.monotonic() + self._throttle.left_s - self._began
+        if self._throttle.until > self._began and lasts_s > ROOM_S:
+            taken = sum(map(len, self._offsets.values())) / max(1, sum(self._sent.values()))
+            share = min(0.5, taken * FITTING_S / lasts_s) or 0.05
+            raise ThrottledError(self._flow.target, self._id, share)
 
-    def begins(self, partition: TopicPartition) -> int:
-        """Return the log start of *partition*. Raises RangeUnfinishedError: no answer."""
-        return self._ends(partition)[0]
+    def _explain_silence(self, left: int) -> NoReturn:
+        """Raise what is known of why *left* records have no answer.
 
-    def is_compacted(self, partition: TopicPartition) -> bool:
-        """Return whether the topic's `cleanup.policy` has compaction; not to be told counts as no.
-
-        Raises UnreachableError.
+        ChunkRefusedError names the partitions that take nothing now; otherwise UnreachableError.
         """
-        cluster = KafkaCluster(self._flow.target, self._consumer_settings)
-        policy = cluster.topic_configs([partition.topic]).get(partition.topic, {}).get(POLICY)
-        return policy is not None and "compact" in (policy.value or "")
-
-    def _ends(self, partition: TopicPartition) -> tuple[int, int]:
-        """Return log start and high watermark; a read_committed consumer would give the LSO."""
-        settings = {
-            **self._consumer_settings,
-            "group.id": self._flow.progress_group,
-            "isolation.level": "read_uncommitted",
-        }
-        consumer = Consumer(settings)
-        try:
-            low, high = consumer.get_watermark_offsets(
-                KafkaPartition(partition.topic, partition.partition), PATIENCE_S
-            )
-        except KafkaException as error:
-            raise RangeUnfinishedError(partition, at=0, end=0, why=why_of(error)) from error
-        finally:
-            consumer.close()
-        return low, high
+        silent = [p for p, sent in self._sent.items() if len(self._offsets[p]) < sent]
+        why = self.why_silent(silent)
+        if why:
+            raise ChunkRefusedError(why, next(iter(why.values())), passes=True)
+        raise UnreachableError(self._flow.target, "", f"{left} records have no answer")
 
     def _new_producer(self) -> Producer | ExactProducer:
         if self._wants_exact:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.flow import Flow
@@ -38,6 +39,14 @@ class Mapped:
     downstream_end: int
 
 
+class Unknown(Enum):
+    """What to do where neither progress nor the map says how far a partition is."""
+
+    LOOK = "look for the staged records in the target's log; where that cannot tell, refuse"
+    LOOK_OR_BEGIN = "look; where that cannot tell, begin: somebody ordered to start again"
+    BEGIN = "begin, whatever lies there: it is a replay of its own"
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
     """A partition to replay: links from where it is thought to be, in the order of staging."""
@@ -47,6 +56,7 @@ class PartitionWork:
     target_topic_id: str
     links: tuple[Link, ...]
     mapped: Mapped | None
+    if_unknown: Unknown = Unknown.LOOK
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +98,13 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class SlotReplayed:
-    """What a slot did: moves in order, partitions that stopped, and why the rest did."""
+    """What a slot did: moves in order, partitions that stopped, and why the rest did.
+
+    *fits_bytes* is what a transaction may hold at the target's quota; None: as much as is wished.
+    """
 
     slot: int
     moves: tuple[Move, ...]
     errors: tuple[tuple[TopicPartition, PartitionError], ...]
     failure: DeltamirrorError | None = None
+    fits_bytes: int | None = None

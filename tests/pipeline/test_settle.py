@@ -2,18 +2,20 @@
 
 import pytest
 
-from pipeline.settle import settle
+from pipeline.settle import Settled, settle
 from schemas.errors import (
     MapAmbiguousError,
     MapUnpairedError,
     ProgressBehindError,
+    ProgressUnknownError,
     StageIncompleteError,
     TargetChangedError,
+    TargetTruncatedError,
 )
 from schemas.flow import Flow
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
-from schemas.replay_work import Link, Mapped, PartitionWork
+from schemas.replay_work import Link, Mapped, PartitionWork, Unknown
 from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.fake_cluster import FakeCluster, FakeStaged, FakeTarget, Said
 
@@ -46,11 +48,16 @@ class Place:
     def at(self, next_offset, life="life1", target=None):
         return Progress(next_offset, life, target or self.id)
 
-    def settle(self, progress, mapped=None, downstream_end=0, links=None):
+    def settle(
+        self, progress, mapped=None, downstream_end=0, links=None, if_unknown=Unknown.LOOK, end=None
+    ):
+        """Settle with the log's *end*; where it is not named it is no earlier than the map's."""
         known = Mapped(mapped, downstream_end) if mapped else None
-        work = PartitionWork(ORDERS, REMOTE, self.id, links or self.links, known)
+        work = PartitionWork(ORDERS, REMOTE, self.id, links or self.links, known, if_unknown)
         log = FakeTarget(self.cluster, FLOW, 0)
-        return settle(work, ("file",), progress, self.staged, log)
+        if end is None:
+            end = max(downstream_end, log.ends([REMOTE])[REMOTE])
+        return settle(work, ("file",), progress, end, self.staged, log)
 
 
 @pytest.fixture
@@ -240,3 +247,92 @@ def test_a_former_life_is_behind_whatever_its_offset():
 
     with pytest.raises(ProgressBehindError):
         place.settle(place.at(99, "life1"), place.at(1, "life2"), 1)
+
+
+# Neither progress nor map
+
+
+def pairs(move):
+    return [(run.upstream_start, run.downstream_start, run.length) for run in move.runs]
+
+
+def test_where_both_are_gone_a_whole_log_tells_how_far_replay_was(place):
+    place.hold("xabcd.ey.")
+
+    settled = place.settle(None)
+
+    (move,) = settled.mended
+    assert settled.at == move.after == place.at(6)
+    assert pairs(move) == [(0, 1, 2), (3, 3, 2), (5, 6, 1)]
+
+
+def test_where_both_are_gone_a_whole_log_without_staged_records_is_begun(place):
+    place.hold("xyz.")
+
+    assert place.settle(None) == Settled(place.at(0))
+
+
+def test_where_both_are_gone_identical_foreign_records_are_ambiguous_and_never_guessed(place):
+    place.hold("abb")
+
+    with pytest.raises(MapAmbiguousError):
+        place.settle(None)
+
+
+def test_where_both_are_gone_and_the_logs_head_too_the_last_staged_record_in_it_tells(place):
+    place.hold("abcd.ex.")
+    place.cluster.expire(REMOTE, 3)
+
+    settled = place.settle(None)
+
+    (move,) = settled.mended
+    assert (settled.at, move.complete_from) == (place.at(6), 4)
+    assert pairs(move) == [(4, 3, 1), (5, 5, 1)]
+
+
+def test_where_both_are_gone_a_compacted_log_tells_by_the_last_staged_record_in_it(place):
+    place.hold("abcd.e.")
+    place.cluster.clean(REMOTE, 0, 2)
+
+    settled = place.settle(None)
+
+    assert settled.at == place.at(6)
+    assert pairs(settled.mended[0]) == [(1, 1, 1), (4, 3, 1), (5, 5, 1)]
+
+
+@pytest.mark.parametrize("held", ["abcd.", "abcd.xy"], ids=["nothing left", "only foreign ones"])
+def test_where_nothing_can_tell_how_far_replay_was_it_is_refused_until_it_is_ordered(place, held):
+    place.hold(held)
+    place.cluster.expire(REMOTE, 5)
+
+    with pytest.raises(ProgressUnknownError, match=rf"\[5, {len(held)}\)"):
+        place.settle(None)
+
+    assert place.settle(None, if_unknown=Unknown.LOOK_OR_BEGIN).at == place.at(0)
+
+
+def test_an_order_to_begin_again_does_not_double_what_the_log_holds(place):
+    place.hold("ab.")
+
+    assert place.settle(None, if_unknown=Unknown.LOOK_OR_BEGIN).at == place.at(2)
+
+
+def test_a_replay_of_its_own_does_not_look_for_its_records(place):
+    place.hold("abcd.ef.")
+
+    assert place.settle(None, if_unknown=Unknown.BEGIN) == Settled(place.at(0))
+
+
+def test_progress_of_a_former_life_is_passed_over_where_it_was_ordered_to_begin_again(place):
+    former = place.at(5, target="former")
+
+    assert place.settle(former, if_unknown=Unknown.LOOK_OR_BEGIN).at == place.at(0)
+    with pytest.raises(TargetChangedError):
+        place.settle(former, if_unknown=Unknown.BEGIN)
+
+
+def test_a_log_that_ends_before_what_was_written_to_it_is_an_error_with_both_numbers(place):
+    place.hold("abc")
+
+    with pytest.raises(TargetTruncatedError, match=r"ends at 3, but records up to 4"):
+        place.settle(place.at(5), place.at(5), 4, end=3)
