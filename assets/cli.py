@@ -9,6 +9,7 @@ from __future__ import annotations
 import click
 
 from assets.cli_config import config_group
+from assets.cli_gaps import gaps_command
 from assets.cli_groups import groups
 from assets.cli_kafka import kafka
 from assets.cli_maintain import maintain_command
@@ -35,6 +36,7 @@ for command in (
     status_command,
     lag_command,
     verify_command,
+    gaps_command,
     translate_command,
     groups,
     replay_command,

@@ -1,10 +1,11 @@
-"""docs/tables.md, from the descriptions of the tables themselves."""
+"""docs/tables.md, from the descriptions of the tables and views themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, LAKE_TABLES, Table
+from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, LAKE_TABLES, Column, Table
+from schemas.views import GAPS, View
 
 _PLACES = (
     ("One of each source cluster", "clusters/<alias>/", CLUSTER_TABLES),
@@ -28,16 +29,35 @@ def _lines() -> Iterator[str]:
         yield f"\n## {title}"
         for table in tables:
             yield from _table(table, folder)
+    yield from _view(GAPS)
     yield ""
+
+
+def _view(view: View) -> Iterator[str]:
+    yield f"\n## The view `{view.name}`\n"
+    yield f"One row is {view.row}: of one source cluster, from its tables `records` and `segments`."
+    yield "`deltamirror gaps` asks it without Spark. In Spark SQL, and much the same elsewhere:\n"
+    yield "```sql"
+    for table in ("records", "segments"):
+        yield f"CREATE TEMPORARY VIEW {table} AS"
+        yield f"  SELECT * FROM delta.`lake/clusters/us-east/{table}`;"
+    yield f"CREATE TEMPORARY VIEW {view.name} AS"
+    yield f"{view.sql.rstrip()};"
+    yield "```\n"
+    yield from _columns(view.columns)
 
 
 def _table(table: Table, folder: str) -> Iterator[str]:
     yield f"\n### `{folder}{table.name}`\n"
     layout = f", partitioned by {_names(table.partitioned_by)}" if table.partitioned_by else ""
     yield f"One row is {table.row}. Key: {_names(table.key)}{layout}.\n"
+    yield from _columns(table.columns)
+
+
+def _columns(columns: tuple[Column, ...]) -> Iterator[str]:
     yield "| column | type | null | meaning |"
     yield "|---|---|---|---|"
-    for column in table.columns:
+    for column in columns:
         type_ = _TYPES.get(column.type, column.type)
         null = "yes" if column.nullable else "no"
         yield f"| `{column.name}` | {type_} | {null} | {column.meaning} |"

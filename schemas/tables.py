@@ -95,11 +95,11 @@ SEGMENTS = Table(
         last              long   ? offset of the last record
         min_timestamp_ms  long   ? smallest timestamp
         max_timestamp_ms  long   ? largest timestamp
-        leader_epoch      int    ? epoch of the last record's leader
+        leader_epoch      int    ? epoch of the leader that told `high`: no record before `end` is newer
         low               long   ! log start when the range was planned
         stable            long   ! last stable offset when it was planned
         high              long   ! high watermark when it was planned
-        gap_cause         string ! why offsets of the range hold no record; empty: all do
+        gap_cause         string ! what is known of why offsets hold no record; empty: all do
         digest            string ! over timestamp, key, value and headers of its records, in order
         staged_at_ms      long   ! when it was committed
         sequence          long   ! lowest sequence of the files that hold its records

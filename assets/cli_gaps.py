@@ -1,0 +1,74 @@
+"""`deltamirror gaps`: which offsets of the source hold no record in the stage, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assets.console import Console, options
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from assets.site import Site
+
+
+@click.command("gaps")
+@click.option("--cluster", "alias", metavar="A", help="Only this source cluster.")
+@click.option("--topic", metavar="T", help="Only this topic.")
+@options
+@click.pass_obj
+def gaps_command(console: Console, alias: str | None, topic: str | None) -> None:
+    """Show the offsets of the source that no staged record has, and what is known of why.
+
+    JSON has each interval; the table adds them up by partition and cause. docs/tables.md has the
+    same as SQL.
+    """
+    from assets.site import Site
+
+    config = console.config()
+    sources = config.sources()
+    if alias is not None and alias not in sources:
+        known = ", ".join(sources)
+        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    with closing(Site(config)) as site:
+        rows = list(_gaps(site, sources if alias is None else [alias], topic))
+    console.show({"gaps": rows}, lambda: _table(rows))
+
+
+def _gaps(site: Site, aliases: Sequence[str], topic: str | None) -> Iterator[dict[str, Any]]:
+    from resources.views import ask
+    from schemas.views import GAPS
+
+    for alias in aliases:
+        for row in ask(GAPS, site.lake, alias, topic).to_pylist():
+            yield {"cluster": alias, **row}
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table("cluster", "partition", "cause")
+    for name in ("intervals", "offsets", "from", "to"):
+        table.add_column(name, justify="right")
+
+    def key(row: dict[str, Any]) -> tuple[str, str, int, str]:
+        return row["cluster"], row["topic"], row["partition"], row["cause"]
+
+    for (cluster, topic, partition, cause), each in groupby(sorted(rows, key=key), key):
+        found = list(each)
+        table.add_row(
+            cluster,
+            f"{topic}[{partition}]",
+            cause,
+            f"{len(found):,}",
+            f"{sum(row['offsets'] for row in found):,}",
+            f"{min(row['start_offset'] for row in found):,}",
+            f"{max(row['end_offset'] for row in found):,}",
+        )
+    return table

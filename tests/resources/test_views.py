@@ -1,0 +1,139 @@
+"""The view `gaps` names every upstream offset that has no record, once, and no other."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.transaction import AddAction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from resources.arrow import file_schema
+from resources.lake import DeltaLake
+from resources.views import ask
+from schemas.tables import RECORDS
+from schemas.views import GAPS
+
+
+class Stage:
+    """Segments and records of cluster `us-east`, as a test says they are."""
+
+    def __init__(self, root):
+        self.lake = DeltaLake(root)
+        self.versions = 0
+
+    def stage(self, start, log, *, topic="orders", life="life1", low=0, cause="why", held=None):
+        """Stage *log* from *start* on: `.` is an offset without a record. *held*: what is left."""
+        offsets = [start + i for i, each in enumerate(log) if each != "."]
+        self.versions += 1
+        segment = {
+            "topic": topic, "topic_id": life, "partition": 0, "start": start,
+            "end": start + len(log), "count": len(offsets), "size_bytes": 0, "low": low,
+            "stable": 0, "high": 0, "gap_cause": cause if len(offsets) < len(log) else "",
+            "digest": "", "staged_at_ms": self.versions, "sequence": 1, "version": self.versions,
+        }  # fmt: skip
+        rows = [
+            {"topic": topic, "topic_id": life, "partition": 0, "offset": offset}
+            for offset in (offsets if held is None else held)
+        ]
+        batch = pa.Table.from_pylist(rows, file_schema(RECORDS))
+        self.lake.segments("us-east").append([segment])
+        _append(self.lake.records("us-east"), batch)
+
+    def gaps(self, topic=None):
+        """Return (topic, incarnation, start, end, offsets, cause) of each gap."""
+        return [
+            (
+                r["topic"],
+                r["topic_id"],
+                r["start_offset"],
+                r["end_offset"],
+                r["offsets"],
+                r["cause"],
+            )
+            for r in ask(GAPS, self.lake, "us-east", topic).to_pylist()
+        ]
+
+
+def _append(records, batch):
+    records.refresh()
+    name = f"slot=0/part-{records.version + 1:012d}-x.parquet"
+    path = records.path / name
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(batch, path)
+    stats = json.dumps({"numRecords": batch.num_rows})
+    records.commit([AddAction(name, path.stat().st_size, {"slot": "0"}, 0, True, stats)], {})
+
+
+def test_where_nothing_is_staged_there_is_no_gap(lake):
+    assert Stage(lake).gaps() == []
+
+
+def test_each_interval_has_its_cause_and_its_range(lake):
+    stage = Stage(lake)
+    stage.stage(0, "aa.a")
+    stage.stage(4, "...", cause="expired, accepted")
+    stage.stage(7, "a..a..", cause="another")
+
+    assert [gap[2:] for gap in stage.gaps()] == [
+        (2, 3, 1, "why"),
+        (4, 7, 3, "expired, accepted"),
+        (8, 10, 2, "another"),
+        (11, 13, 2, "another"),
+    ]
+
+
+def test_what_was_gone_or_left_out_before_staging_began_is_told(lake):
+    stage = Stage(lake)
+    stage.stage(5, "", low=3)
+    stage.stage(5, "a", low=4)
+
+    assert [gap[2:] for gap in stage.gaps()] == [
+        (0, 3, 3, "gone before staging began"),
+        (3, 5, 2, "older than auto.offset.reset=latest"),
+    ]
+
+
+def test_lives_of_a_topic_and_other_topics_are_kept_apart(lake):
+    stage = Stage(lake)
+    stage.stage(0, "a.a")
+    stage.stage(0, "aaaa.", life="life2")
+    stage.stage(0, ".aaaa", topic="users", life="life3")
+
+    assert [gap[:4] for gap in stage.gaps()] == [
+        ("orders", "life1", 1, 2),
+        ("orders", "life2", 4, 5),
+        ("users", "life3", 0, 1),
+    ]
+    assert [gap[0] for gap in stage.gaps("users")] == ["users"]
+    assert stage.gaps("it's none") == []
+
+
+def test_where_records_have_left_the_stage_the_gaps_between_them_are_only_counted(lake):
+    stage = Stage(lake)
+    stage.stage(0, "a.a..a", held=[])
+    stage.stage(6, "aaa", held=[])
+    stage.stage(9, "a.a")
+
+    assert [gap[2:] for gap in stage.gaps()] == [(0, 6, 3, "why"), (10, 11, 1, "why")]
+
+
+def test_records_that_no_segment_names_yet_are_no_part_of_it(lake):
+    stage = Stage(lake)
+    stage.stage(0, "a.", held=[0, 2, 5])
+
+    assert [gap[2:] for gap in stage.gaps()] == [(1, 2, 1, "why")]
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text("a.", max_size=9), min_size=1, max_size=6))
+def test_gaps_and_records_are_together_every_offset_once(tmp_path_factory, logs):
+    stage, at, records = Stage(tmp_path_factory.mktemp("lake")), 0, []
+    for log in logs:
+        stage.stage(at, log)
+        records += [at + i for i, each in enumerate(log) if each == "a"]
+        at += len(log)
+
+    gaps = [offset for gap in stage.gaps() for offset in range(gap[2], gap[3])]
+
+    assert sorted(gaps + records) == list(range(at))
