@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from assets.maintain import Maintained
     from assets.rebuilding import Rebuilt
+    from assets.restaging import Restaged
     from schemas.errors import DeltamirrorError
 
 
@@ -30,21 +31,32 @@ if TYPE_CHECKING:
     help="Compare a flow's offset map with its target, write what is missing; nothing else.",
 )
 @click.option("--flow", "flow_name", metavar="A->B", help="The flow whose map is rebuilt.")
+@click.option(
+    "--restage",
+    "is_restaging",
+    is_flag=True,
+    help="Read all of the stage, put back what is missing, torn or rewritten; nothing else.",
+)
 @options
 @click.pass_obj
 def maintain_command(
-    console: Console, alias: str | None, rebuild_map: bool, flow_name: str | None
+    console: Console,
+    alias: str | None,
+    rebuild_map: bool,
+    flow_name: str | None,
+    is_restaging: bool,
 ) -> None:
     """Remove what has served its time, join small files, delete what no version needs.
 
     A running loop does the same by itself; while one holds the cluster, this ends with an error.
-    With --rebuild-map: pair the stage with the target of --flow, or of every flow, instead.
+    With --rebuild-map: pair the stage with the target of --flow, or of every flow, instead. With
+    --restage: read what the stage's files no longer hold from the source again, instead.
     """
-    if rebuild_map and alias is None:
+    if rebuild_map and alias is None and not is_restaging:
         _rebuild_maps(console, flow_name)
         return
     if rebuild_map or flow_name:
-        raise click.UsageError("--rebuild-map goes with --flow, and without it --cluster")
+        raise click.UsageError("--rebuild-map goes with --flow alone, --cluster without it")
     from assets.maintain import maintain
     from assets.site import Site
 
@@ -52,9 +64,43 @@ def maintain_command(
     if alias is not None and alias not in config.sources():
         known = ", ".join(config.sources())
         raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    if is_restaging:
+        _restage(console, [alias] if alias else config.sources())
+        return
     with closing(Site(config)) as site:
         done = maintain(site, alias)
     console.show({"clusters": [asdict(each) for each in done]}, lambda: _table(done))
+
+
+def _restage(console: Console, aliases: Sequence[str]) -> None:
+    from assets.restaging import restage
+    from assets.site import Site
+
+    with closing(Site(console.config())) as site:
+        done = [restage(site, alias) for alias in aliases]
+    errors = [error for each in done for error in each.lost]
+    clusters = [
+        {name: value for name, value in vars(each).items() if name != "lost"} for each in done
+    ]
+    data = {"clusters": clusters, "errors": _told(errors)}
+    console.show(data, lambda: _restaged_table(done, errors))
+    if errors:
+        click.get_current_context().exit(1)
+
+
+def _told(errors: Sequence[DeltamirrorError]) -> list[dict[str, str]]:
+    return [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
+
+
+def _restaged_table(done: Sequence[Restaged], errors: Sequence[DeltamirrorError]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table("cluster", "files replaced", "ranges put back", "records", "from the source")
+    for each in done:
+        numbers = (each.files, each.segments, each.records, each.from_source)
+        table.add_row(each.alias, *(f"{number:,}" for number in numbers))
+    return Group(table, *(f"{error} {error.hint}" for error in errors))
 
 
 def _rebuild_maps(console: Console, flow_name: str | None) -> None:
@@ -67,8 +113,7 @@ def _rebuild_maps(console: Console, flow_name: str | None) -> None:
         done = [rebuild_map(site, flow) for flow in flows]
     rebuilt = [each for rebuilding in done for each in rebuilding.rebuilt]
     errors = [error for rebuilding in done for error in rebuilding.errors]
-    told = [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
-    data = {"partitions": [asdict(each) for each in rebuilt], "errors": told}
+    data = {"partitions": [asdict(each) for each in rebuilt], "errors": _told(errors)}
     console.show(data, lambda: _rebuilt_table(rebuilt, errors))
     if errors:
         click.get_current_context().exit(1)

@@ -111,7 +111,7 @@ def _join(records: Records, staged: StagedLog, slot: int, parts: Sequence[Record
     before = tally(rows)
     with RecordsFolder(records.path).slot_file(slot, parts[-1].sequence) as out:
         for _, batch in in_order(rows):
-            out.write(_plain(batch))
+            out.write(plain(batch))
         joined = out.close()
     if joined is None:
         raise LakeError(f"{records.path}: files of slot {slot} hold no records")
@@ -125,7 +125,7 @@ def _join(records: Records, staged: StagedLog, slot: int, parts: Sequence[Record
     log.info("slot %d of %s: %d files became one", slot, records.path, len(parts))
 
 
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return *batch* with the column types of a file; names were read as dictionaries."""
     return pa.RecordBatch.from_arrays(
         [batch.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA

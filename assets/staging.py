@@ -123,7 +123,10 @@ class Staging:
         return Staged(tuple(segments), ends)
 
     def _learn(self) -> None:
-        """Seal what was committed and not sealed, then read the frontiers."""
+        """Seal what was committed and not sealed, then read the frontiers.
+
+        Raises LakeError where the two tables contradict each other.
+        """
         self._records.refresh()
         self._segments.refresh()
         sealed = self._segments.mark(SEALED) or 0
@@ -131,6 +134,7 @@ class Staging:
             self._seal(version, segments)
         self._ledger.refresh()
         self._frontiers = dict(self._ledger.chains.frontiers)
+        self._records.check(self._segments.mark(SEALED) or 0, self._frontiers.values())
         self._known_version = self._records.version
 
     def refresh_topics(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,8 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from resources.data_file import is_ours, sequence_of
 from resources.table import MAINTAINED, LakeTable
-from schemas.errors import LakeError, StalePlanError
+from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableLogError
+from schemas.frontier import Frontier
 from schemas.segment import Segment
 from schemas.staged_file import StagedFile
 from schemas.tables import RECORDS
@@ -77,8 +78,9 @@ class Records(LakeTable):
         actions = [_add(file, data_change=True) for file in files]
         metadata = {SEGMENTS_KEY: json.dumps([s.to_dict() for s in segments])}
         try:
-            if self.refresh() != known_version:
-                self.compare({p.app_id: version for p, version in expected.items()})
+            # A partition that the ledger does not know may be known to the table all the same.
+            is_other = self.refresh() != known_version
+            self.compare({p.app_id: v for p, v in expected.items() if is_other or v is None})
             return self.commit(actions, marks, metadata)
         except (StalePlanError, LakeError):
             if self._has_taken(files):
@@ -124,6 +126,29 @@ class Records(LakeTable):
             if SEGMENTS_KEY in entry and int(entry["version"]) > version
         ]
         return [(v, [Segment.from_dict(row) for row in rows]) for v, rows in sorted(found)]
+
+    def check(self, sealed: int, frontiers: Iterable[Frontier]) -> None:
+        """Compare the marks with what the ledger tells: *sealed* versions, *frontiers*.
+
+        A commit file that a crash of the machine left empty is read as a commit of nothing. Raises
+        CommitsGoneError where commits are missing here, TableLogError where the ledger lacks some.
+        """
+        if sealed > self.version:
+            raise CommitsGoneError(
+                f"{self.path} ends at version {self.version}, but {sealed} versions were sealed"
+            )
+        for frontier in frontiers:
+            source, end = frontier.source, frontier.next_offset
+            mark = self.frontier(source)
+            if mark is None or mark < end:
+                raise CommitsGoneError(
+                    f"{self.path}: {source} was staged up to {end}, but the log says {mark or 0}"
+                )
+            if mark > end:
+                raise TableLogError(
+                    f"{self.path.parent}/segments tells of {source} up to {end}, but it is staged "
+                    f"up to {mark}"
+                )
 
     def replace(self, old: Sequence[RecordsFile], new: Sequence[StagedFile]) -> int:
         """Put *new* files in place of *old* ones that hold the same records.

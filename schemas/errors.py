@@ -76,6 +76,15 @@ class StagedFileError(LakeError):
         super().__init__(f"{file} cannot be read: {why}")
 
 
+class CommitsGoneError(LakeError):
+    """The log of `records` lacks commits that the ledger tells of."""
+
+    hint = (
+        "Stop the run and put the lake back from a copy, or run `deltamirror maintain --restage`: "
+        "it reads what is missing from the source again."
+    )
+
+
 class TableLogError(LakeError):
     """A table's commit log cannot be read, or lacks commits that it had."""
 
@@ -192,7 +201,10 @@ class RangeUnfinishedError(PartitionError):
 class StageIncompleteError(PartitionError):
     """What lies staged is not an unbroken chain from progress on."""
 
-    hint = "Run `deltamirror verify --source --staged`; the missing range has to be staged again."
+    hint = (
+        "Stop the run, then `deltamirror maintain --restage` reads what is missing from the source "
+        "again; `deltamirror verify --source --staged` shows what it is."
+    )
 
     def __init__(
         self, partition: object, *, wanted: int, found: int | None, counted: int | None = None
@@ -204,6 +216,21 @@ class StageIncompleteError(PartitionError):
         else:
             has = "nothing is staged there"
         super().__init__(f"{partition}: replay needs records from {wanted} on, but {has}")
+
+
+class SegmentLostError(PartitionError):
+    """Records of a staged range are in no file of the stage, and cannot be read again."""
+
+    hint = (
+        "Nothing of its slot was changed. Put the files back from a copy of the lake, or start "
+        "the source if it is down, and run `deltamirror maintain --restage` again."
+    )
+
+    def __init__(self, partition: object, *, start: int, end: int, records: int, why: str) -> None:
+        super().__init__(
+            f"{partition}: {records} records staged in [{start}, {end}) are in no file of the "
+            f"stage and cannot be read again: {why}"
+        )
 
 
 class TargetChangedError(PartitionError):
@@ -248,6 +275,36 @@ class ProgressUnknownError(PartitionError):
         )
 
 
+class TargetHeldBackError(PartitionError):
+    """An open transaction hides what lies behind it on the target."""
+
+    hint = (
+        "A run of deltamirror ends what a dead one left open; of another producer's transaction "
+        "`kafka-transactions.sh --bootstrap-server SERVERS find-hanging` tells. Then verify again."
+    )
+
+    def __init__(self, partition: object, *, at: int, end: int) -> None:
+        super().__init__(
+            f"{partition}: an open transaction hides the records in [{at}, {end}); what lies "
+            "before was compared"
+        )
+
+
+class ProgressAheadError(PartitionError):
+    """The target's progress is beyond what is staged."""
+
+    hint = (
+        "If the group was set forward, set it back to where the offset map ends; if the lake is an "
+        "older copy, staging catches up from the source: then `deltamirror resume`."
+    )
+
+    def __init__(self, partition: object, *, progress: int, staged: int, mapped: int) -> None:
+        super().__init__(
+            f"{partition}: progress on the target is {progress}, but what is staged ends at "
+            f"{staged}; the offset map ends at {mapped}"
+        )
+
+
 class ProgressBehindError(PartitionError):
     """The target's progress is behind what the offset map proves to be written."""
 
@@ -266,8 +323,9 @@ class MapUnpairedError(PartitionError):
     """Records that progress says were replayed are not all found on the target."""
 
     hint = (
-        "The target lost records after they were written: `deltamirror verify --target` shows "
-        "which; re-create the topic and `deltamirror resume --restart-topic TOPIC`."
+        "The target lost records after they were written (`deltamirror verify --target` shows "
+        "which): re-create the topic and `deltamirror resume --restart-topic TOPIC`. Or the "
+        "progress group was set forward: set it back to the first of these offsets."
     )
 
     def __init__(self, partition: object, *, start: int, end: int, found: int, wanted: int) -> None:
@@ -398,6 +456,15 @@ class DifferencesFoundError(DeltamirrorError):
     """A comparison found records that differ."""
 
     hint = "`deltamirror verify --format json` names the first ones."
+
+
+class WorkerDiedError(DeltamirrorError):
+    """A process that reads for a comparison is gone."""
+
+    hint = "Somebody or the system, out of memory, ended it: the next `verify` goes on from there."
+
+    def __init__(self) -> None:
+        super().__init__("a process that reads for verify has died")
 
 
 class NotCaughtUpError(DeltamirrorError):

@@ -47,14 +47,14 @@ def stage_records(site, *ranges, staged_at_ms=1, times=None):
             for source, start, end in members:
                 rows = [row(source, i, timestamp_ms=times.get(i)) for i in range(start, end)]
                 out.write(batch_of(rows))
-                ledger.append(_segment(source, rows, sequence, staged_at_ms))
+                ledger.append(segment_of(source, rows, sequence, staged_at_ms))
             files.append(out.close())
     version = records.stage(files, ledger, {s.source: records.frontier(s.source) for s in ledger})
     segments.append([{**segment.to_dict(), "version": version} for segment in ledger])
     return files
 
 
-def _segment(source, rows, sequence, staged_at_ms):
+def segment_of(source, rows, sequence, staged_at_ms):
     digest = Digest()
     size = digest.add(batch_of(rows))
     stamps = [each["timestamp_ms"] for each in rows]

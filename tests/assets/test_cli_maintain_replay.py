@@ -71,3 +71,8 @@ def test_a_topic_that_is_not_staged_is_an_error(asked_site):
     data = answer("replay", "--flow", FLOW, "--topic", "nothing", "--dry-run", code=1)
 
     assert data["error"]["type"] == "TopicMissingError"
+
+
+@pytest.mark.parametrize("other", [["--rebuild-map"], ["--flow", FLOW]])
+def test_restaging_goes_with_nothing_but_a_cluster(asked_site, other):
+    assert answer("maintain", "--restage", *other, code=2)["error"]["type"] == "UsageError"

@@ -1,0 +1,122 @@
+"""Which staged ranges are still held as they were staged, and how those that are not are put back.
+
+A segment tells how many records it holds and the digest over them. So whatever a file has been
+through (torn, rewritten by another program, restored from somewhere), a segment is whole in it or
+it is not, and records from anywhere else are the right ones or they are not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.compact import INPUT_BYTES, Rows
+from pipeline.digest import Digest
+from schemas.segment import Segment
+from schemas.topic_partition import SourcePartition
+
+NOWHERE = -1
+
+
+class Census:
+    """Tells to which of *segments* records belong."""
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self._of: dict[SourcePartition, list[Segment]] = {}
+        for segment in segments:
+            if segment.count:
+                self._of.setdefault(segment.source, []).append(segment)
+        for held in self._of.values():
+            held.sort(key=lambda segment: segment.start)
+        self._edges = {
+            p: (np.array([s.start for s in held]), np.array([s.end for s in held]))
+            for p, held in self._of.items()
+        }
+
+    def split(
+        self, source: SourcePartition, rows: pa.RecordBatch
+    ) -> Iterator[tuple[Segment, pa.RecordBatch]]:
+        """Yield *rows* cut at the edges of segments, without those that belong to none."""
+        if source not in self._of:
+            return
+        offsets = rows.column("offset").to_numpy()
+        starts, ends = self._edges[source]
+        places = np.searchsorted(starts, offsets, side="right") - 1
+        places[(places >= 0) & (offsets >= ends[places])] = NOWHERE
+        changes = np.flatnonzero(places[1:] != places[:-1]) + 1
+        for start, end in pairwise([0, *changes.tolist(), len(offsets)]):
+            if places[start] != NOWHERE:
+                yield self._of[source][places[start]], rows.slice(start, end - start)
+
+    def take(self, rows: Iterable[Rows]) -> tuple[set[Segment], set[Segment]]:
+        """Return the segments that *rows* hold whole and in order, and those that they do not."""
+        found: dict[Segment, tuple[int, int, Digest]] = {}
+        torn: set[Segment] = set()
+        for source, batch in rows:
+            for segment, part in self.split(source, batch):
+                count, last, digest = found.get(segment, (0, -1, Digest()))
+                offsets = part.column("offset").to_numpy()
+                if (np.diff(offsets, prepend=last) <= 0).any():
+                    torn.add(segment)
+                digest.add(part)
+                found[segment] = (count + part.num_rows, int(offsets[-1]), digest)
+        torn |= {
+            segment
+            for segment, (count, _, digest) in found.items()
+            if (count, digest.hexdigest()) != (segment.count, segment.digest)
+        }
+        return set(found) - torn, torn
+
+
+def is_whole(segment: Segment, rows: pa.Table) -> bool:
+    """Return whether *rows* are the records of *segment*, in order."""
+    if rows.num_rows != segment.count:
+        return False
+    digest = Digest()
+    for batch in rows.to_batches():
+        digest.add(batch)
+    return digest.hexdigest() == segment.digest
+
+
+def groups(segments: Iterable[Segment], others: Sequence[int]) -> list[list[Segment]]:
+    """Return *segments* of a slot in the groups that can be one file each.
+
+    *others* are the sequences of the slot's files that stay, sorted: no group reaches across one
+    of them. What was staged together stays together; a group has about INPUT_BYTES at most.
+    """
+    made: list[list[Segment]] = []
+    size, place = 0, -1
+    for sequence, members in groupby(sorted(segments, key=_order), key=lambda s: s.sequence):
+        held = list(members)
+        size_bytes = sum(segment.size_bytes for segment in held)
+        if not made or bisect_left(others, sequence) != place or size + size_bytes > INPUT_BYTES:
+            made.append([])
+            size, place = 0, bisect_left(others, sequence)
+        made[-1] += held
+        size += size_bytes
+    return made
+
+
+def joined(segments: Iterable[Segment]) -> list[list[Segment]]:
+    """Return *segments* in runs that follow one another without a hole in one partition."""
+    runs: list[list[Segment]] = []
+    for segment in sorted(segments, key=lambda s: (s.source, s.start)):
+        last = runs[-1][-1] if runs else None
+        if last is not None and (last.source, last.end) == (segment.source, segment.start):
+            runs[-1].append(segment)
+        else:
+            runs.append([segment])
+    return runs
+
+
+def in_file_order(segments: Iterable[Segment]) -> list[Segment]:
+    """Return *segments* as a file holds them: by topic and partition, in the order of staging."""
+    return sorted(segments, key=lambda s: (s.topic, s.partition, *_order(s)))
+
+
+def _order(segment: Segment) -> tuple[int, int]:
+    return segment.sequence, segment.start
