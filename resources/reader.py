@@ -14,7 +14,13 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+)
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.arrow import HEADERS, RAW_HEADER_KEYS, file_schema
@@ -262,21 +268,36 @@ def _batch(
         headers = headers[:readable]
     n = len(messages)
     stamps = [m.timestamp() for m in messages]
+    epochs = [m.leader_epoch() for m in messages]
     partition = r.partition
     columns = [
         pa.repeat(pa.scalar(partition.topic, pa.string()), n),
         pa.repeat(pa.scalar(partition.topic_id, pa.string()), n),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), n),
         pa.array(offsets, pa.int64()),
-        pa.array([ms for _, ms in stamps], pa.int64()),
+        pa.array(_timestamps(stamps, epochs), pa.int64()),
         pa.array([kind for kind, _ in stamps], pa.int32()),
-        pa.array([m.leader_epoch() for m in messages], pa.int32()),
+        pa.array(epochs, pa.int32()),
         pa.array([m.key() for m in messages], pa.binary()),
         pa.array([m.value() for m in messages], pa.binary()),
         _column(headers, HEADERS),
         _column([raw_keys.get(i) for i in range(n)] if raw_keys else [None] * n, RAW_HEADER_KEYS),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), error
+
+
+def _timestamps(stamps: Sequence[tuple[int, int]], epochs: Sequence[int | None]) -> list[int]:
+    """Return times in ms, -1 where a record has none.
+
+    Messages of format 0 have no timestamp and no leader epoch: Java's consumer says -1 of them and
+    librdkafka 0, which it also says of a message of format 1 that was stamped with 0.
+    """
+    if None not in epochs:
+        return [ms for _, ms in stamps]
+    return [
+        -1 if epoch is None and kind == TIMESTAMP_NOT_AVAILABLE else ms
+        for (kind, ms), epoch in zip(stamps, epochs, strict=True)
+    ]
 
 
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
