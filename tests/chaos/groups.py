@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.chaos.ground import GROUPS
 
@@ -34,6 +35,7 @@ class Member(threading.Thread):
             "session.timeout.ms": 6_000,
             "topic.metadata.refresh.interval.ms": 2_000,
             "log_level": 0,
+            "on_commit": self._answered,
         }
         self._random = random.Random(f"{seed} {group}")
         self._over = threading.Event()
@@ -61,11 +63,12 @@ class Member(threading.Thread):
         if self.group == "rewinder":
             at = {place: self._random.randint(0, offset) for place, offset in at.items()}
         wanted = [TopicPartition(*place, offset) for place, offset in at.items()]
-        try:
-            answered = consumer.commit(offsets=wanted, asynchronous=False)
-        except KafkaException:
-            return  # The broker is away, or the group is being rebalanced.
-        for each in answered or ():
+        # Not synchronous: that waits without end for a coordinator that was killed.
+        with suppress(KafkaException):  # The group is being rebalanced.
+            consumer.commit(offsets=wanted, asynchronous=True)
+
+    def _answered(self, error: KafkaError | None, committed: Iterable[TopicPartition]) -> None:
+        for each in committed if error is None else ():
             if each.error is None:
                 self.committed.setdefault((each.topic, each.partition), set()).add(each.offset)
 
