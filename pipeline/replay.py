@@ -189,7 +189,7 @@ class _Slot:
                     raise end
                 settled = settle(work, self._work.files, found, end, self._staged, self._target)
             except PartitionError as error:
-                self._errors[work.target] = error
+                self._errors[work.target] = self._made_anew(work) or error
                 continue
             self._at[work.target] = settled.at
             for move in settled.mended:
@@ -270,6 +270,13 @@ class _Slot:
                 runs = tuple(encode(upstream, offsets[target])) if len(upstream) else ()
                 self._note(self._move(target, after, runs, len(upstream)))
         self._chunk = self._new_chunk()
+
+    def _made_anew(self, work: PartitionWork) -> PartitionError | None:
+        """Return the error that the topic is not the planned one, which explains any other."""
+        now = self._target.topic_ids([work.target.topic]).get(work.target.topic)
+        if now == work.target_topic_id:
+            return None
+        return TargetChangedError(work.target, work.target_topic_id, now or "none")
 
     def _vouch(
         self, moved: Collection[TopicPartition], offsets: Mapping[TopicPartition, Offsets]

@@ -16,6 +16,7 @@ from pipeline.pair import Fingerprint, Paired, Pairing, fingerprints
 from pipeline.salvage import Salvage
 from schemas.errors import (
     MapUnpairedError,
+    ProgressAheadError,
     ProgressBehindError,
     ProgressUnknownError,
     StageIncompleteError,
@@ -73,8 +74,8 @@ def settle(
     paired with the target's log. No progress but a map: the log is paired as far as it goes. What
     left the target since cannot be paired: the map is made without it, and says so. Neither: it
     begins, unless staged records are in the log already. Raises TargetChangedError,
-    TargetTruncatedError, ProgressBehindError, ProgressUnknownError, StageIncompleteError,
-    MapUnpairedError, MapAmbiguousError.
+    TargetTruncatedError, ProgressBehindError, ProgressAheadError, ProgressUnknownError,
+    StageIncompleteError, MapUnpairedError, MapAmbiguousError.
     """
     mapped = work.mapped
     for known in (progress, mapped.progress if mapped else None):
@@ -219,7 +220,10 @@ def _staged_between(
 
 
 def _cut(work: PartitionWork, end: Progress) -> PartitionWork:
-    """Return *work* with links up to *end* only. Raises StageIncompleteError: they end before."""
+    """Return *work* with links up to *end* only.
+
+    Raises ProgressAheadError: they end before; StageIncompleteError: that life is not staged.
+    """
     lives = [link.incarnation for link in work.links]
     if end.incarnation not in lives:
         raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
@@ -233,8 +237,15 @@ def _cut(work: PartitionWork, end: Progress) -> PartitionWork:
         for link in work.links
         if link.incarnation == end.incarnation and link.start <= end.next_offset
     ]
-    if not last or last[-1].end < end.next_offset:
+    if not last:
         raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
+    if last[-1].end < end.next_offset:
+        raise ProgressAheadError(
+            work.target,
+            progress=end.next_offset,
+            staged=last[-1].end,
+            mapped=work.mapped.progress.next_offset if work.mapped else work.links[0].start,
+        )
     return replace(work, links=(*former, *last))
 
 

@@ -64,15 +64,6 @@ SETTINGS: dict[str, Any] = {
 }
 """librdkafka's own limit on a record is 1 MB, below what brokers take: theirs decides here."""
 
-PASSING = (
-    KafkaError.NOT_COORDINATOR,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError._WAIT_COORD,
-    KafkaError.UNSTABLE_OFFSET_COMMIT,
-)
-"""Answers about a group that are other ones soon: a fresh cluster, a commit on its way."""
-
 STAMPS_ANEW = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
 """Why a topic is refused that would take every record, with another timestamp."""
 
@@ -135,21 +126,21 @@ class SlotProducer(TargetLog):
         self._producer = producer
 
     def progress(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Progress]:
-        """Return committed progress by target partition; pending commits are waited for."""
-        wanted = [KafkaPartition(p.topic, p.partition) for p in partitions]
-        answer = self._ask_group(lambda: self._consumer().committed(wanted, PATIENCE_S))
-        found = {
-            TopicPartition(p.topic, p.partition): Progress.read(p.offset, p.metadata or "")
-            for p in answer
-            if p.offset >= 0
-        }
+        """Return committed progress by target partition; pending commits are waited for.
+
+        Raises UnreachableError, RequestRefusedError.
+        """
+        answer = self._cluster.committed(self._flow.progress_group, partitions)
+        found = {p: Progress.read(*told) for p, told in answer.items() if told is not None}
         return {partition: progress for partition, progress in found.items() if progress}
 
     def seed(self, progress: Mapping[TopicPartition, Progress]) -> None:
-        """Commit *progress* outside of a transaction."""
-        self._ask_group(
-            lambda: self._consumer().commit(offsets=_kafka(progress), asynchronous=False)
-        )
+        """Commit *progress* outside of a transaction.
+
+        Raises GroupActiveError: somebody's consumers use our group; UnreachableError.
+        """
+        offsets = {t: (p.next_offset, p.metadata) for t, p in progress.items()}
+        self._cluster.commit_offsets(self._flow.progress_group, offsets)
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -299,13 +290,12 @@ class SlotProducer(TargetLog):
         return self._producer
 
     def _consumer(self) -> Consumer:
-        """Return the client of the progress group; it subscribes to nothing."""
+        """Return the client that stands for the progress group; it subscribes to nothing."""
         if self._group is None:
             self._group = Consumer(
                 {
                     **self._consumer_settings,
                     "group.id": self._flow.progress_group,
-                    "isolation.level": "read_committed",  # so that `committed` wants stable offsets
                     "enable.auto.commit": False,
                     "log_level": 2,
                 }
@@ -330,22 +320,6 @@ class SlotProducer(TargetLog):
                 self._failed = self._failed or error
 
         return report
-
-    def _ask_group(self, ask: Callable[[], list[KafkaPartition] | None]) -> list[KafkaPartition]:
-        """Return what *ask* of the progress group gives, asked again while its place moves."""
-        deadline = time.monotonic() + PATIENCE_S
-        while True:
-            try:
-                answer = ask() or []
-                errors = [p.error for p in answer if p.error is not None]
-                if not errors:
-                    return answer
-                failure = KafkaException(errors[0])
-            except KafkaException as error:
-                failure = error
-            if failure.args[0].code() not in PASSING or time.monotonic() > deadline:
-                self._fail(failure)
-            time.sleep(0.05)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from pipeline.settle import Settled, settle
 from schemas.errors import (
     MapAmbiguousError,
     MapUnpairedError,
+    ProgressAheadError,
     ProgressBehindError,
     ProgressUnknownError,
     StageIncompleteError,
@@ -196,7 +197,7 @@ def test_progress_that_is_gone_is_where_the_map_ends_if_nothing_was_written_sinc
 def test_progress_beyond_what_is_staged_is_an_error_and_no_map_with_holes(place):
     place.hold("abcdefgh")
 
-    with pytest.raises(StageIncompleteError, match="from 12 on"):
+    with pytest.raises(ProgressAheadError, match="is 12, but what is staged ends at 10"):
         place.settle(place.at(12), place.at(5), 4)
 
 

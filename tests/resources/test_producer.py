@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from resources import exact_producer as exact_module
 from resources import producer as producer_module
+from resources.cluster import KafkaCluster
 from resources.producer import SlotProducer
 from schemas.errors import (
     ChunkRefusedError,
@@ -164,6 +165,19 @@ def test_progress_is_there_with_its_incarnation_and_no_sooner(open_slot, remote)
 
     assert slot.progress([remote]) == {remote: at(12, "life1+2")}
     assert open_slot().progress([remote]) == {remote: at(12, "life1+2")}
+
+
+def test_progress_whose_metadata_others_wrote_without_a_nul_is_read_as_it_is(
+    open_slot, remote, flow, target
+):
+    cluster = KafkaCluster("eu-west", {"bootstrap.servers": target.bootstrap_servers})
+    slot = open_slot()
+    slot.fence()
+    for number, life in enumerate(("l", "life1", "a-life-of-a-much-greater-length" * 3)):
+        told = at(number, life)
+        cluster.commit_offsets(flow.progress_group, {remote: (number, told.metadata)})
+
+        assert slot.progress([remote]) == {remote: told}
 
 
 def test_progress_moves_without_a_record_and_leaves_no_marker(open_slot, remote, target):
@@ -428,11 +442,11 @@ class TestATargetThatFallsSilent:
     def test_a_target_that_does_not_answer_is_told_within_its_time(
         self, open_slot, remote, target, monkeypatch
     ):
-        monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
         slot = open_slot()
         slot.fence()
         slot.begin()
         slot.send(remote, batch(Said(b"a")))
+        monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
         target.freeze()
         try:
             with pytest.raises(DeltamirrorError) as silent:
