@@ -13,7 +13,7 @@ from assets.orders import ACCEPT_GAP, Orders
 from assets.sights import Sights
 from assets.site import Site
 from assets.tasks import StageJob, run_stage
-from pipeline.accept import accepted, frontier_after
+from pipeline.accept import accepted, frontier_after, noted
 from pipeline.explain import explained
 from pipeline.plan import bundle, plan
 from pipeline.stage import SlotStaged, StageTask
@@ -25,6 +25,8 @@ from schemas.errors import (
     RangeUnfinishedError,
     RecordUnreadableError,
     StalePlanError,
+    TopicDeletedError,
+    TopicRecreatedError,
 )
 from schemas.frontier import Frontier, Sight, base_id
 from schemas.offset_range import OffsetRange
@@ -115,6 +117,7 @@ class Staging:
             free, owed, self._site.config.max_batch_records, from_latest=self._from_latest
         )
         gone = self._sights.gone(owed, only)
+        self._note_ends(owed, {**planned.troubles, **gone})
         self.troubles = {**lost, **held, **planned.troubles, **gone}
         ends = {p: s.watermarks.stable for p, s in seen.items()}
         segments = self._stage(planned.ranges) if planned.ranges else []
@@ -147,6 +150,22 @@ class Staging:
 
     def _owed(self) -> dict[TopicPartition, Frontier]:
         return self._sights.owed(self._frontiers, from_latest=self._from_latest)
+
+    def _note_ends(
+        self,
+        owed: Mapping[TopicPartition, Frontier],
+        troubles: Mapping[TopicPartition, PartitionError],
+    ) -> None:
+        """Keep on record how far former lives were seen to reach, or a new process forgets it."""
+        now_ms, sequence = int(time.time() * 1000), self._records.version + 1
+        segments = [
+            noted(owed[p], now_ms, sequence)
+            for p, error in troubles.items()
+            if isinstance(error, TopicRecreatedError | TopicDeletedError)
+            and owed[p] != self._frontiers.get(p)
+        ]
+        if segments:
+            self._settle(segments, {})
 
     def _still_held(
         self, seen: Mapping[TopicPartition, Sight]
@@ -208,6 +227,11 @@ class Staging:
             lambda: self._records.stage(files, segments, expected, known_version=known),
         )
         return segments
+
+    def _settle(self, segments: Sequence[Segment], also: Mapping[str, int]) -> None:
+        """Commit *segments* that hold no record, with the marks *also*."""
+        expected = {s.source: self._records.frontier(s.source) for s in segments}
+        self._write(segments, lambda: self._records.stage([], segments, expected, also))
 
     def _write(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
         """Commit, seal, and remember the frontiers. Raises StalePlanError, having learnt anew."""
@@ -293,9 +317,7 @@ class Staging:
         segments = [segment for gap in gaps.values() for segment in gap]
         if not segments and not is_last:
             return
-        also = {DONE: orders[-1].number}
-        expected = {s.source: self._records.frontier(s.source) for s in segments}
-        self._write(segments, lambda: self._records.stage([], segments, expected, also))
+        self._settle(segments, {DONE: orders[-1].number})
         for partition in (p for p, gap in gaps.items() if gap):
             self._held.pop(partition, None)
             self.troubles.pop(partition, None)

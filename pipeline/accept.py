@@ -17,7 +17,6 @@ from schemas.frontier import Frontier, Sight, next_incarnation
 from schemas.gap import CUT, DELETED, EXPIRED, RECREATED, UNREADABLE
 from schemas.segment import Segment
 from schemas.topic_partition import SourcePartition
-from schemas.watermarks import Watermarks
 
 
 def accepted(
@@ -32,42 +31,20 @@ def accepted(
     *frontier* is that of the life that the gap is in; *sight* is what is there now, None: nothing,
     so that only the end of a deleted topic can be accepted.
     """
-    at, end = frontier.next_offset, frontier.last_stable
-    if isinstance(error, TopicRecreatedError | TopicDeletedError):
-        marks = Watermarks(at, end, end)  # what is there now is another life's
-    elif sight is not None:
-        marks = sight.watermarks
-    else:
+    ended = noted(frontier, now_ms, sequence)
+    match error:
+        case TopicRecreatedError():
+            return [replace(ended, end=frontier.last_stable, gap_cause=RECREATED)]
+        case TopicDeletedError():
+            return [replace(ended, end=frontier.last_stable, gap_cause=DELETED)]
+    if sight is None:
         return []
-    empty = Segment(
-        topic=frontier.source.topic,
-        topic_id=frontier.source.topic_id,
-        partition=frontier.source.partition,
-        start=at,
-        end=at,
-        count=0,
-        size_bytes=0,
-        first=None,
-        last=None,
-        min_timestamp_ms=None,
-        max_timestamp_ms=None,
-        leader_epoch=frontier.leader_epoch,
-        low=marks.low,
-        stable=frontier.last_stable,
-        high=marks.high,
-        gap_cause="",
-        digest=Digest().hexdigest(),
-        staged_at_ms=now_ms,
-        sequence=sequence,
-    )
+    marks = sight.watermarks
+    empty = replace(ended, low=marks.low, high=marks.high)
     match error:
         case RecordsExpiredError(low=low):
             # Met while reading, it is newer than the sight.
             return [replace(empty, end=max(low, marks.low), gap_cause=EXPIRED)]
-        case TopicRecreatedError():
-            return [replace(empty, end=end, gap_cause=RECREATED)]
-        case TopicDeletedError():
-            return [replace(empty, end=end, gap_cause=DELETED)]
         case RecordUnreadableError(offset=offset):
             return [replace(empty, end=offset + 1, gap_cause=UNREADABLE)]
         case LogTruncatedError():
@@ -84,6 +61,32 @@ def accepted(
             ]
         case _:
             return []
+
+
+def noted(frontier: Frontier, now_ms: int, sequence: int) -> Segment:
+    """Return the segment of no offsets that keeps on record how far a life was seen to reach."""
+    at = frontier.next_offset
+    return Segment(
+        topic=frontier.source.topic,
+        topic_id=frontier.source.topic_id,
+        partition=frontier.source.partition,
+        start=at,
+        end=at,
+        count=0,
+        size_bytes=0,
+        first=None,
+        last=None,
+        min_timestamp_ms=None,
+        max_timestamp_ms=None,
+        leader_epoch=frontier.leader_epoch,
+        low=min(at, frontier.last_stable),
+        stable=frontier.last_stable,
+        high=frontier.last_stable,
+        gap_cause="",
+        digest=Digest().hexdigest(),
+        staged_at_ms=now_ms,
+        sequence=sequence,
+    )
 
 
 def frontier_after(segment: Segment) -> Frontier:

@@ -330,6 +330,30 @@ def test_what_was_seen_and_not_staged_of_a_former_life_stops_its_partition(site,
     assert values(site) == [b"a"]
 
 
+def test_what_was_seen_of_a_former_life_is_still_owed_when_another_process_goes_on(
+    site, start, after_read
+):
+    write(site, ORDERS, b"a", b"b")
+    staging = start()
+    after_read(lambda: remake(site, b"other"))
+    staging.tick()
+    staging.tick()
+    commits = site.lake.records("us-east").version
+    staging.tick()
+    assert site.lake.records("us-east").version == commits
+
+    staging = start()
+    staging.tick()
+    assert "[0, 2) of its former life" in str(staging.troubles[ORDERS])
+    assert values(site) == []
+
+    accept(site)
+    staging.tick()
+    staging.tick()
+    assert values(site) == [b"other"]
+    assert gaps(site) == [(0, 2, "re-created before it was staged, accepted")]
+
+
 def test_lives_that_came_and_went_while_one_was_waited_for_are_accepted_one_by_one(
     site, start, after_read
 ):
