@@ -1,4 +1,4 @@
-"""One SparkSession, configured once: the workers that stage and replay, and SQL over the lake."""
+"""One Spark, configured once: the workers that stage and replay, and SQL over the lake."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Lock, current_thread, main_thread
 from typing import Any, TypeVar
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from resources.downloads import delta_jars
@@ -27,6 +28,9 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
+    # The JVM deals out tasks, records never pass through it: it need not become fast, it must be
+    # there soon. A restart so takes half of the CPU time.
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.scheduler.mode": "FAIR",
     # A task here has side effects: it is run once, and the loop itself tries again (DESIGN 2.2).
     "spark.task.maxFailures": "1",
@@ -44,6 +48,7 @@ CONF = {
 }
 
 _lock = Lock()
+_context: SparkContext | None = None
 _session: SparkSession | None = None
 
 
@@ -54,42 +59,54 @@ class SparkFailedError(DeltamirrorError):
 
 
 def spark_session(cores: int | None = None) -> SparkSession:
-    """Return the process's SparkSession, started at the first call.
+    """Return the process's SparkSession, made at the first call: for SQL over the lake.
+
+    Raises JavaMissingError, DownloadFailedError.
+    """
+    global _session
+    spark_context(cores)
+    with _lock:
+        if _session is None:
+            _session = SparkSession.builder.getOrCreate()
+        return _session
+
+
+def spark_context(cores: int | None = None) -> SparkContext:
+    """Return the process's SparkContext, started at the first call: all that workers need.
 
     It has four task slots to a core: tasks mostly wait for brokers, and a flow whose target does
     not answer must not starve the others. Raises JavaMissingError, DownloadFailedError.
     """
-    global _session
+    global _context
     with _lock:
-        if _session is not None:
-            return _session
-        cores = cores or os.cpu_count() or 2
-        java_home = java().resolve().parent.parent
-        os.environ.setdefault("JAVA_HOME", str(java_home))
-        os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = SparkSession.builder.master(f"local[{4 * cores}]").appName("deltamirror")
-        jars = ",".join(str(jar) for jar in delta_jars())
-        home = str(Path(__file__).resolve().parent.parent)
-        settings = {
-            **CONF,
-            "spark.jars": jars,
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.executorEnv.PYTHONPATH": home,
-            # A client has a dozen threads; an arena for each would keep what it once held.
-            "spark.executorEnv.MALLOC_ARENA_MAX": "2",
-        }
-        for name, value in settings.items():
-            builder = builder.config(name, value)
-        interrupt = signal.getsignal(signal.SIGINT)
-        _session = builder.getOrCreate()
-        if current_thread() is main_thread():
-            # PySpark puts a handler there that cancels all jobs: how to stop is the command's word.
-            signal.signal(signal.SIGINT, interrupt)
-        atexit.register(_session.stop)
-        return _session
+        if _context is None:
+            _context = _start(cores or os.cpu_count() or 2)
+        return _context
+
+
+def _start(cores: int) -> SparkContext:
+    java_home = java().resolve().parent.parent
+    os.environ.setdefault("JAVA_HOME", str(java_home))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = {
+        **CONF,
+        "spark.jars": ",".join(str(jar) for jar in delta_jars()),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+        # A client has a dozen threads; an arena for each would keep what it once held.
+        "spark.executorEnv.MALLOC_ARENA_MAX": "2",
+    }
+    conf = SparkConf().setMaster(f"local[{4 * cores}]").setAppName("deltamirror")
+    interrupt = signal.getsignal(signal.SIGINT)
+    context = SparkContext.getOrCreate(conf.setAll(list(settings.items())))
+    if current_thread() is main_thread():
+        # PySpark puts a handler there that cancels all jobs: how to stop is the command's word.
+        signal.signal(signal.SIGINT, interrupt)
+    atexit.register(context.stop)
+    return context
 
 
 class Workers:
@@ -105,7 +122,7 @@ class Workers:
 
         Raises SparkFailedError where a worker died; *work* itself raises nothing.
         """
-        context = spark_session(self._cores).sparkContext
+        context = spark_context(self._cores)
         context.setLocalProperty("spark.scheduler.pool", pool)
 
         def task(items: Iterable[Job]) -> Iterator[Answer]:
