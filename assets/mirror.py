@@ -16,6 +16,7 @@ from typing import Protocol
 
 from assets.housekeeping import Housekeeping
 from assets.ledger import Ledger
+from assets.patience import Patience
 from assets.replaying import Replaying
 from assets.site import Site
 from assets.staging import Staging
@@ -40,12 +41,6 @@ log = logging.getLogger(__name__)
 
 IDLE_S = 0.2
 """How long a loop with nothing to do waits before it looks again."""
-
-BACKOFF_S = (0.2, 5.0)
-"""First and longest wait after a failure; it doubles in between."""
-
-GIVE_UP_S = 30.0
-"""How long a run that is to end when caught up bears failures of one loop in a row."""
 
 STOP_S = 8.0
 """How long a loop may take to end once it is told to; then the process ends without it."""
@@ -133,9 +128,10 @@ class Mirror:
         self._news = threading.Condition()
         self._goals = {flow.flow.source: Goal() for flow in flows}
         self._failures: dict[str, DeltamirrorError] = {}
-        self._failing_since: dict[str, float] = {}
         self.stagings = {s: Staging(self.site, s, self._workers) for s in self._goals}
         self.replayings = [Replaying(self.site, flow, self._workers) for flow in flows]
+        duties = [s.duty for s in self.stagings.values()] + [r.duty for r in self.replayings]
+        self._patience = {duty: Patience() for duty in duties}
 
     def run(self) -> None:
         """Run until stopped, or until caught up.
@@ -237,7 +233,7 @@ class Mirror:
 
     def _stage_loop(self, staging: Staging) -> None:
         """Stage until told to stop; where another process does it, wait for its lease."""
-        patience = _Patience()
+        patience = self._patience[staging.duty]
         while not self._is_over():
             try:
                 with _defects_told():
@@ -266,7 +262,7 @@ class Mirror:
 
     def _replay_loop(self, replaying: Replaying) -> None:
         """Replay until told to stop, or until everything up to the goal has arrived."""
-        patience = _Patience()
+        patience = self._patience[replaying.duty]
         is_stale = False
         while not self._is_over():
             try:
@@ -277,9 +273,10 @@ class Mirror:
             except DeltamirrorError as error:
                 is_stale = isinstance(error, StalePlanError | DefectError)
                 self._trouble(replaying.duty, error)
+                wait = patience.failed()
                 if self._until_caught_up and patience.is_over():
                     return
-                self._rest(patience.failed())
+                self._rest(wait)
                 continue
             is_stale = False
             patience.worked()
@@ -297,11 +294,10 @@ class Mirror:
         """Return whether an idle flow has everything, as far as it can be had."""
         source = replaying.flow.source
         staging = self.stagings[source]
-        failed = self._failures.get(staging.duty)
         but = set(staging.troubles) | replaying.paused
         but |= {p for p in self._goals[source].ends if not replaying.config.replicates(p.topic)}
-        if failed is not None:
-            return time.monotonic() - self._failing_since[staging.duty] > GIVE_UP_S
+        if staging.duty in self._failures:
+            return self._patience[staging.duty].is_over()
         return self._goals[source].is_staged(replaying.ledger, but)
 
     def _post(self, replaying: Replaying) -> None:
@@ -309,8 +305,6 @@ class Mirror:
 
     def _trouble(self, duty: str, error: DeltamirrorError) -> None:
         """Tell that a tick of *duty* failed; it is tried again."""
-        if duty not in self._failures:
-            self._failing_since[duty] = time.monotonic()
         self._failures[duty] = error
         log.warning("%s: %s", duty, error)
         self.site.bulletin.post(duty, "failed", str(error), [])
@@ -332,27 +326,6 @@ def _defects_told() -> Iterator[None]:
     except Exception as error:
         log.exception("a defect")
         raise DefectError(error) from error
-
-
-class _Patience:
-    """How long to wait after a failure, and when to stop hoping."""
-
-    def __init__(self) -> None:
-        self._wait = BACKOFF_S[0]
-        self._since: float | None = None
-
-    def worked(self) -> None:
-        self._wait, self._since = BACKOFF_S[0], None
-
-    def failed(self) -> float:
-        """Return how long to wait now."""
-        self._since = self._since or time.monotonic()
-        now, self._wait = self._wait, min(BACKOFF_S[1], self._wait * 2)
-        return now
-
-    def is_over(self) -> bool:
-        """Return whether nothing has worked for long enough to give up."""
-        return self._since is not None and time.monotonic() - self._since > GIVE_UP_S
 
 
 def _told(troubles: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str, object]]:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from assets.ledger import Ledger
-from assets.mirror import GIVE_UP_S, Goal
+from assets.mirror import Goal
 from assets.offset_maps import OffsetMap
+from assets.patience import GIVE_UP_S
 from assets.replaying import Replaying
 from assets.site import Site
 from assets.staging import Staging

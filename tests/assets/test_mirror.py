@@ -5,12 +5,13 @@ import threading
 import pytest
 
 from assets import mirror as mirror_module
+from assets import patience
 from assets.mirror import Mirror
 from assets.orders import PAUSE, Orders
 from assets.replaying import Replaying
 from assets.staging import Staging
 from resources.lake import DeltaLake
-from schemas.errors import ConfigError, LeaseHeldError, NotCaughtUpError
+from schemas.errors import ConfigError, LeaseHeldError, NotCaughtUpError, UnreachableError
 from schemas.topic_partition import TopicPartition
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import Said
@@ -63,8 +64,8 @@ def site(lake, monkeypatch):
     monkeypatch.setattr(mirror_module, "Workers", Warm)
     monkeypatch.setattr(mirror_module, "Upkeep", Idle)
     monkeypatch.setattr(mirror_module, "Housekeeping", Idle)
-    monkeypatch.setattr(mirror_module, "BACKOFF_S", (0.01, 0.02))
-    monkeypatch.setattr(mirror_module, "GIVE_UP_S", 0.5)
+    monkeypatch.setattr(patience, "BACKOFF_S", (0.01, 0.02))
+    monkeypatch.setattr(patience, "GIVE_UP_S", 0.5)
     monkeypatch.setattr(made, "close", lambda: None)
     return made
 
@@ -146,6 +147,43 @@ def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_ba
     thread.join(20)
 
     assert shown(site) == [b"a"]
+
+
+def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(site, monkeypatch):
+    monkeypatch.setattr(patience, "GIVE_UP_S", 0)
+    write(site, b"a")
+    stage, replay, failed, idle = Staging.tick, Replaying.tick, threading.Event(), []
+    has_looked = threading.Event()
+
+    def fails_once(self, only=None):
+        if not failed.is_set():
+            failed.set()
+            raise UnreachableError("us-east", "", "it is down")
+        assert has_looked.wait(20)
+        return stage(self, only)
+
+    def counted(self, only=None):
+        if failed.is_set():
+            idle.append(True)
+        if len(idle) == 3:
+            has_looked.set()
+        return replay(self, only)
+
+    monkeypatch.setattr(Staging, "tick", fails_once)
+    monkeypatch.setattr(Replaying, "tick", counted)
+    run(site)
+
+    assert shown(site) == [b"a"]
+
+
+def test_a_source_that_stays_away_ends_a_run_that_is_to_end(site, monkeypatch):
+    def fails(self, only=None):
+        raise UnreachableError("us-east", "", "it is down")
+
+    monkeypatch.setattr(Staging, "tick", fails)
+
+    with pytest.raises(NotCaughtUpError, match="it is down"):
+        run(site)
 
 
 def test_a_partition_that_waits_for_an_operator_is_told_at_the_end(site):
