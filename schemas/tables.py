@@ -95,7 +95,7 @@ SEGMENTS = Table(
         last              long   ? offset of the last record
         min_timestamp_ms  long   ? smallest timestamp
         max_timestamp_ms  long   ? largest timestamp
-        leader_epoch      int    ? epoch of the leader that told `high`: no record before `end` is newer
+        leader_epoch      int    ? epoch of the leader then: none of its records is newer
         low               long   ! log start when the range was planned
         stable            long   ! last stable offset when it was planned
         high              long   ! high watermark when it was planned
