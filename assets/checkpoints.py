@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ from assets.site import Site
 from pipeline.index import MAP_COLUMNS, MapIndex, index
 from pipeline.translate import translate
 from resources.compacted_topic import CompactedTopic
+from resources.table import CLOCK
 from schemas.checkpoint import Checkpoint
 from schemas.config import FlowConfig
 from schemas.errors import LakeError
@@ -81,7 +81,7 @@ def write_checkpoints(site: Site, flow_config: FlowConfig) -> list[Row]:
     target or the lake is down.
     """
     table = site.lake.of_flow(flow_config.flow, CHECKPOINTS)
-    now_ms = int(time.time() * 1000)
+    now_ms = table.next_time()
     rows = [
         {
             "group": each.group,
@@ -100,7 +100,7 @@ def write_checkpoints(site: Site, flow_config: FlowConfig) -> list[Row]:
     if changed:
         if flow_config.emit_checkpoints_interval_s is not None:
             _emit(site, flow_config, changed)
-        table.append(changed)
+        table.append(changed, marks={CLOCK: now_ms})
     return changed
 
 

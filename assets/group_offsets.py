@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 
 from assets.site import Site
 from resources.cluster import KafkaCluster
+from resources.table import CLOCK
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.tables import GROUP_OFFSETS
@@ -62,7 +62,7 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
         (row["group"], row["topic"], row["partition"]): (row["topic_id"], row["committed"])
         for row in latest_commits(table.rows()).to_pylist()
     }
-    now_ms = int(time.time() * 1000)
+    now_ms = table.next_time()
     rows = [
         {
             "group": group,
@@ -78,7 +78,7 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
         and known.get((group, topic, at.partition)) != (topic_id, offset)
     ]
     if rows:
-        table.append(rows)
+        table.append(rows, marks={CLOCK: now_ms})
     return Snapshot(len(groups), len(rows), tuple(troubles))
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
 
 from resources.records import Records
-from resources.table import LakeTable
+from resources.table import CLOCK, LakeTable
 from schemas.progress import Progress
 from schemas.replay_work import Mapped, Move
 from schemas.topic_partition import SourcePartition, TopicPartition
@@ -74,7 +73,7 @@ class OffsetMap:
         rows: list[dict[str, Any]] = []
         marks: dict[str, int] = {}
         expected: dict[str, int | None] = {}
-        now_ms = int(time.time() * 1000)
+        now_ms = self._table.next_time()
         for move in moves:
             app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
             expected.setdefault(app_id, _version_before(move))
@@ -96,7 +95,7 @@ class OffsetMap:
                 for run in move.runs
             ]
         if marks:
-            self._table.append(rows, marks=marks, expected=expected)
+            self._table.append(rows, marks={**marks, CLOCK: now_ms}, expected=expected)
         for row in rows:
             end = row["downstream_start"] + row["length"]
             self._reach(row["target_topic"], row["target_topic_id"], row["target_partition"], end)

@@ -29,9 +29,13 @@ def select(
     (None: all), *records* reads a segment.
     """
     lives: dict[int, dict[str, list[Segment]]] = {}
+    staged_at_ms: dict[int, int] = {}
     for segment in segments:
+        # Never younger than the one before it, whatever the clock did: nothing is left out between.
+        last_ms = max(staged_at_ms.get(segment.partition, 0), segment.staged_at_ms)
+        staged_at_ms[segment.partition] = last_ms
         if wanted.partition in (None, segment.partition) and (
-            wanted.as_of_ms is None or segment.staged_at_ms <= wanted.as_of_ms
+            wanted.as_of_ms is None or last_ms <= wanted.as_of_ms
         ):
             lives.setdefault(segment.partition, {}).setdefault(segment.topic_id, []).append(segment)
     ranges = []

@@ -35,7 +35,7 @@ class Bulletin:
         now_ms = int(time.time() * 1000)
         said = {"state": state, "error": error, "troubles": [dict(each) for each in troubles]}
         before_ms, before = self._posted.get(duty, (0, {}))
-        if said == before and now_ms - before_ms < REPEAT_MS:
+        if said == before and abs(now_ms - before_ms) < REPEAT_MS:
             return
         path = self._path(duty)
         try:

@@ -30,6 +30,9 @@ from schemas.tables import Table
 MAINTAINED = "maintained"
 """The mark that whoever rewrites a table's files moves: of two at a time, one is refused."""
 
+CLOCK = "clock"
+"""The mark of tables whose rows are told apart by their times: the last one told."""
+
 SMALL_BYTES = 8 * 2**20
 MANY = 16
 """`merge` joins files below SMALL_BYTES once there are MANY of them."""
@@ -74,6 +77,14 @@ class LakeTable:
     def mark(self, app_id: str) -> int | None:
         """Return the version of the `txn` mark *app_id* in the snapshot last seen, or None."""
         return self.delta.transaction_version(app_id)
+
+    def next_time(self) -> int:
+        """Return the time in ms since 1970; never one that the mark CLOCK has reached already.
+
+        So the newest row is the newest also where the clock was set back.
+        """
+        last = self.mark(CLOCK) if self.exists() else None
+        return max(int(time.time() * 1000), (last or 0) + 1)
 
     def append(
         self,
@@ -222,6 +233,8 @@ class LakeTable:
                 configuration=dict(self.table.properties),
             )
         except (DeltaError, OSError) as error:
+            if DeltaTable.is_deltatable(str(self.path)):  # another process was first
+                return self._open()
             raise LakeError(f"{self.path} cannot be made: {_line(error)}") from error
 
     def _as_table(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -23,7 +23,8 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", folder], check=True)
+        # Not now if something of the process still holds a file there: once it lets go.
+        subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def fill(disk: Path, leave_bytes: int = 0) -> Path:

@@ -95,3 +95,15 @@ def test_a_time_has_the_newest_commit_seen_until_then(site, as_of, committed):
     rows = latest_commits(site.lake.of_cluster("us-east", GROUP_OFFSETS).rows(), as_of)
 
     assert rows["committed"].to_pylist() == committed
+
+
+def test_the_newest_commit_is_the_newest_also_where_the_clock_was_set_back(site, monkeypatch):
+    snapshot_groups(site, "us-east")
+    monkeypatch.setattr("resources.table.time.time", lambda: 1_000.0)
+    site.source.offsets["billing"][ORDERS] = 7
+
+    assert snapshot_groups(site, "us-east").changed == 1
+
+    newest = latest_commits(site.lake.of_cluster("us-east", GROUP_OFFSETS).rows())
+    assert newest["committed"].to_pylist() == [7]
+    assert snapshot_groups(site, "us-east").changed == 0

@@ -38,11 +38,11 @@ def keeping(site, lake, **retention):
     return site
 
 
-def replay_to(site, source, offset):
+def replay_to(site, source, offset, target_topic_id="target1"):
     """Say in the map that *source* is replayed up to *offset*."""
     partition = source.plain
     target = TopicPartition(f"us-east.{partition.topic}", partition.partition)
-    after = Progress(offset, source.topic_id, "target1")
+    after = Progress(offset, source.topic_id, target_topic_id)
     offset_map = OffsetMap(site.lake.offset_map(FLOW), "run")
     move = Move(partition, target, None, after, (OffsetRun(0, 0, offset),), offset)
     offset_map.write([move])
@@ -139,6 +139,21 @@ def test_a_life_is_replayed_when_the_next_one_has_begun(site, lake):
 
     assert done.removed == 8
     assert site.lake.records("us-east").files() == []
+
+
+def test_what_a_new_target_topic_lacks_stays_also_where_the_clock_was_set_back(
+    site, lake, monkeypatch
+):
+    replay_to(site, A, 60)
+    replay_to(site, B, 18)
+    monkeypatch.setattr("resources.table.time.time", lambda: 1_000.0)
+    replay_to(site, A, 20, target_topic_id="target2")  # made anew, and replayed from the beginning
+    monkeypatch.undo()
+
+    (done,) = maintain(keeping(site, lake, stage_retention_ms=0))
+
+    assert done.removed == 2
+    assert [row["offset"] for row in held(site, A)[A]] == list(range(20, 60))
 
 
 def test_without_a_bound_everything_stays(site):

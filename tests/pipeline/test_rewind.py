@@ -119,3 +119,14 @@ def test_a_whole_link_in_a_cut_chain_still_counts_its_records():
 
     with pytest.raises(StageIncompleteError, match="3 records"):
         following.follow(ORDERS, batch_of(row(ORDERS, i) for i in (1, 2, 3, 5, 6)))
+
+
+def test_what_was_staged_while_the_clock_was_behind_leaves_no_hole():
+    staged = [
+        segment(ORDERS, 0, 3, staged_at_ms=100),
+        segment(ORDERS, 3, 6, staged_at_ms=20),  # the clock was set back
+        segment(ORDERS, 6, 9, staged_at_ms=120),
+    ]
+
+    assert found(staged, as_of_ms=50) == []
+    assert found(staged, as_of_ms=110) == [("life1", 0, 6)]

@@ -5,9 +5,10 @@ import threading
 import pytest
 from deltalake import DeltaTable
 
-from resources.table import MANY, LakeTable
-from schemas.errors import LakeError, StalePlanError
+from resources.table import CLOCK, MANY, LakeTable
+from schemas.errors import LakeError, StalePlanError, TableLogError
 from schemas.tables import CONTROL
+from tests.disks import fill, small_disk
 
 
 def order(name="pause", at=1):
@@ -170,3 +171,76 @@ def test_of_two_that_merge_the_same_files_one_is_refused(table):
         other.merge()
 
     assert again(table).rows().num_rows == MANY
+
+
+def test_a_time_is_later_than_the_one_before_whatever_the_clock_says(table, monkeypatch):
+    first = table.next_time()
+    assert not table.exists()
+    table.append([order()], marks={CLOCK: first})
+    monkeypatch.setattr("resources.table.time.time", lambda: 1_000.0)
+
+    assert again(table).next_time() == first + 1
+
+
+@pytest.mark.parametrize("file", ["00000000000000000001.json", "00000000000000000000.json"])
+def test_a_commit_that_is_missing_or_torn_is_an_error_and_not_an_older_table(table, file):
+    for at in range(3):
+        table.append([order(at=at)])
+    commit = table.path / "_delta_log" / file
+    whole = commit.read_bytes()
+
+    commit.write_bytes(whole[:-20])
+    with pytest.raises(TableLogError, match="control cannot be read"):
+        again(table).refresh()
+
+    commit.unlink()
+    with pytest.raises(TableLogError, match="control cannot be read") as told:
+        again(table).refresh()
+    assert "\n" not in str(told.value)
+
+
+def test_a_torn_checkpoint_is_an_error_and_without_it_the_commits_tell_the_same(table):
+    for at in range(3):
+        table.append([order(at=at)], marks={"done": at})
+    table.delta.create_checkpoint()
+    table.append([order(at=3)])
+    log = table.path / "_delta_log"
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+
+    with pytest.raises(TableLogError, match="control cannot be read"):
+        again(table).refresh()
+
+    checkpoint.unlink()
+    (log / "_last_checkpoint").unlink()
+    seen = again(table)
+    assert sorted(seen.rows()["ordered_at_ms"].to_pylist()) == [0, 1, 2, 3]
+    assert seen.mark("done") == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"\0torn", None], ids=["empty", "torn", "missing"])
+def test_a_damaged_last_checkpoint_is_done_without(table, content):
+    for at in range(3):
+        table.append([order(at=at)])
+    table.delta.create_checkpoint()
+    last = table.path / "_delta_log" / "_last_checkpoint"
+    last.unlink() if content is None else last.write_bytes(content)
+
+    assert again(table).rows().num_rows == 3
+
+
+def test_a_full_disk_says_so_in_one_line_and_room_is_all_it_takes(tmp_path):
+    with small_disk(tmp_path / "disk", 2**18) as disk:
+        table = LakeTable(disk / "control", CONTROL)
+        table.append([order()])
+        filler = fill(disk)
+
+        with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as rows:
+            table.append([order(at=2)])
+        with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as commit:
+            table.append([], marks={"done": 1})
+
+        filler.unlink()
+        table.append([order(at=3)], marks={"done": 2})
+        assert again(table).rows()["ordered_at_ms"].to_pylist() == [3, 1]
+    assert all("\x1b" not in str(told.value) for told in (rows, commit))
