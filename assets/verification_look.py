@@ -8,45 +8,52 @@ segments come last, so that the stage is never behind them.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from assets.site import Site
+from pipeline.locate import NO_RUNS, Runs, rising
+from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView, shares
 from resources.cluster import KafkaCluster
 from schemas.config import FlowConfig
 from schemas.errors import (
     DeltamirrorError,
-    RangeUnfinishedError,
     TargetChangedError,
+    TargetHeldBackError,
     TopicMissingError,
 )
 from schemas.frontier import base_id
-from schemas.offset_range import OffsetRange
-from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
-from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 
 SETTLE_S = 10.0
-"""How long open transactions may hold back the target's end before that is an error."""
+"""How long open transactions may hide the target's end before that is an error."""
 
 ACCEPTED = "accepted"
 """How the cause of a gap ends that an operator accepted: its offsets are not read again."""
 
 SEGMENT_COLUMNS = (
     "topic", "topic_id", "partition", "start", "end", "count", "size_bytes", "gap_cause",
-    "digest", "sequence", "version",
+    "digest", "version",
 )  # fmt: skip
+EVIDENCE_COLUMNS = ["start", "end", "count", "digest", "gap_cause"]
+SEGMENTS_AT_ONCE = 4_096
 RUN_COLUMNS = (
     "topic", "incarnation", "partition", "target_topic_id", "upstream_start", "downstream_start",
     "length",
 )  # fmt: skip
 
-Segments = Mapping[TopicPartition, list[dict[str, Any]]]
+Segments = Mapping[TopicPartition, pa.Table]
+"""The segments of each partition, in the order of staging; columns are SEGMENT_COLUMNS."""
 
 
 @dataclass
@@ -59,7 +66,10 @@ class SourceSeen:
 
 @dataclass
 class TargetSeen:
-    """What the target holds, by source partition; *runs* by incarnation, of its present life."""
+    """What the target holds, by source partition; *runs* by incarnation, of its present life.
+
+    *held_back* are the ends of target partitions that an open transaction hides a part of.
+    """
 
     targets: dict[TopicPartition, TopicPartition]
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -67,19 +77,40 @@ class TargetSeen:
     watermarks: dict[TopicPartition, Watermarks | DeltamirrorError] = field(default_factory=dict)
     before: dict[TopicPartition, Progress] = field(default_factory=dict)
     after: dict[TopicPartition, Progress] = field(default_factory=dict)
-    runs: dict[TopicPartition, dict[str, list[OffsetRun]]] = field(default_factory=dict)
+    held_back: dict[TopicPartition, TargetHeldBackError] = field(default_factory=dict)
+    runs: dict[TopicPartition, dict[str, Runs]] = field(default_factory=dict)
     former_ids: dict[TopicPartition, set[str]] = field(default_factory=dict)
+
+    def held_back_at(self, partition: TopicPartition) -> list[TargetHeldBackError]:
+        """Return what an open transaction hides of *partition*, if it does."""
+        held_back = self.held_back.get(self.targets[partition])
+        return [] if held_back is None else [held_back]
 
 
 def read_segments(site: Site, flow: FlowConfig, topics: Collection[str] | None) -> Segments:
     """Return the segments of what *flow* mirrors, by partition, in the order of staging."""
     where = ds.field("topic").isin(sorted(topics)) if topics else None
     rows = site.lake.segments(flow.flow.source).rows(SEGMENT_COLUMNS, where)
-    found: dict[TopicPartition, list[dict[str, Any]]] = {}
-    for row in rows.sort_by([("version", "ascending"), ("start", "ascending")]).to_pylist():
-        if flow.replicates(row["topic"]):
-            found.setdefault(TopicPartition(row["topic"], row["partition"]), []).append(row)
-    return found
+    order = [(name, "ascending") for name in ("topic", "partition", "version", "start")]
+    return {
+        TopicPartition(*key): group
+        for key, group in _groups(rows.sort_by(order), ("topic", "partition"))
+        if flow.replicates(key[0])
+    }
+
+
+def lives_of(segments: pa.Table) -> list[str]:
+    """Return the incarnations of a partition, in the order of staging."""
+    return list(pc.unique(segments["topic_id"]).to_pylist())
+
+
+def evidence_of(segments: pa.Table, life: str, kept: int) -> Iterator[Evidence]:
+    """Yield what the segments of *life* say that retention has *kept*: those from there on."""
+    mine = segments.filter((pc.field("topic_id") == life) & (pc.field("start") >= kept))
+    for batch in mine.to_batches(max_chunksize=SEGMENTS_AT_ONCE):
+        for row in batch.select(EVIDENCE_COLUMNS).to_pylist():
+            is_accepted = row.pop("gap_cause").endswith(ACCEPTED)
+            yield Evidence(**row, is_accepted=is_accepted)
 
 
 def look_at_source(
@@ -95,10 +126,14 @@ def look_at_source(
 
 
 def look_at_target(
-    site: Site, flow: FlowConfig, partitions: Collection[TopicPartition]
+    site: Site,
+    flow: FlowConfig,
+    partitions: Collection[TopicPartition],
+    settle_s: float = SETTLE_S,
 ) -> TargetSeen:
     """Return what the target holds, and what the map says of it.
 
+    Open transactions are waited for, for *settle_s* seconds at most.
     Raises UnreachableError, RequestRefusedError, LakeError.
     """
     cluster = site.cluster(flow.flow.target)
@@ -114,36 +149,23 @@ def look_at_target(
         if "compact" in (configs["cleanup.policy"].value or "")
     }
     seen.before = _progress(cluster, flow, seen.targets)
-    seen.watermarks = _settled(cluster, list(seen.targets.values()))
+    _settle(cluster, seen, settle_s)
     seen.after = _progress(cluster, flow, seen.targets)
     _read_runs(site, flow, seen)
     return seen
 
 
-def source_ranges(
-    partition: TopicPartition, segments: Sequence[dict[str, Any]], seen: SourceSeen
-) -> list[OffsetRange] | None:
-    """Return what of the staged ranges the source still holds; None: it is another topic by now.
+def source_marks(partition: TopicPartition, life: str, seen: SourceSeen) -> Watermarks | None:
+    """Return what the source holds of *life*; None: it is another topic by now.
 
     Raises the error that stands in the way of *partition*.
     """
-    life = segments[-1]["topic_id"]
     if seen.topic_ids.get(partition.topic) != base_id(life):
         return None
     marks = seen.watermarks[partition]
     if isinstance(marks, DeltamirrorError):
         raise marks
-    source = SourcePartition(partition.topic, life, partition.partition)
-    spans: list[list[int]] = []
-    for row in segments:
-        if row["topic_id"] != life or row["gap_cause"].endswith(ACCEPTED):
-            continue
-        if spans and spans[-1][1] == row["start"]:
-            spans[-1][1] = row["end"]
-        else:
-            spans.append([row["start"], row["end"]])
-    clipped = [(max(start, marks.low), min(end, marks.stable)) for start, end in spans]
-    return [OffsetRange(source, a, b, None, None, marks) for a, b in clipped if a < b]
+    return marks
 
 
 def target_lives(
@@ -169,9 +191,17 @@ def target_lives(
     if isinstance(marks, DeltamirrorError):
         raise marks
     share = shares(order, _place(before, topic_id), _place(after, topic_id))
-    lives = [Life(name, runs.get(name, []), *share[name]) for name in order]
-    view = TargetView(target, marks.low, marks.stable, target.topic in seen.compacted)
+    lives = [Life(name, runs.get(name, NO_RUNS), *share[name]) for name in order]
+    if target in seen.held_back:
+        lives = [_visible(life, marks.stable) for life in lives]
+    view = TargetView(target, marks.low, marks.stable, target.topic in seen.compacted, topic_id)
     return lives, view
+
+
+def _visible(life: Life, end: int) -> Life:
+    """Return *life* with only that due that is known to lie before place *end*."""
+    runs, _ = rising(life.runs, 0)
+    return replace(life, due=min(life.due, runs.offset_behind(end)))
 
 
 def _place(progress: Progress | None, topic_id: str) -> tuple[str, int] | None:
@@ -188,43 +218,54 @@ def _progress(
     return {p: progress for p, progress in read.items() if progress is not None}
 
 
-def _settled(
-    cluster: KafkaCluster, partitions: Collection[TopicPartition]
-) -> dict[TopicPartition, Watermarks | DeltamirrorError]:
-    """Return watermarks whose stable end is past every record there was at the first look."""
-    found = dict(cluster.watermarks(partitions))
+def _settle(cluster: KafkaCluster, seen: TargetSeen, settle_s: float) -> None:
+    """See watermarks whose stable end is past every record there was at the first look.
+
+    What open transactions hold back for longer than *settle_s* is noted.
+    """
+    found = dict(cluster.watermarks(list(seen.targets.values())))
     goals = {p: marks.high for p, marks in found.items() if isinstance(marks, Watermarks)}
-    deadline = time.monotonic() + SETTLE_S
+    deadline = time.monotonic() + settle_s
     while True:
-        held_back = [
-            p
+        held_back = {
+            p: marks
             for p, marks in found.items()
             if isinstance(marks, Watermarks) and marks.stable < goals[p]
-        ]
-        if not held_back:
-            return found
-        if time.monotonic() > deadline:
+        }
+        if not held_back or time.monotonic() > deadline:
             break
         time.sleep(0.05)  # no event tells that somebody's transaction has ended
-        found.update(cluster.watermarks(held_back))
-    for p in held_back:
-        why = "an open transaction holds the rest back"
-        marks = found[p]
-        at = marks.stable if isinstance(marks, Watermarks) else 0
-        found[p] = RangeUnfinishedError(p, at=at, end=goals[p], why=why)
-    return found
+        found.update(cluster.watermarks(list(held_back)))
+    seen.watermarks = found
+    seen.held_back = {
+        p: TargetHeldBackError(p, at=marks.stable, end=goals[p]) for p, marks in held_back.items()
+    }
 
 
 def _read_runs(site: Site, flow: FlowConfig, seen: TargetSeen) -> None:
     where = ds.field("topic").isin(sorted({each.topic for each in seen.targets}))
-    for row in site.lake.offset_map(flow.flow).rows(RUN_COLUMNS, where).to_pylist():
-        partition = TopicPartition(row["topic"], row["partition"])
+    rows = site.lake.offset_map(flow.flow).rows(RUN_COLUMNS, where)
+    key = ("topic", "partition", "target_topic_id", "incarnation")
+    for (topic, number, target_life, life), group in _groups(
+        rows.sort_by([(name, "ascending") for name in key]), key
+    ):
+        partition = TopicPartition(topic, number)
         target = seen.targets.get(partition)
         if target is None:
             continue
-        if row["target_topic_id"] != seen.topic_ids.get(target.topic):
-            seen.former_ids.setdefault(partition, set()).add(row["target_topic_id"])
+        if target_life != seen.topic_ids.get(target.topic):
+            seen.former_ids.setdefault(partition, set()).add(target_life)
             continue
-        run = OffsetRun(row["upstream_start"], row["downstream_start"], row["length"])
-        lives = seen.runs.setdefault(partition, {})
-        lives.setdefault(row["incarnation"], []).append(run)
+        columns = (group[n].to_numpy() for n in ("upstream_start", "downstream_start", "length"))
+        seen.runs.setdefault(partition, {})[life] = Runs(*columns)
+
+
+def _groups(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """Yield the rows of every key, which lie together, in the order they have."""
+    if not rows.num_rows:
+        return
+    rows = rows.combine_chunks()
+    codes = [rows[n].combine_chunks().dictionary_encode().indices.to_numpy() for n in names]
+    edges = np.flatnonzero(np.any([c[1:] != c[:-1] for c in codes], axis=0)) + 1
+    for start, end in pairwise([0, *edges.tolist(), rows.num_rows]):
+        yield tuple(rows[n][start].as_py() for n in names), rows.slice(start, end - start)

@@ -22,18 +22,26 @@ from schemas.verification import (
     EXPIRED_STAGED,
     GONE_UPSTREAM,
     LOST,
+    SOURCE,
+    STAGED,
     PartitionFindings,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a segment says of the staged range `[start, end)`: its records' number and digest."""
+    """What a segment says of the staged range `[start, end)`: its records' number and digest.
+
+    *is_accepted*: a gap that an operator accepted, not read on the source again. *is_missing*: no
+    segment tells of the range, so that there should be nothing.
+    """
 
     start: int
     end: int
     count: int
     digest: str
+    is_accepted: bool = False
+    is_missing: bool = False
 
 
 class StageAudit:
@@ -103,7 +111,8 @@ class StageAudit:
         """Note rows whose offsets the stage has given before."""
         first = self._evidence[0].start
         for offset in offsets[offsets >= first].tolist():
-            self._found.add(DUPLICATED, offset, "the stage holds this offset more than once")
+            text = "the stage holds this offset more than once"
+            self._found.add(DUPLICATED, offset, (STAGED,), text)
 
     def _count(self, rows: pa.RecordBatch, offsets: Offsets) -> None:
         segments = np.searchsorted(self._ends, offsets, side="right")
@@ -144,13 +153,13 @@ class StageAudit:
         if unsaid > 0:
             why = f": {damage}" if damage else ""
             text = f"{missing} of {each.count} {where} are no longer in the stage{why}"
-            self._found.add(LOST, each.start, text, unsaid)
+            self._found.add(LOST, each.start, (STAGED,), text, unsaid)
         elif missing < 0:
             text = f"the stage holds {-missing} more than the {each.count} {where}"
-            self._found.add(ALTERED, each.start, text, -missing)
+            self._found.add(ALTERED, each.start, (STAGED,), text, -missing)
         elif missing == 0 and i in self._wrong_digest and not self._is_explained(each):
             text = f"the {each.count} {where} have another digest than when they were staged"
-            self._found.add(ALTERED, each.start, text)
+            self._found.add(ALTERED, each.start, (STAGED,), text)
 
     def _is_explained(self, each: Evidence) -> bool:
         """Return whether an altered record of the segment was found by itself."""
@@ -159,4 +168,4 @@ class StageAudit:
 
 def _tell(found: PartitionFindings, kind: str, offsets: Iterable[int], detail: str) -> None:
     for offset in offsets:
-        found.add(kind, int(offset), detail)
+        found.add(kind, int(offset), (SOURCE, STAGED), detail)

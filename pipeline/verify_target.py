@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.compare import NOTHING, Feed, Mask, Offsets, match, offsets_of, walk
+from pipeline.locate import Fault, Runs, rising
 from pipeline.pair import Fingerprint, fingerprints
-from schemas.offset_run import OffsetRun
 from schemas.topic_partition import TopicPartition
 from schemas.verification import (
     ALTERED,
@@ -30,8 +30,12 @@ from schemas.verification import (
     FOREIGN,
     LOST,
     REORDERED,
+    STAGED,
+    TARGET,
     PartitionFindings,
 )
+
+BOTH = (STAGED, TARGET)
 
 HELD = 50_000
 """Records looked for, and records that nobody expects, that are kept at a time."""
@@ -44,13 +48,15 @@ EXTRAS = 200_000
 class TargetView:
     """What was seen of a target partition: it is read in `[low, end)`.
 
-    *is_compacted*: a record may have made way for a later one of its key.
+    *is_compacted*: a record may have made way for a later one of its key. *topic_id* is the life
+    of the topic that was seen.
     """
 
     partition: TopicPartition
     low: int
     end: int
     is_compacted: bool = False
+    topic_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,7 @@ class Life:
     """
 
     incarnation: str
-    runs: Sequence[OffsetRun]
+    runs: Runs
     due: int
     reach: int
 
@@ -80,59 +86,34 @@ class _Sought:
     fingerprint: Fingerprint
 
 
-class _Map:
-    """The runs of a life that rise on both sides; the others are findings."""
-
-    def __init__(self, life: Life, above: int, found: PartitionFindings) -> None:
-        self.life = life
-        rising: list[OffsetRun] = []
-        upstream_end, self.downstream_end = 0, above
-        for run in sorted(life.runs):
-            if run.upstream_start < upstream_end:
-                text = f"the offset map holds it more than once: {run}"
-                found.add(DUPLICATED, run.upstream_start, text, run.length)
-            elif run.downstream_start < self.downstream_end:
-                text = f"the offset map falls: {run} begins below {self.downstream_end}"
-                found.add(REORDERED, run.upstream_start, text, run.length)
-            else:
-                rising.append(run)
-                upstream_end, self.downstream_end = run.upstream_end, run.downstream_end
-        self.upstream = np.array([run.upstream_start for run in rising], np.int64)
-        self.downstream = np.array([run.downstream_start for run in rising], np.int64)
-        self.length = np.array([run.length for run in rising], np.int64)
-        self.upstream_end = upstream_end
-
-    def places(self, offsets: Offsets) -> Offsets:
-        """Return where each record should be on the target; -1: no run holds it."""
-        if not len(self.upstream):
-            return np.full(len(offsets), -1, np.int64)
-        run = np.searchsorted(self.upstream, offsets, side="right") - 1
-        behind = offsets - self.upstream[run]
-        inside = (run >= 0) & (behind < self.length[run])
-        return np.where(inside, self.downstream[run] + behind, -1)
-
-
 class TargetAudit:
     """One partition's staged records against what its target holds.
 
-    *lives* are in the order of staging, the first of them the oldest. `feed` staged rows in order,
-    then `finish`; while there are `extras`, `explain` them with the staged rows once more, then
-    `close`.
+    *lives* are in the order of staging, the first of them the oldest. *met*: from this (number of
+    the life, offset) on it is known that earlier records are on the target. `feed` staged rows in
+    order, all or only those in doubt, and give the *target* records around their places; then
+    `finish`; while there are `extras`, `explain` them with all staged rows, then `close`.
     """
 
     def __init__(
-        self, found: PartitionFindings, lives: Sequence[Life], view: TargetView, target: Feed
+        self,
+        found: PartitionFindings,
+        lives: Sequence[Life],
+        view: TargetView,
+        target: Feed,
+        met: tuple[int, int] | None = None,
     ) -> None:
         self._found, self._view, self._target = found, view, target
         self.records = 0
-        self._maps: dict[str, _Map] = {}
-        end = 0
-        for life in lives:
-            self._maps[life.incarnation] = known = _Map(life, end, found)
-            end = known.downstream_end
-        maps = self._maps.values()
-        self._starts = np.concatenate([NOTHING, *(each.downstream for each in maps)])
-        self._ends = self._starts + np.concatenate([NOTHING, *(each.length for each in maps)])
+        self._lives = {life.incarnation: life for life in lives}
+        self._order = list(self._lives)
+        self._runs, faults = rising_runs(lives)
+        for fault in faults:
+            found.add(fault.kind, fault.offset, BOTH, fault.detail, fault.length)
+        runs = self._runs.values()
+        self._starts = np.concatenate([NOTHING, *(each.downstream for each in runs)])
+        self._ends = self._starts + np.concatenate([NOTHING, *(each.length for each in runs)])
+        self._met = met
         self._next: dict[str, int] = {}
         self._sought: list[_Sought] = []
         self._unclaimed: dict[int, Fingerprint] = {}
@@ -144,18 +125,20 @@ class TargetAudit:
 
     def feed(self, incarnation: str, rows: pa.RecordBatch) -> None:
         """Take in staged *rows* of a life. Raises what reading the target raises."""
-        known = self._maps.get(incarnation)
-        if known is None:
+        life = self._lives.get(incarnation)
+        if life is None:
             return
-        offsets = offsets_of(rows)
+        runs, offsets = self._runs[incarnation], offsets_of(rows)
         again = int(np.searchsorted(offsets, self._next.get(incarnation, 0)))
-        reach = int(np.searchsorted(offsets, max(known.life.reach, known.upstream_end)))
+        reach = int(np.searchsorted(offsets, max(life.reach, runs.upstream_end)))
         rows, offsets = rows.slice(again, max(0, reach - again)), offsets[again:reach]
         if not len(offsets):
             return
+        if self._met is not None and self._met <= (self._order.index(incarnation), offsets[0]):
+            self._first_met = min(self._first_met, self._numbers)
         self._next[incarnation] = int(offsets[-1]) + 1
         self.records += len(offsets)
-        places, due = known.places(offsets), offsets < known.life.due
+        places, due = runs.places(offsets), offsets < life.due
         is_mapped = places >= 0
         if is_mapped.all():
             self._mapped(rows, places, due)
@@ -181,7 +164,7 @@ class TargetAudit:
         for offset, mark in zip(offsets_of(rows).tolist(), fingerprints(rows), strict=True):
             for place in self.extras.pop(mark, ()):
                 text = f"once more at {self._view.partition}@{place}"
-                self._found.add(DUPLICATED, offset, text)
+                self._found.add(DUPLICATED, offset, BOTH, text)
 
     def close(self) -> None:
         """Count what equals nothing that was staged as another producer's."""
@@ -271,7 +254,7 @@ class TargetAudit:
             self._first_met = min(self._first_met, each.number)
             if each.place is not None or place < self._paired:
                 text = f"out of order: found at {self._view.partition}@{place}"
-                self._found.add(REORDERED, each.offset, text)
+                self._found.add(REORDERED, each.offset, BOTH, text)
             else:
                 self._paired = place
         self._sought = left
@@ -291,13 +274,15 @@ class TargetAudit:
         """Say what became of a record that is nowhere."""
         where = f"{self._view.partition}@{'?' if each.place is None else each.place}"
         if each.place is not None and self._unclaimed.pop(each.place, None) is not None:
-            self._found.add(ALTERED, each.offset, f"{where} has another content than the stage")
+            text = f"{where} has another content than the stage"
+            self._found.add(ALTERED, each.offset, BOTH, text)
         elif not each.is_due:
             return
         elif self._view.is_compacted or (each.place is None and self._is_expired(each)):
             self._found.counts[EXPIRED_DOWNSTREAM] += 1
         else:
-            self._found.add(LOST, each.offset, f"not on the target, expected at {where}")
+            text = f"not on the target, expected at {where}"
+            self._found.add(LOST, each.offset, BOTH, text)
 
     def _is_expired(self, each: _Sought) -> bool:
         """Return whether the target's log may have begun behind a record that no run holds."""
@@ -310,6 +295,18 @@ class TargetAudit:
             self.extras[mark].append(place)
         else:
             self._found.counts[FOREIGN] += 1
+
+
+def rising_runs(lives: Sequence[Life]) -> tuple[dict[str, Runs], list[Fault]]:
+    """Return the rising runs of each life, which lie one behind another, and the others' faults."""
+    found: dict[str, Runs] = {}
+    faults: list[Fault] = []
+    end = 0
+    for life in lives:
+        found[life.incarnation], wrong = rising(life.runs, end)
+        end = max(end, found[life.incarnation].downstream_end)
+        faults += wrong
+    return found, faults
 
 
 def shares(

@@ -21,16 +21,23 @@ GONE_UPSTREAM, EXPIRED_STAGED, EXPIRED_DOWNSTREAM, FOREIGN = EXPLAINED = (
 """What is told and is no difference: records that retention or compaction took on one side, and
 other producers' records on the target."""
 
+SOURCE, STAGED, TARGET = SIDES = ("source", "staged", "target")
+"""Where a flow's records are, and what is compared."""
+
 SHOWN = 20
 """Differences of a partition that are told one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One record that differs: *offset* is the source's, *detail* says where and how."""
+    """One record that differs: *offset* is the source's, *detail* says where and how.
+
+    It differs between *sides*; one side alone differs from what was noted when it was made.
+    """
 
     kind: str
     offset: int
+    sides: tuple[str, ...]
     detail: str
 
 
@@ -50,15 +57,23 @@ class PartitionFindings:
     altered: set[int] = field(default_factory=set)
     errors: list[DeltamirrorError] = field(default_factory=list)
 
-    def add(self, kind: str, offset: int, detail: str, count: int = 1) -> None:
-        """Count a difference, and keep it where it is one of the first."""
+    def add(
+        self, kind: str, offset: int, sides: tuple[str, ...], detail: str, count: int = 1
+    ) -> None:
+        """Count a difference between *sides*, and keep it where it is one of the first."""
         if kind == ALTERED:
             if offset in self.altered:
                 return
             self.altered.add(offset)
         self.counts[kind] += count
         if len(self.differences) < SHOWN:
-            self.differences.append(Difference(kind, offset, detail))
+            self.differences.append(Difference(kind, offset, sides, detail))
+
+    def tell(self, errors: Iterable[DeltamirrorError]) -> None:
+        """Note what stood in the way, each thing once."""
+        for error in errors:
+            if str(error) not in map(str, self.errors):
+                self.errors.append(error)
 
     @property
     def is_same(self) -> bool:
@@ -73,16 +88,23 @@ class PartitionFindings:
 
 @dataclass(frozen=True)
 class FlowFindings:
-    """What was found in one flow; *errors* concern all of it."""
+    """What was found in one flow; *errors* concern all of it.
+
+    *resumed* records were compared by a former run that did not come to its end. *sample*: how
+    much of all was to be compared, 0 to 1; 1: everything.
+    """
 
     flow: str
     partitions: Sequence[PartitionFindings] = ()
     errors: Sequence[DeltamirrorError] = ()
+    resumed: int = 0
+    sample: float = 1.0
 
     def to_json(self) -> dict[str, Any]:
         """Return the flow's entry: its sums, and each of its partitions."""
         entries = [each.to_json() for each in self.partitions]
-        return {"flow": self.flow, **_sums(self.partitions), "partitions": entries}
+        told = {"resumed": self.resumed, "sample": self.sample}
+        return {"flow": self.flow, **_sums(self.partitions), **told, "partitions": entries}
 
 
 @dataclass(frozen=True)
@@ -119,7 +141,13 @@ class Verification:
         totals = self.totals
         text = ", ".join(f"{totals[kind]:,} {kind}" for kind in KINDS)
         failed = f"; {len(self.errors)} comparisons failed" if self.errors else ""
-        raise DifferencesFoundError(f"of {totals['records']:,} records {text}{failed}")
+        named = (
+            f"; the first: {d.kind} {each.partition}@{d.offset} ({', '.join(d.sides)})"
+            for each in self.partitions
+            for d in each.differences
+        )
+        first = next(named, "")
+        raise DifferencesFoundError(f"of {totals['records']:,} records {text}{failed}{first}")
 
     def to_json(self) -> dict[str, Any]:
         """Return what `verify --format json` prints (DESIGN 4)."""
@@ -133,6 +161,7 @@ class Verification:
                     "partition": each.partition.partition,
                     "offset": difference.offset,
                     "kind": difference.kind,
+                    "sides": difference.sides,
                     "detail": difference.detail,
                 }
                 for each in self.partitions

@@ -91,7 +91,7 @@ def test_a_file_that_cannot_be_read_is_an_error_where_the_stage_itself_is_not_as
 
     found = answer("verify", "--source", code=1)
 
-    assert [(e["type"], e["topic"]) for e in found["errors"]] == [("LakeError", "orders")]
+    assert [(e["type"], e["topic"]) for e in found["errors"]] == [("StagedFileError", "orders")]
 
 
 def test_a_source_that_holds_none_of_it_any_more_is_no_difference(staged):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.compare import Feed, differing, is_same
 from pipeline.digest import Digest
+from pipeline.locate import Runs
 from pipeline.verify import Evidence, StageAudit
 from pipeline.verify_target import Life, TargetAudit, TargetView, shares
 from schemas.offset_run import OffsetRun
@@ -146,7 +147,7 @@ ARRIVED = [(3, b"10"), (4, b"11"), (6, b"14"), (7, b"15")]
 
 def audit_target(target, staged=STAGED, runs=RUNS, due=18, reach=18, low=0, end=100, **view):
     found = PartitionFindings("a->b", ORDERS)
-    lives = [Life("id", runs, due, reach)]
+    lives = [Life("id", Runs.of(runs), due, reach)]
     audit = TargetAudit(
         found, lives, TargetView(REMOTE, low, end, **view), Feed(iter([rows(*target)]))
     )

@@ -1,0 +1,102 @@
+"""What a comparison has done so far, so that the next one goes on where it was killed.
+
+    <lake>/audits/us-east__eu-west-<question>.jsonl    a line for each part that was compared
+
+The question is what was asked for: flow, topics, sides, how much of it. A comparison that comes to
+its end removes its file, so that the next one begins anew; so does one that is older than a day.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pipeline.cut import Part
+from pipeline.suspect import Verdict
+
+log = logging.getLogger(__name__)
+
+GOOD_S = 24 * 3600
+"""Seconds after which what was compared is compared again."""
+
+
+class Journal:
+    """The journal of one *question* about a flow; *known* verdicts come from a former run."""
+
+    def __init__(self, lake: Path, flow_key: str, question: Sequence[Any], *, anew: bool) -> None:
+        asked = json.dumps(question, sort_keys=True)
+        name = hashlib.blake2b(asked.encode(), digest_size=6).hexdigest()
+        self.path = lake / "audits" / f"{flow_key}-{name}.jsonl"
+        self.seed = uuid4().hex
+        self.known: dict[str, Verdict] = {}
+        if anew or not self._is_good():
+            self.end()
+        self._read()
+        self._write({"seed": self.seed})
+
+    def get(self, part: Part) -> Verdict | None:
+        """Return what was found of *part* before, where it still is the same part."""
+        return self.known.get(_name(part))
+
+    def add(self, part: Part, verdict: Verdict) -> None:
+        """Keep what was found of *part*."""
+        self._write(
+            {
+                "part": _name(part),
+                "records": verdict.records,
+                "suspects": verdict.suspects,
+                "extras": verdict.extras,
+                "explained": dict(verdict.explained),
+                "met": verdict.met,
+            }
+        )
+
+    def end(self) -> None:
+        """Forget everything: the comparison has come to its end."""
+        with suppress(OSError):
+            self.path.unlink(missing_ok=True)
+
+    def _is_good(self) -> bool:
+        with suppress(OSError):
+            return time.time() - self.path.stat().st_mtime < GOOD_S
+        return False
+
+    def _read(self) -> None:
+        with suppress(OSError):
+            for line in self.path.read_text().splitlines():
+                # The last line of a run that was killed may be half a one.
+                with suppress(ValueError, KeyError):
+                    row = json.loads(line)
+                    if "seed" in row:
+                        self.seed = row["seed"]
+                    else:
+                        self.known[row["part"]] = _verdict(row)
+
+    def _write(self, row: dict[str, Any]) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        except OSError as error:
+            log.warning("%s is not written, a killed verify begins anew: %s", self.path, error)
+
+
+def _name(part: Part) -> str:
+    source, place = part.source, part.on_target
+    spans: list[Any] = [source.topic, source.topic_id, source.partition, part.start, part.end]
+    spans.append(part.on_source is not None)
+    if place is not None:
+        spans += [str(place.partition), place.topic_id, place.start, place.end]
+    return json.dumps(spans)
+
+
+def _verdict(row: dict[str, Any]) -> Verdict:
+    suspects, extras = (tuple((a, b) for a, b in row[name]) for name in ("suspects", "extras"))
+    return Verdict(row["records"], suspects, extras, row["explained"], row["met"])

@@ -1,0 +1,255 @@
+"""Partitions in doubt, looked at record by record: only the ranges whose digests differ.
+
+The stage is read once, each cluster by one consumer beside it. Partitions with little in doubt are
+read together, others streamed one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from assets.verification_feeds import Stream, held
+from assets.verification_plan import SMALL, TOGETHER, PartitionPlan
+from assets.verification_sums import Places, no_collector
+from pipeline.compare import Feed, offsets_of
+from pipeline.cut import filled
+from pipeline.doubt import Doubt, around, within
+from pipeline.suspect import Span
+from pipeline.verify import Evidence, StageAudit
+from pipeline.verify_target import TargetAudit
+from resources.reader import RangeReader
+from resources.staged import StagedLog
+from resources.staged_files import StagedFiles
+from schemas.errors import DeltamirrorError, LakeError
+from schemas.offset_range import OffsetRange
+from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.verification import SOURCE, STAGED
+from schemas.watermarks import Watermarks
+
+SMALL_BYTES = 2**20
+"""Bytes up to which a partition is read together with others: those are held in memory."""
+
+
+@dataclass
+class _Job:
+    """One partition: what of it is in doubt, what is read beside it, and the audits that do it."""
+
+    plan: PartitionPlan
+    doubt: Doubt
+    evidence: dict[str, list[Evidence]] = field(init=False)
+    on_source: list[OffsetRange] = field(init=False)
+    on_target: list[OffsetRange] = field(init=False)
+    stage_audits: dict[str, StageAudit] = field(default_factory=dict)
+    target_audit: TargetAudit | None = None
+
+    def __post_init__(self) -> None:
+        plan, doubt = self.plan, self.doubt
+        self.evidence = {
+            life: within(filled(plan.evidence(life)), spans)
+            for life, spans in doubt.suspects.items()
+        }
+        self.on_source, self.on_target = [], []
+        newest = plan.lives[-1]
+        if plan.source is not None:
+            spans = [(e.start, e.end) for e in self.evidence.get(newest, ()) if not e.is_accepted]
+            low, end = plan.source.low, plan.source.stable
+            self.on_source = _ranges(plan.life(newest), spans, low, end)
+        if plan.target is not None:
+            lives, view = plan.target
+            at = SourcePartition(view.partition.topic, "", view.partition.partition)
+            self.on_target = _ranges(at, around(doubt, lives, view), view.low, view.end)
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether both clusters' records fit into memory beside others."""
+        lengths = (sum(r.length for r in ranges) for ranges in (self.on_source, self.on_target))
+        return max(lengths) <= SMALL and self.plan.size_bytes <= SMALL_BYTES
+
+    @property
+    def span(self) -> Span:
+        """Return the bounds of all that is staged of the partition."""
+        segments = self.plan.segments
+        return segments["start"].to_numpy().min(), segments["end"].to_numpy().max()
+
+    def starts(self, *, is_all: bool) -> dict[SourcePartition, int]:
+        """Return where reading each staged life begins: those in doubt, or all of them."""
+        plan = self.plan
+        if is_all:
+            return {plan.life(life): kept for life, kept in plan.kept.items()}
+        return {plan.life(life): e[0].start for life, e in self.evidence.items() if e}
+
+    def begin(self, source: Feed, target: Feed, sides: Collection[str]) -> None:
+        """Make the audits that *sides* ask for."""
+        plan = self.plan
+        if plan.is_asked:
+            for life, evidence in self.evidence.items():
+                is_held = life == plan.lives[-1] and plan.source is not None and SOURCE in sides
+                self.stage_audits[life] = StageAudit(
+                    plan.found,
+                    evidence,
+                    0,
+                    source if is_held else None,
+                    is_counted=STAGED in sides,
+                )
+        if plan.target is not None:
+            self.target_audit = TargetAudit(plan.found, *plan.target, target, self.doubt.met)
+
+    def feed(self, life: str, rows: pa.RecordBatch) -> None:
+        """Give staged *rows* in doubt to the audits; one that fails ends, its error on record."""
+        rows = _in_doubt(rows, self.doubt.suspects[life])
+        if not rows.num_rows:
+            return
+        if (audit := self.stage_audits.get(life)) is not None:
+            try:
+                audit.feed(rows)
+            except DeltamirrorError as error:
+                self.plan.found.errors.append(error)
+                del self.stage_audits[life]
+        if self.target_audit is not None:
+            try:
+                self.target_audit.feed(life, rows)
+            except DeltamirrorError as error:
+                self._drop_target(error)
+
+    def finish(self, damage: Sequence[LakeError], sides: Collection[str]) -> None:
+        """End the audits; the target's stays while it has extras to explain."""
+        found = self.plan.found
+        if self.target_audit is not None:
+            try:
+                self.target_audit.finish()
+            except DeltamirrorError as error:
+                self._drop_target(error)
+        of_stage = sum(audit.records for audit in self.stage_audits.values())
+        of_target = self.target_audit.records if self.target_audit is not None else 0
+        found.records += max(of_stage, of_target)
+        # Last: what was found record by record explains a digest that is another one.
+        for audit in self.stage_audits.values():
+            try:
+                audit.finish("; ".join(map(str, damage)))
+            except DeltamirrorError as error:
+                found.errors.append(error)
+        if STAGED not in sides:
+            found.errors += damage[:1]
+
+    def _drop_target(self, error: DeltamirrorError) -> None:
+        self.plan.found.errors.append(error)
+        self.target_audit = None
+
+
+class RecordAudit:
+    """Looks at partitions in doubt; what it finds is added to their findings."""
+
+    def __init__(self, places: Places, files: StagedFiles, sides: Collection[str]) -> None:
+        self._files, self._sides = files, sides
+        self._staged = StagedLog(places.records)
+        self._source, self._target = RangeReader(places.source), RangeReader(places.target)
+        self._damage: list[LakeError] = []
+
+    def run(self, doubts: Sequence[tuple[PartitionPlan, Doubt]]) -> None:
+        """Look at all of *doubts*."""
+        try:
+            for bundle in _bundles([_Job(plan, doubt) for plan, doubt in doubts]):
+                self._compare(bundle)
+        finally:
+            self._source.close()
+            self._target.close()
+
+    def _compare(self, jobs: Sequence[_Job]) -> None:
+        """Compare partitions of one slot in one pass over its files."""
+        with ExitStack() as stack:
+            sources = self._feeds(
+                self._source, {j.plan.partition: j.on_source for j in jobs}, stack
+            )
+            targets = self._feeds(
+                self._target, {j.plan.partition: j.on_target for j in jobs}, stack
+            )
+            for job in jobs:
+                at = job.plan.partition
+                job.begin(sources[at], targets[at], self._sides)
+            with no_collector():
+                owners = {job.plan.partition: job for job in jobs}
+                for source, rows in self._rows(jobs, is_all=False):
+                    owners[source.plain].feed(source.topic_id, rows)
+                for job in jobs:
+                    job.finish(self._damage, self._sides)
+        self._explain([job for job in jobs if job.target_audit and job.target_audit.extras])
+
+    def _feeds(
+        self,
+        reader: RangeReader,
+        ranges: Mapping[TopicPartition, Sequence[OffsetRange]],
+        stack: ExitStack,
+    ) -> dict[TopicPartition, Feed]:
+        if len(ranges) > 1 or not any(ranges.values()):
+            return {p: Feed(batches) for p, batches in held(reader, ranges).items()}
+        ((partition, wanted),) = ranges.items()
+        stream = Stream(reader, wanted)
+        stack.callback(stream.close)
+        return {partition: Feed(iter(stream))}
+
+    def _explain(self, jobs: Sequence[_Job]) -> None:
+        """Hold what nobody expected on the target against the whole stage, once more."""
+        audits = {job.plan.partition: job.target_audit for job in jobs if job.target_audit}
+        for source, rows in self._rows(jobs, is_all=True):
+            audits[source.plain].explain(rows)
+        for audit in audits.values():
+            audit.close()
+
+    def _rows(
+        self, jobs: Sequence[_Job], *, is_all: bool
+    ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
+        """Yield the staged rows, file by file: one that cannot be read is noted and passed over."""
+        self._damage = []
+        wanted = {s: at for job in jobs for s, at in job.starts(is_all=is_all).items()}
+        if not wanted:
+            return
+        spans = [job.span for job in jobs]
+        first = min(wanted.values()) if not is_all else min(start for start, _ in spans)
+        slot = jobs[0].plan.partition.slot
+        for path in self._files.holding(slot, first, max(end for _, end in spans)):
+            try:
+                yield from self._staged.rows([path], wanted)
+            except LakeError as error:
+                self._damage.append(error)
+
+
+def _ranges(at: SourcePartition, spans: Sequence[Span], low: int, end: int) -> list[OffsetRange]:
+    """Return *spans*, in order and joined where they touch, as far as they lie in `[low, end)`."""
+    joined: list[Span] = []
+    for start, stop in spans:
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(stop, joined[-1][1])
+        else:
+            joined.append((start, stop))
+    clipped = [(max(start, low), min(stop, end)) for start, stop in joined]
+    marks = Watermarks(low, max(low, end), max(low, end))
+    return [OffsetRange(at, a, b, None, None, marks) for a, b in clipped if a < b]
+
+
+def _in_doubt(rows: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
+    """Return those of *rows* that lie in *spans*, which are in order."""
+    offsets = offsets_of(rows)
+    starts, ends = np.array(spans, np.int64).T
+    at = np.searchsorted(ends, offsets, side="right")
+    inside = at < len(ends)
+    inside[inside] = offsets[inside] >= starts[at[inside]]
+    return rows if inside.all() else rows.take(pa.array(np.flatnonzero(inside)))
+
+
+def _bundles(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+    """Yield small partitions of a slot together, large ones alone."""
+    small: dict[int, list[_Job]] = {}
+    for job in jobs:
+        if not job.is_small:
+            yield [job]
+            continue
+        held_back = small.setdefault(job.plan.partition.slot, [])
+        held_back.append(job)
+        if len(held_back) == TOGETHER:
+            yield small.pop(job.plan.partition.slot)
+    yield from small.values()

@@ -1,0 +1,70 @@
+"""`python -m benchmarks.verify`: how fast sides that agree are compared, both clusters read."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from assets.site import Site
+from assets.verification import verify
+from benchmarks import both, report
+from benchmarks.ground import PARTITIONS, Ground, ground
+from benchmarks.meter import Cost, Meter
+from schemas.config import Config
+
+_say = Console(stderr=True).print
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--size", default=100, type=click.IntRange(1), help="Bytes of a record's value.")
+@click.option("--records", default=2_000_000, type=click.IntRange(1000), help="To compare.")
+@click.option("--rounds", default=3, type=click.IntRange(1), help="Their median is reported.")
+def main(size: int, records: int, rounds: int) -> None:
+    """Mirror one topic, then verify it *rounds* times: records/s, CPU, both clusters read."""
+    # As Ctrl-C does: the brokers end with the run.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    records = records // PARTITIONS * PARTITIONS
+    with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
+        costs = run(Path(home), size, records, rounds)
+    speed = report.spread([cost.records_per_s for cost in costs], 0)
+    cpu = report.spread([cost.cpu_s_per_million for cost in costs], 2)
+    brokers = report.spread([cost.broker_cpu_s_per_million for cost in costs], 2)
+    print(
+        f"verify, values of {size:,} B: {speed['median']:,.0f} records/s "
+        f"({speed['low']:,.0f} - {speed['high']:,.0f}), CPU {cpu['median']:.2f} s per million, "
+        f"brokers' {brokers['median']:.2f}; {rounds} rounds of {records:,} records"
+    )
+
+
+def run(home: Path, size: int, records: int, rounds: int) -> list[Cost]:
+    """Return what each round costs, on two brokers in *home*."""
+    with ground(home) as on:
+        _say(f"filling and mirroring {records:,} records of {size:,} B")
+        on.fill("verified", records, size)
+        config = on.config("origin", "verified")
+        both.measure(on, config, records)
+        costs = []
+        for _ in range(rounds):
+            costs.append(measure(on, config, records))
+            _say(f"  verify: {costs[-1].records_per_s:,.0f} records/s")
+    return costs
+
+
+def measure(ground: Ground, config: Config, records: int) -> Cost:
+    """Return what comparing all sides costs. Raises RuntimeError where they do not agree."""
+    site = Site(config)
+    meter = Meter(ground.broker_pids)
+    found = verify(site)
+    cost = meter.stop(found.totals["records"])
+    site.close()
+    if not found.is_same or cost.records != records:
+        raise RuntimeError(f"{records} records were to agree: {found.to_json()}")
+    return cost
+
+
+if __name__ == "__main__":
+    main()

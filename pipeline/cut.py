@@ -1,0 +1,163 @@
+"""A partition's segments cut into parts that are compared in one go each, or a sample of them.
+
+A part is bounded, so that memory is, and so that little is lost where a comparison is killed. What
+the target holds is cut at the places of the parts' last records:
+
+    segments   [10, 13) [13, 18)  |  [18, 30)          parts
+    target     low .. 8           |  8 .. end          each place belongs to one part
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pipeline.locate import Runs
+from pipeline.verify import Evidence
+from pipeline.verify_target import Life, TargetView
+from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.watermarks import Watermarks
+
+RECORDS = 2_000_000
+"""Records of a part: enough that the clients' reading ahead past its end hardly counts."""
+
+SAMPLE_RECORDS = 100_000
+"""Records of a part where only a sample is compared."""
+
+SEGMENTS = 10_000
+"""Segments of a part at most."""
+
+
+@dataclass(frozen=True)
+class OnTarget:
+    """A part's share `[start, end)` of a target partition, and the *runs* of the part's records.
+
+    *topic_id* is the life of the target topic.
+    Records below upstream offset *gone* have left the target; those at or past *reach* have not
+    come to it yet.
+    """
+
+    partition: TopicPartition
+    topic_id: str
+    start: int
+    end: int
+    runs: Runs
+    gone: int
+    reach: int
+
+
+@dataclass(frozen=True)
+class Part:
+    """Consecutive segments of one incarnation, in order, and where their records are.
+
+    *on_source* are the offsets that the source still holds; None: it is not asked.
+    """
+
+    source: SourcePartition
+    evidence: tuple[Evidence, ...]
+    on_source: tuple[int, int] | None = None
+    on_target: OnTarget | None = None
+
+    @property
+    def start(self) -> int:
+        """Return the first upstream offset."""
+        return self.evidence[0].start
+
+    @property
+    def end(self) -> int:
+        """Return the upstream offset behind the part."""
+        return self.evidence[-1].end
+
+    @property
+    def records(self) -> int:
+        """Return how many records were staged."""
+        return sum(each.count for each in self.evidence)
+
+
+def cut(
+    source: SourcePartition, evidence: Iterable[Evidence], most_records: int = RECORDS
+) -> Iterator[Part]:
+    """Yield the segments of one incarnation, in order of offset, as parts.
+
+    Offsets between segments that no segment tells of are a range of their own with no records
+    (`Evidence.is_missing`): what anybody holds there is a difference. A part ends behind an
+    accepted gap: the source is not read there.
+    """
+    held: list[Evidence] = []
+    records = 0
+    for each in filled(evidence):
+        held.append(each)
+        records += each.count
+        if records >= most_records or len(held) == SEGMENTS or each.is_accepted:
+            yield Part(source, tuple(held))
+            held, records = [], 0
+    if held:
+        yield Part(source, tuple(held))
+
+
+def beside_source(part: Part, held: Watermarks) -> Part:
+    """Return *part* with what the source, which has *held*, can be read of it."""
+    end = part.evidence[-1].start if part.evidence[-1].is_accepted else part.end
+    start, end = max(part.start, held.low), min(end, held.stable)
+    return replace(part, on_source=(start, max(start, end)))
+
+
+def beside_target(
+    parts: Iterable[Part], lives: Mapping[str, tuple[Life, Runs]], view: TargetView
+) -> Iterator[Part]:
+    """Yield *parts*, of all incarnations in order, with what the target should hold of them.
+
+    The runs of *lives* rise. The last part has all that the target holds behind it.
+    """
+    at: int | None = None
+    waiting: tuple[Part, Life, Runs] | None = None
+    for part in parts:
+        life, runs = lives[part.source.topic_id]
+        if waiting is not None:
+            at = max(_first(*waiting, view) if at is None else at, view.low)
+            behind = max(at, min(waiting[2].place_behind(waiting[0].end), view.end))
+            yield _placed(*waiting, view, at, behind)
+            at = behind
+        waiting = part, life, runs
+    if waiting is not None:
+        at = _first(*waiting, view) if at is None else at
+        yield _placed(*waiting, view, at, view.end)
+
+
+def _first(part: Part, _: Life, runs: Runs, view: TargetView) -> int:
+    """Return where a partition's first part begins: behind what retention took from the stage."""
+    return min(view.end, max(view.low, runs.place_behind(part.start)))
+
+
+def _placed(part: Part, life: Life, runs: Runs, view: TargetView, start: int, end: int) -> Part:
+    reach = max(life.reach, runs.upstream_end)
+    mine = runs.within(part.start, part.end)
+    gone = runs.offset_behind(view.low)
+    at = view.partition, view.topic_id, start, max(start, end)
+    return replace(part, on_target=OnTarget(*at, mine, gone, reach))
+
+
+def sample(parts: Iterable[Part], share: float, seed: str) -> Iterator[Part]:
+    """Yield about *share* (0 to 1) of *parts*, one at least; the same ones for the same *seed*."""
+    chance = random.Random(seed)
+    left_out: Part | None = None
+    is_any = False
+    for number, part in enumerate(parts, 1):
+        if chance.random() < share:
+            is_any = True
+            yield part
+        elif chance.random() < 1 / number:
+            left_out = part
+    if not is_any and left_out is not None:
+        yield left_out
+
+
+def filled(evidence: Iterable[Evidence]) -> Iterator[Evidence]:
+    """Yield *evidence*, in order of offset, and what is missing between."""
+    end: int | None = None
+    for each in evidence:
+        if end is not None and end < each.start:
+            yield Evidence(end, each.start, 0, "", is_missing=True)
+        end = each.end if end is None else max(end, each.end)
+        yield each

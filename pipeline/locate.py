@@ -1,0 +1,142 @@
+"""Where on the target should a staged record be, and which staged record should be at a place?
+
+    upstream     10   11   14   15
+    map           3    4    6    7        runs (10, 3, 2) and (14, 6, 2), as columns
+
+A long partition has millions of runs, so they are kept as columns and asked by the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.compare import NOTHING, Offsets
+from schemas.offset_run import OffsetRun
+from schemas.verification import DUPLICATED, REORDERED
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Offset runs as columns of equal length; see `schemas.offset_run`."""
+
+    upstream: Offsets
+    downstream: Offsets
+    length: Offsets
+
+    @classmethod
+    def of(cls, runs: Iterable[OffsetRun]) -> Runs:
+        """Return *runs* as columns, in their order."""
+        rows = [(run.upstream_start, run.downstream_start, run.length) for run in runs]
+        columns = np.array(rows, np.int64).reshape(-1, 3)
+        return cls(*columns.T)
+
+    def __len__(self) -> int:
+        return len(self.upstream)
+
+    @property
+    def upstream_end(self) -> int:
+        """Return the upstream offset behind the last run, 0 without any."""
+        return int(self.upstream[-1] + self.length[-1]) if len(self) else 0
+
+    @property
+    def downstream_end(self) -> int:
+        """Return the downstream offset behind the last run, 0 without any."""
+        return int(self.downstream[-1] + self.length[-1]) if len(self) else 0
+
+    def places(self, offsets: Offsets) -> Offsets:
+        """Return where each record should be on the target; -1: no run holds it."""
+        return _across(offsets, self.upstream, self.downstream, self.length)
+
+    def sources(self, places: Offsets) -> Offsets:
+        """Return the upstream offset of the record that should be at each place; -1: none."""
+        return _across(places, self.downstream, self.upstream, self.length)
+
+    def place_behind(self, upstream: int) -> int:
+        """Return the place behind the last record below offset *upstream*, 0 without any."""
+        return _behind(upstream, self.upstream, self.downstream, self.length)
+
+    def offset_behind(self, place: int) -> int:
+        """Return the upstream offset behind the last record below *place*, 0 without any."""
+        return _behind(place, self.downstream, self.upstream, self.length)
+
+    def place_from(self, upstream: int) -> int | None:
+        """Return the place of the first record at or past offset *upstream*, None without any."""
+        run = int(np.searchsorted(self.upstream + self.length, upstream, side="right"))
+        if run == len(self):
+            return None
+        return int(self.downstream[run]) + max(0, upstream - int(self.upstream[run]))
+
+    def within(self, start: int, end: int) -> Runs:
+        """Return the runs that hold any upstream offset of `[start, end)`."""
+        first = int(np.searchsorted(self.upstream + self.length, start, side="right"))
+        last = int(np.searchsorted(self.upstream, end))
+        return self._take(slice(first, max(first, last)))
+
+    def _take(self, chosen: slice | Sequence[int] | Offsets) -> Runs:
+        return Runs(self.upstream[chosen], self.downstream[chosen], self.length[chosen])
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with a run itself: a *kind* of difference, from upstream *offset* on."""
+
+    kind: str
+    offset: int
+    length: int
+    detail: str
+
+
+def rising(runs: Runs, above: int) -> tuple[Runs, list[Fault]]:
+    """Return those of *runs* that rise on both sides, in order, and what is wrong with the others.
+
+    The first one must lie at or past downstream offset *above*.
+    """
+    runs = runs._take(np.lexsort((runs.downstream, runs.upstream)))
+    upstream_ends, downstream_ends = runs.upstream + runs.length, runs.downstream + runs.length
+    if (
+        (runs.upstream[1:] >= upstream_ends[:-1]).all()
+        and (runs.downstream[1:] >= downstream_ends[:-1]).all()
+        and (not len(runs) or runs.downstream[0] >= above)
+    ):
+        return runs, []
+    return _sorted_out(runs, above)
+
+
+def _sorted_out(runs: Runs, above: int) -> tuple[Runs, list[Fault]]:
+    kept: list[int] = []
+    faults: list[Fault] = []
+    upstream_end, downstream_end = 0, above
+    columns = (runs.upstream.tolist(), runs.downstream.tolist(), runs.length.tolist())
+    for i, (upstream, downstream, length) in enumerate(zip(*columns, strict=True)):
+        run = OffsetRun(upstream, downstream, length)
+        if upstream < upstream_end:
+            text = f"the offset map holds it more than once: {run}"
+            faults.append(Fault(DUPLICATED, upstream, length, text))
+        elif downstream < downstream_end:
+            text = f"the offset map falls: {run} begins below {downstream_end}"
+            faults.append(Fault(REORDERED, upstream, length, text))
+        else:
+            kept.append(i)
+            upstream_end, downstream_end = run.upstream_end, run.downstream_end
+    return runs._take(np.array(kept, np.int64)), faults
+
+
+def _across(asked: Offsets, here: Offsets, there: Offsets, length: Offsets) -> Offsets:
+    if not len(here):
+        return np.full(len(asked), -1, np.int64)
+    run = np.searchsorted(here, asked, side="right") - 1
+    behind = asked - here[run]
+    return np.where((run >= 0) & (behind < length[run]), there[run] + behind, -1)
+
+
+def _behind(asked: int, here: Offsets, there: Offsets, length: Offsets) -> int:
+    run = int(np.searchsorted(here, asked)) - 1
+    if run < 0:
+        return 0
+    return int(there[run]) + min(int(length[run]), asked - int(here[run]))
+
+
+NO_RUNS = Runs(NOTHING, NOTHING, NOTHING)
