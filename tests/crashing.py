@@ -1,8 +1,8 @@
 """`kill -9` at a named call of a started `deltamirror run`, with no word of it in the product.
 
 A folder on PYTHONPATH, which Spark's Python workers inherit, holds a `sitecustomize` that wraps one
-function when its module is imported. Its n-th call leaves a marker and kills: its own process, the
-driver, both, or the broker too. It does so once; what is started after a death goes on unharmed.
+function when its module is imported. Its n-th call leaves a marker and kills or stops: its own
+process, the driver, the broker. It does so once; what is started after that goes on unharmed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from enum import Enum
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from itertools import count
@@ -33,14 +32,47 @@ SENT_S = 1.0
 """How long a request to a frozen broker has to leave the client before that is killed."""
 
 
-class Dies(str, Enum):
-    """Who is killed."""
+@dataclass(frozen=True)
+class Fate:
+    """What befalls `driver`, `worker` and `broker`: killed for good, or stopped until let go on.
 
-    WORKER = "the worker; the driver is stopped, so that one can look, until the test lets it go on"
-    DRIVER = "the driver alone: a worker that is at work has nobody to answer to"
-    BOTH = "the driver and the worker"
-    BROKER_TOO = "the broker, the driver and the worker"
-    UNANSWERED = "the driver and the worker, in a call that a frozen broker does not answer"
+    The worker is the process that meets the crash, where that is not the driver itself.
+    """
+
+    killed: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+
+    def befalls(self, who: str) -> bool:
+        """Return whether *who* is killed or stopped."""
+        return who in (*self.killed, *self.stopped)
+
+
+WORKER = Fate(("worker",), ("driver",))
+"""The driver is stopped, so that one can look, until the test lets it go on."""
+
+DRIVER_ALONE = Fate(("driver",))
+"""A worker that is at work has nobody to answer to."""
+
+BOTH = Fate(("driver", "worker"))
+
+UNANSWERED = Fate(("driver", "worker"), ("broker",))
+"""In a call that a frozen broker does not answer."""
+
+UNANSWERED_WORKER = Fate(("worker",), ("broker", "driver"))
+
+BROKER = Fate(("broker",), ("driver", "worker"))
+"""The run is stopped until the broker is back and the test has looked."""
+
+BROKER_ALONE = Fate(("broker",))
+"""The run goes on, and sees that the broker is gone."""
+
+BROKER_TOO = Fate(("broker", "driver", "worker"))
+
+ASLEEP = Fate((), ("worker",))
+"""The driver waits for a worker that does not go on, until the test lets it."""
+
+ZOMBIE = Fate(("driver",), ("worker",))
+"""The worker goes on when another run has done its work."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +82,7 @@ class Crash:
     where: str
     when: str
     call: int
-    dies: Dies
+    fate: Fate
 
 
 def armed(crash: Crash, folder: Path, broker: int | None = None) -> dict[str, str]:
@@ -61,7 +93,8 @@ def armed(crash: Crash, folder: Path, broker: int | None = None) -> dict[str, st
     folder.mkdir()
     site = "from tests.crashing import arm\n\narm()\n"
     (folder / "sitecustomize.py").write_text(site)
-    order = {**asdict(crash), "marker": str(marker(folder)), "broker": broker}
+    files = {"marker": str(marker(folder)), "outcome": str(outcome(folder))}
+    order = {**asdict(crash), **files, "broker": broker}
     inherited = os.environ.get("PYTHONPATH")
     path = os.pathsep.join(filter(None, [str(folder), inherited]))
     return {ORDER: json.dumps(order), "PYTHONPATH": path}
@@ -72,10 +105,29 @@ def marker(folder: Path) -> Path:
     return folder / "met"
 
 
+def outcome(folder: Path) -> Path:
+    """Return the file that tells how the call went on for a process that lived through it."""
+    return folder / "outcome"
+
+
+def of_session(pid: int) -> list[int]:
+    """Return the living processes of the session that process *pid* leads, or led."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended between the listing and the reading
+            state, _, _, session = stat.read_text().rpartition(")")[2].split()[:4]
+            if int(session) == pid and state != "Z":
+                found.append(int(stat.parent.name))
+    return found
+
+
 def arm() -> None:
     """Watch for the module of the ordered crash; called in every Python process by its start."""
-    os.environ.setdefault(DRIVER, str(os.getpid()))
-    sys.meta_path.insert(0, _Watch(json.loads(os.environ[ORDER])))
+    is_driver = os.environ.setdefault(DRIVER, str(os.getpid())) == str(os.getpid())
+    order = json.loads(os.environ[ORDER])
+    # Where a worker is to die, what the driver calls does not count.
+    if not (is_driver and Fate(**order["fate"]).befalls("worker")):
+        sys.meta_path.insert(0, _Watch(order))
 
 
 class _Watch(MetaPathFinder):
@@ -125,8 +177,8 @@ def _dying(function: Callable[..., Any], order: Mapping[str, Any]) -> Callable[.
     @functools.wraps(function)
     def dying(*args: Any, **kwargs: Any) -> Any:
         is_due = next(calls) == order["call"]
-        if is_due and order["when"] == "before":
-            _die(order)
+        if is_due and order["when"] == "before" and _die(order):
+            return _told(function, Path(order["outcome"]), *args, **kwargs)
         answer = function(*args, **kwargs)
         if is_due and order["when"] == "after":
             _die(order)
@@ -135,27 +187,49 @@ def _dying(function: Callable[..., Any], order: Mapping[str, Any]) -> Callable[.
     return dying
 
 
-def _die(order: Mapping[str, Any]) -> None:
-    """Leave the marker and kill, unless another process did so before."""
+def _told(function: Callable[..., Any], file: Path, *args: Any, **kwargs: Any) -> Any:
+    """Call *function* for a process that lives on, and write into *file* what came of it."""
+    try:
+        answer = function(*args, **kwargs)
+    except BaseException as error:
+        file.write_text(repr(error))
+        raise
+    file.write_text("done")
+    return answer
+
+
+def _die(order: Mapping[str, Any]) -> bool:
+    """Leave the marker, then stop and kill; False where another process has met the crash.
+
+    Returns in a process that is neither killed nor stopped, or that was let go on.
+    """
     try:
         with Path(order["marker"]).open("x") as file:
             file.write(str(os.getpid()))
     except FileExistsError:
-        return
-    dies, driver = Dies(order["dies"]), int(os.environ[DRIVER])
-    if dies is Dies.UNANSWERED:
+        return False
+    fate = Fate(**order["fate"])
+    pids = {"driver": int(os.environ[DRIVER]), "broker": order["broker"], "worker": os.getpid()}
+    if "broker" in fate.stopped:  # the call is still to be made: the rest is killed while it waits
         os.kill(order["broker"], signal.SIGSTOP)
-        threading.Thread(target=_kill_later, args=(driver,), daemon=True).start()
-        return
-    if dies is Dies.BROKER_TOO:
-        os.kill(order["broker"], signal.SIGKILL)
-    os.kill(driver, signal.SIGSTOP if dies is Dies.WORKER else signal.SIGKILL)
-    if dies is not Dies.DRIVER:
-        os.kill(os.getpid(), signal.SIGKILL)
+        threading.Thread(target=_later, args=(fate, pids), daemon=True).start()
+    else:
+        if "worker" in fate.stopped:
+            os.setsid()  # else it is told to wake up and to end when the driver does
+        _befall(fate, pids)
+    return True
 
 
-def _kill_later(driver: int) -> None:
+def _later(fate: Fate, pids: Mapping[str, int]) -> None:
     time.sleep(SENT_S)
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(driver, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    _befall(fate, pids)
+
+
+def _befall(fate: Fate, pids: Mapping[str, int]) -> None:
+    """Signal everybody, this process last."""
+    for who in ("broker", "driver", "worker"):
+        with contextlib.suppress(ProcessLookupError):
+            if who in fate.killed:
+                os.kill(pids[who], signal.SIGKILL)
+            elif who in fate.stopped:
+                os.kill(pids[who], signal.SIGSTOP)
