@@ -20,9 +20,9 @@ from schemas.errors import (
 )
 from schemas.offset_range import OffsetRange
 from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce
 from tests.fake_cluster import Said, says
+from tests.unclean import elect_again
 
 pytestmark = pytest.mark.kafka
 
@@ -370,7 +370,7 @@ def test_a_log_that_was_cut_and_has_grown_past_the_start_again_is_found_by_its_e
     broker.stop()
     _cut_log(broker.home, topic, kept=4)
     broker.start()
-    _elect_again(broker, place, topic, staged.leader_epoch)
+    elect_again(broker, TopicPartition(topic, 0), staged.leader_epoch)
     produce(place.bootstrap, topic, values(20))
     assert high_watermarks(place.bootstrap, topic) == {0: 24}
 
@@ -406,20 +406,6 @@ def _cut_log(home: Path, topic: str, kept: int) -> None:
     (home / "data" / ".kafka_cleanshutdown").unlink(missing_ok=True)
     for checkpoint in home.rglob("*-offset-checkpoint"):
         checkpoint.unlink()
-
-
-def _elect_again(broker, place, topic, epoch) -> None:
-    """Restart until the partition's leader has a later epoch than *epoch*."""
-    for _ in range(3):
-        give_up_at = time.monotonic() + 20
-        while not isinstance(place.marks(topic), Watermarks):
-            assert time.monotonic() < give_up_at
-            time.sleep(0.1)
-        if (place.marks(topic).leader_epoch or 0) > (epoch or 0):
-            return
-        broker.kill()
-        broker.start()
-    raise AssertionError("no later epoch")
 
 
 def _words(partition):

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from confluent_kafka import Message
 
 from assets.mirror import mirror
 from assets.site import Site
+from assets.staging import Staging
 from resources.brokers import Broker
 from resources.settings import read_config
+from resources.spark import Workers
 from schemas.config import Config
+from tests.assets.fakes import Inline
 from tests.brokers import ROOT, cli_environment, consume_all, run_cli
 
 FLOW = "us-east->eu-west"
@@ -70,6 +74,16 @@ class World:
     def mirror(self, **options: Any) -> None:
         """Mirror everything there is, in this process."""
         mirror(self.config, until_caught_up=True, **options)
+
+    @contextmanager
+    def staging(self, workers: Workers | None = None) -> Iterator[Staging]:
+        """Open the staging of the source, to be ticked; its tasks run right here, without Spark."""
+        staging = Staging(self.site, "us-east", workers or Inline())
+        staging.open()
+        try:
+            yield staging
+        finally:
+            staging.close()
 
     def cli(self, *args: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
         """Run a command of `deltamirror` on this file."""
