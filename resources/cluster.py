@@ -48,6 +48,15 @@ LATEST: OffsetSpec = OffsetSpec.latest()
 MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
 
 
+# How a broker says that the client knows a former leader of the partition, or of its former life.
+STALE = (
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+    "NOT_LEADER_FOR_PARTITION",
+    "LEADER_NOT_AVAILABLE",
+)
+
+
 class KafkaCluster:
     """The cluster *alias*, reached with librdkafka's administration *settings*."""
 
@@ -281,6 +290,20 @@ class KafkaCluster:
         isolation: kafka.IsolationLevel = kafka.IsolationLevel.READ_UNCOMMITTED,
     ) -> tuple[dict[TopicPartition, ListOffsetsResultInfo], dict[TopicPartition, DeltamirrorError]]:
         """Return what the partitions' leaders say, and the errors of the partitions left over."""
+        found, failures = self._ask_leaders(specs, isolation)
+        stale = {each for each, failure in failures.items() if _is_stale(failure)}
+        if stale:
+            # The client takes this for the cluster's last word, and asks no more who leads.
+            with self._admin.asking("list topics"):
+                self._admin.client.list_topics(timeout=WAIT_S)
+            more, still = self._ask_leaders({each: specs[each] for each in stale}, isolation)
+            found.update(more)
+            failures = {e: f for e, f in failures.items() if e not in stale} | still
+        return found, failures
+
+    def _ask_leaders(
+        self, specs: Mapping[TopicPartition, OffsetSpec], isolation: kafka.IsolationLevel
+    ) -> tuple[dict[TopicPartition, ListOffsetsResultInfo], dict[TopicPartition, DeltamirrorError]]:
         asked = {
             kafka.TopicPartition(each.topic, each.partition): spec for each, spec in specs.items()
         }
@@ -325,6 +348,11 @@ def _topic(found: TopicDescription) -> Topic:
         partitions=len(found.partitions),
         is_internal=bool(found.is_internal),
     )
+
+
+def _is_stale(failure: DeltamirrorError) -> bool:
+    """Return whether the client asked a former leader, or as of a former leader's time."""
+    return isinstance(failure, RequestRefusedError) and failure.code in STALE
 
 
 def _has_leader(partition: Any) -> bool:  # noqa: ANN401 - the client's class has no public name

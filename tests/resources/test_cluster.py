@@ -19,6 +19,7 @@ from schemas.topic import Topic
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 from tests.brokers import Record, create_topic, produce
+from tests.unclean import elect_again, watermarks
 
 FIVE = [Record(b"k", b"v%d" % n, timestamp=1_000 * n) for n in range(1, 6)]
 
@@ -261,3 +262,22 @@ def test_a_frozen_cluster_costs_one_wait_for_all_of_its_partitions(make_broker, 
 
     assert all(isinstance(found[each], UnreachableError) for each in partitions)
     assert time.monotonic() - began < 9
+
+
+@pytest.mark.story
+def test_offsets_are_told_also_where_the_client_knew_a_former_leader(make_broker, names):
+    broker, orders = make_broker("elected"), TopicPartition(names("orders"), 0)
+    create_topic(broker.bootstrap_servers, orders.topic)
+    first = watermarks(broker, orders).leader_epoch
+    broker.kill()
+    broker.start()
+    elect_again(broker, orders, first)
+    cluster = KafkaCluster("us-east", {"bootstrap.servers": broker.bootstrap_servers})
+    assert isinstance(cluster.watermarks([orders])[orders], Watermarks)
+
+    # Epochs of its next life begin anew: lower ones than the client has heard of.
+    cluster.delete_topics([orders.topic])
+    create_topic(broker.bootstrap_servers, orders.topic)
+    produce(broker.bootstrap_servers, orders.topic, FIVE)
+
+    assert cluster.watermarks([orders])[orders] == Watermarks(0, 5, 5, 0)
