@@ -88,15 +88,22 @@ class Goal:
     ends: Mapping[TopicPartition, tuple[str, int]] = field(default_factory=dict)
 
     def is_staged(self, ledger: Ledger, but: Collection[TopicPartition]) -> bool:
-        """Return whether everything up to the goal is in *ledger*, *but* for these."""
-        frontiers = ledger.chains.frontiers
+        """Return whether everything up to the goal is in *ledger*, *but* for these.
+
+        A life of a topic that another one has followed meanwhile is over.
+        """
         return all(
-            (known := frontiers.get(p)) is not None
-            and base_id(known.source.topic_id) == topic_id
-            and known.next_offset >= end
+            _has_reached(ledger, p, topic_id, end)
             for p, (topic_id, end) in self.ends.items()
             if end > 0 and p not in but
         )
+
+
+def _has_reached(ledger: Ledger, partition: TopicPartition, topic_id: str, end: int) -> bool:
+    known = ledger.chains.frontiers.get(partition)
+    if known is None or base_id(known.source.topic_id) != topic_id:
+        return topic_id in map(base_id, ledger.lives(partition))
+    return known.next_offset >= end
 
 
 class Mirror:

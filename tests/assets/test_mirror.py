@@ -6,7 +6,8 @@ import pytest
 
 from assets import mirror as mirror_module
 from assets import patience
-from assets.mirror import Mirror
+from assets.ledger import Ledger
+from assets.mirror import Goal, Mirror
 from assets.orders import PAUSE, Orders
 from assets.replaying import Replaying
 from assets.staging import Staging
@@ -92,6 +93,24 @@ def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(site):
 
     assert shown(site) == [b"a", b"b", b"c", b"d"]
     assert (heard.records, heard.errors) == (3, [])
+
+
+def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_from_ending(site):
+    write(site, b"a", b"b")
+    goal = Goal({ORDERS: (site.source.ids["orders"], 2)})
+    ledger = Ledger(site.lake.segments("us-east"))
+    staging = Staging(site, "us-east", Inline())
+    staging.open()
+    assert not goal.is_staged(ledger, ())
+    staging.tick()
+    site.source.make("orders")
+    staging.refresh_topics()
+    staging.tick()
+    staging.close()
+
+    ledger.refresh()
+
+    assert goal.is_staged(ledger, ())
 
 
 def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(site):
