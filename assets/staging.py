@@ -91,7 +91,11 @@ class Staging:
         """Take the lease and learn the frontiers. Raises LeaseHeldError, LakeError."""
         self._site.lake.make()
         self.lease.acquire()
-        self._learn()
+        try:
+            self._learn()
+        except DeltamirrorError:
+            self.lease.release()  # who holds it stages, from frontiers that are known
+            raise
 
     def close(self) -> None:
         """Give the lease back."""

@@ -212,8 +212,10 @@ def test_a_log_that_lost_its_last_commits_is_refused_and_made_whole(site, lose):
     before = held(site)
     lose(log_of(site))
     site.source.append(ORDERS, Said(b"later"))
+    staging = Staging(site, "us-east", Inline())
     with pytest.raises(CommitsGoneError):
-        stage(site)
+        staging.open()
+    assert not staging.lease.is_held, "it would be ticked without knowing where it is"
 
     done = restage(site, "us-east")
     stage(site)
