@@ -46,41 +46,48 @@ GAPS = View(
         ),
         Column("staged_at_ms", "long", "when that was", nullable=False),
     ),
+    # Records are sorted by three numbers and no text: there may be a lot of them.
     sql="""\
 WITH incomplete AS (
   SELECT * FROM segments s WHERE s.end - s.start > s.count
 ),
+lives AS (
+  SELECT i.topic, i.topic_id, i.partition,
+         row_number() OVER (ORDER BY i.topic, i.topic_id, i.partition) AS life
+  FROM incomplete i
+  GROUP BY i.topic, i.topic_id, i.partition
+),
 points AS (
-  -- at the same offset: what ends there, what begins there, the record
-  SELECT s.topic, s.topic_id, s.partition, s.end AS at, s.end AS next, 0 AS kind,
-         CAST(NULL AS BIGINT) AS segment
-  FROM segments s
+  -- at the same offset: what ends there (0), what begins there (1), the record (2)
+  SELECT l.life, s.end AS at, 0 AS kind FROM segments s
+  JOIN lives l ON l.topic = s.topic AND l.topic_id = s.topic_id AND l.partition = s.partition
   UNION ALL
-  SELECT s.topic, s.topic_id, s.partition, s.start AS at, s.start AS next, 1 AS kind,
-         s.start AS segment
-  FROM segments s
+  SELECT l.life, s.start AS at, 1 AS kind FROM segments s
+  JOIN lives l ON l.topic = s.topic AND l.topic_id = s.topic_id AND l.partition = s.partition
   UNION ALL
-  SELECT r.topic, r.topic_id, r.partition, r.offset AS at, r.offset + 1 AS next, 2 AS kind,
-         CAST(NULL AS BIGINT) AS segment
-  FROM records r
-  WHERE r.topic_id IN (SELECT i.topic_id FROM incomplete i)
+  SELECT l.life, r.offset AS at, 2 AS kind FROM records r
+  JOIN lives l ON l.topic = r.topic AND l.topic_id = r.topic_id AND l.partition = r.partition
 ),
 placed AS (
-  SELECT p.topic, p.topic_id, p.partition, p.at, p.kind,
-         lag(p.next) OVER (PARTITION BY p.topic, p.topic_id, p.partition ORDER BY p.at, p.kind)
-           AS since,
-         max(p.segment) OVER (PARTITION BY p.topic, p.topic_id, p.partition ORDER BY p.at, p.kind
-           ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS segment
+  SELECT p.life, p.at, p.kind,
+         lag(CASE WHEN p.kind = 2 THEN p.at + 1 ELSE p.at END)
+           OVER (PARTITION BY p.life ORDER BY p.at, p.kind) AS since,
+         max(CASE WHEN p.kind = 1 THEN p.at END)
+           OVER (PARTITION BY p.life ORDER BY p.at, p.kind
+                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS segment
   FROM points p
 ),
+held AS (
+  SELECT p.life, p.segment, count(*) AS held FROM placed p WHERE p.kind = 2
+  GROUP BY p.life, p.segment
+),
 ranges AS (
-  SELECT i.topic, i.topic_id, i.partition, i.start AS first_offset, i.end AS end_offset,
-         i.count AS staged, i.gap_cause, i.version, i.staged_at_ms, count(r.at) AS held
+  SELECT l.life, i.topic, i.topic_id, i.partition, i.start AS first_offset, i.end AS end_offset,
+         i.end - i.start - i.count AS offsets, i.count - coalesce(h.held, 0) AS gone,
+         i.gap_cause AS cause, i.version, i.staged_at_ms
   FROM incomplete i
-  LEFT JOIN placed r ON r.topic = i.topic AND r.topic_id = i.topic_id
-    AND r.partition = i.partition AND r.segment = i.start AND r.kind = 2 AND r.at < i.end
-  GROUP BY i.topic, i.topic_id, i.partition, i.start, i.end, i.count, i.gap_cause, i.version,
-           i.staged_at_ms
+  JOIN lives l ON l.topic = i.topic AND l.topic_id = i.topic_id AND l.partition = i.partition
+  LEFT JOIN held h ON h.life = l.life AND h.segment = i.start
 ),
 firsts AS (
   SELECT s.topic, s.topic_id, s.partition, s.start AS first_offset, s.low, s.version,
@@ -88,17 +95,14 @@ firsts AS (
            ORDER BY s.version, s.end) AS nth
   FROM segments s
 )
-SELECT h.topic, h.topic_id, h.partition, h.since AS start_offset, h.at AS end_offset,
-       h.at - h.since AS offsets, g.gap_cause AS cause, g.version, g.staged_at_ms
-FROM placed h
-JOIN ranges g ON g.topic = h.topic AND g.topic_id = h.topic_id AND g.partition = h.partition
-  AND g.first_offset = h.segment
-WHERE h.since < h.at AND h.at <= g.end_offset AND g.held = g.staged
+SELECT g.topic, g.topic_id, g.partition, h.since AS start_offset, h.at AS end_offset,
+       h.at - h.since AS offsets, g.cause, g.version, g.staged_at_ms
+FROM placed h JOIN ranges g ON g.life = h.life AND g.first_offset = h.segment
+WHERE h.since < h.at AND h.at <= g.end_offset AND g.gone <= 0
 UNION ALL
 SELECT g.topic, g.topic_id, g.partition, g.first_offset AS start_offset, g.end_offset,
-       g.end_offset - g.first_offset - g.staged AS offsets, g.gap_cause AS cause, g.version,
-       g.staged_at_ms
-FROM ranges g WHERE g.held <> g.staged
+       g.offsets, g.cause, g.version, g.staged_at_ms
+FROM ranges g WHERE g.gone > 0
 UNION ALL
 SELECT f.topic, f.topic_id, f.partition, 0 AS start_offset, f.low AS end_offset, f.low AS offsets,
        'gone before staging began' AS cause, f.version, f.staged_at_ms
