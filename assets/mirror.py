@@ -139,6 +139,7 @@ class Mirror:
         self.replayings = [Replaying(self.site, flow, self._workers) for flow in flows]
         duties = [s.duty for s in self.stagings.values()] + [r.duty for r in self.replayings]
         self._patience = {duty: Patience() for duty in duties}
+        self._passing = {replaying.duty: Patience() for replaying in self.replayings}
 
     def run(self) -> None:
         """Run until stopped, or until caught up.
@@ -290,6 +291,7 @@ class Mirror:
             self._failures.pop(replaying.duty, None)
             self._post(replaying)
             if replayed.moves:
+                self._passing[replaying.duty].worked()
                 self._reporter.replayed(replaying.flow, replayed.moves)
                 continue
             if replayed.is_idle and self._until_caught_up and self._has_arrived(replaying):
@@ -305,6 +307,10 @@ class Mirror:
         but |= {p for p in self._goals[source].ends if not replaying.config.replicates(p.topic)}
         if staging.duty in self._failures:
             return self._patience[staging.duty].is_over()
+        if any(e.passes for e in (*staging.troubles.values(), *replaying.troubles.values())):
+            passing = self._passing[replaying.duty]
+            passing.failed()
+            return passing.is_over()
         return self._goals[source].is_staged(replaying.ledger, but)
 
     def _post(self, replaying: Replaying) -> None:

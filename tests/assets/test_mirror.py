@@ -10,9 +10,15 @@ from assets.ledger import Ledger
 from assets.mirror import Goal, Mirror
 from assets.orders import PAUSE, Orders
 from assets.replaying import Replaying
-from assets.staging import Staging
+from assets.staging import Staged, Staging
 from resources.lake import DeltaLake
-from schemas.errors import ConfigError, LeaseHeldError, NotCaughtUpError, UnreachableError
+from schemas.errors import (
+    ConfigError,
+    LeaseHeldError,
+    NotCaughtUpError,
+    RangeUnfinishedError,
+    UnreachableError,
+)
 from schemas.topic_partition import TopicPartition
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import Said
@@ -193,6 +199,34 @@ def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(site, monk
     run(site)
 
     assert shown(site) == [b"a"]
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(site, monkeypatch, passes):
+    write(site, b"a")
+    stage, replay, idle = Staging.tick, Replaying.tick, []
+    has_looked = threading.Event()
+
+    def in_trouble(self, only=None):
+        if passes and has_looked.is_set():
+            return stage(self, only)
+        self.troubles = {ORDERS: RangeUnfinishedError(ORDERS, at=0, end=1, why="no leader")}
+        return Staged()
+
+    def counted(self, only=None):
+        idle.append(True)
+        if len(idle) == 3:
+            has_looked.set()
+        return replay(self, only)
+
+    monkeypatch.setattr(Staging, "tick", in_trouble)
+    monkeypatch.setattr(Replaying, "tick", counted)
+    if not passes:
+        with pytest.raises(NotCaughtUpError, match="no leader"):
+            run(site)
+    else:
+        run(site)
+        assert shown(site) == [b"a"]
 
 
 def test_a_source_that_stays_away_ends_a_run_that_is_to_end(site, monkeypatch):
