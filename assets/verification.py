@@ -20,7 +20,7 @@ from assets.verification_look import (
     look_at_target,
     read_segments,
 )
-from assets.verification_plan import PartitionPlan, plan_of
+from assets.verification_plan import PartitionPlan, as_of, plan_of
 from assets.verification_records import RecordAudit
 from assets.verification_sums import Places
 from pipeline.doubt import Doubt
@@ -103,7 +103,10 @@ class _FlowAudit:
         plans: Mapping[TopicPartition, PartitionPlan],
         doubts: Mapping[TopicPartition, Doubt],
     ) -> None:
-        """Look at what is in doubt record by record, with new eyes: a mirror may be running."""
+        """Look at what is in doubt record by record, with what both clusters and the map say now.
+
+        A mirror may have gone on meanwhile: what it sent since the first look is left out.
+        """
         doubts = {
             partition: doubt
             for partition, doubt in doubts.items()
@@ -116,6 +119,7 @@ class _FlowAudit:
             former = plans[partition].found
             former.tell(plan.found.errors)
             plan.found = former
+            plan.target = as_of(plans[partition].target, plan.target)
         audit = RecordAudit(self._places, StagedFiles.of(self._records), self._sides)
         audit.run([(newer[partition], doubt) for partition, doubt in doubts.items()])
 

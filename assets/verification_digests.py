@@ -60,13 +60,12 @@ class DigestAudit:
     def run(self, places: Places, processes: int, journal: Journal, reporter: Reporter) -> None:
         """Read and compare. Raises WorkerDiedError, and what ends the reading of the lake."""
         total = int(sum(plan.records for plan in self._plans.values()) * self._share)
-        known = sum(verdict.records for verdict in journal.known.values())
-        reporter.began(self._flow, total, known)
+        reporter.began(self._flow, total, journal.records)
         # What is read of this side tells how far it is; the others are read beside it.
         leading = next(side for side in (TARGET, SOURCE, STAGED) if side in {*self._sides, STAGED})
         with summing(
             places,
-            processes if total - known > MANY else 1,
+            processes if total - journal.records > MANY else 1,
             leading,
             lambda records: reporter.compared(self._flow, records),
         ) as sum_up:
@@ -98,7 +97,7 @@ class DigestAudit:
             if verdict is None:
                 yield part
             else:
-                self.resumed += verdict.records
+                self.resumed += part.records
                 self._settle(part, verdict)
 
     def _settle(self, part: Part, verdict: Verdict) -> None:

@@ -28,7 +28,10 @@ GOOD_S = 24 * 3600
 
 
 class Journal:
-    """The journal of one *question* about a flow; *known* verdicts come from a former run."""
+    """The journal of one *question* about a flow; *known* verdicts come from a former run.
+
+    *records* is how many staged records those are about.
+    """
 
     def __init__(self, lake: Path, flow_key: str, question: Sequence[Any], *, anew: bool) -> None:
         asked = json.dumps(question, sort_keys=True)
@@ -36,6 +39,7 @@ class Journal:
         self.path = lake / "audits" / f"{flow_key}-{name}.jsonl"
         self.seed = uuid4().hex
         self.known: dict[str, Verdict] = {}
+        self.records = 0
         if anew or not self._is_good():
             self.end()
         self._read()
@@ -50,6 +54,7 @@ class Journal:
         self._write(
             {
                 "part": _name(part),
+                "staged": part.records,
                 "records": verdict.records,
                 "suspects": verdict.suspects,
                 "extras": verdict.extras,
@@ -78,6 +83,7 @@ class Journal:
                         self.seed = row["seed"]
                     else:
                         self.known[row["part"]] = _verdict(row)
+                        self.records += row["staged"]
 
     def _write(self, row: dict[str, Any]) -> None:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,9 @@ from schemas.topic_partition import SourcePartition, TopicPartition
 from schemas.verification import EXPIRED_STAGED, STAGED, PartitionFindings
 from schemas.watermarks import Watermarks
 
+OnTarget = tuple[list[Life], TargetView]
+"""The incarnations that should be on the target, in order, and what is looked at there."""
+
 SMALL = 4_096
 """Records up to which a partition is read together with others of its slot."""
 
@@ -46,7 +49,7 @@ class PartitionPlan:
     segments: pa.Table
     kept: Mapping[str, int]
     source: Watermarks | None = None
-    target: tuple[list[Life], TargetView] | None = None
+    target: OnTarget | None = None
     runs: dict[str, Runs] = field(default_factory=dict)
     is_asked: bool = False
     is_faulty: bool = False
@@ -123,6 +126,20 @@ def plan_of(
         plan.runs, faults = rising_runs(plan.target[0])
         plan.is_faulty = bool(faults)
     return plan
+
+
+def as_of(before: OnTarget | None, now: OnTarget | None) -> OnTarget | None:
+    """Return what the map and the target say *now* of what was looked at *before*."""
+    if before is None or now is None:
+        return None
+    shares = {life.incarnation: life for life in before[0]}
+    lives = [
+        replace(shares[life.incarnation], runs=life.runs)
+        for life in now[0]
+        if life.incarnation in shares
+    ]
+    end = max(before[1].end, now[1].low)
+    return lives, replace(now[1], end=min(end, now[1].end))
 
 
 def bundles(plans: Iterable[tuple[PartitionPlan, Iterator[Part]]]) -> Iterator[list[Part]]:

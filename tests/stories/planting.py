@@ -31,9 +31,10 @@ def files_of(site: Site, topic: str) -> tuple[Records, list[RecordsFile]]:
 
 
 def rewrite(site: Site, topic: str, change: Change) -> None:
-    """Put what *change* makes of its rows in place of the one staged file of *topic*."""
-    records, (file,) = files_of(site, topic)
-    records.replace([file], [_written(records, change(_rows(records, file)), file)])
+    """Put what *change* makes of its rows in place of every staged file of *topic*."""
+    records, files = files_of(site, topic)
+    for file in files:
+        records.replace([file], [_written(records, change(_rows(records, file)), file)])
 
 
 def double(site: Site, topic: str) -> None:
