@@ -84,8 +84,9 @@ class StagedLog:
                 for i in range(parquet.metadata.num_row_groups)
                 if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted)
             ]
-            if groups:
-                yield from parquet.iter_batches(ROWS_AT_ONCE, groups, use_threads=False)
+            for group in groups:
+                # Over several at once a batch would be bounded by rows alone, whatever their size.
+                yield from parquet.iter_batches(ROWS_AT_ONCE, [group], use_threads=False)
 
     def _error(self, file: str, error: Exception) -> StagedFileError:
         return StagedFileError(self._path / file, str(error).splitlines()[0])
