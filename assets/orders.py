@@ -25,7 +25,8 @@ TRIES = 10
 class Order:
     """One order: for a cluster alias or a flow, for all of it, a topic or a partition.
 
-    *number* rises from order to order: a loop remembers the last one it has carried out.
+    *number* is its time: it rises from order to order, also where the table was lost and begun
+    anew. A loop remembers the last one it has carried out.
     """
 
     number: int
@@ -33,7 +34,6 @@ class Order:
     scope: str
     topic: str | None
     partition: int | None
-    ordered_at_ms: int
 
     def is_for(self, partition: TopicPartition) -> bool:
         """Return whether *partition* of the scope is meant."""
@@ -89,8 +89,8 @@ class Orders:
         if self._control.exists() and self._control.refresh() != self._version:
             rows = self._control.rows().sort_by("ordered_at_ms").to_pylist()
             self._read = [
-                Order(i, r["order"], r["scope"], r["topic"], r["partition"], r["ordered_at_ms"])
-                for i, r in enumerate(rows, start=1)
+                Order(r["ordered_at_ms"], r["order"], r["scope"], r["topic"], r["partition"])
+                for r in rows
             ]
             self._version = self._control.version
         return [order for order in self._read if order.scope == scope]

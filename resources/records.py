@@ -78,14 +78,25 @@ class Records(LakeTable):
         actions = [_add(file, data_change=True) for file in files]
         metadata = {SEGMENTS_KEY: json.dumps([s.to_dict() for s in segments])}
         try:
-            # A partition that the ledger does not know may be known to the table all the same.
-            is_other = self.refresh() != known_version
-            self.compare({p.app_id: v for p, v in expected.items() if is_other or v is None})
+            if self.refresh() != known_version:
+                self.compare({p.app_id: version for p, version in expected.items()})
+            else:
+                self._check_new([p for p, version in expected.items() if version is None])
             return self.commit(actions, marks, metadata)
         except (StalePlanError, LakeError):
             if self._has_taken(files):
                 return self.version
             raise
+
+    def _check_new(self, partitions: Iterable[SourcePartition]) -> None:
+        """Raise TableLogError where one of *partitions*, new to the ledger, was staged before."""
+        for partition in partitions:
+            end = self.frontier(partition)
+            if end is not None:
+                raise TableLogError(
+                    f"{self.path.parent}/segments tells nothing of {partition}, but it is staged "
+                    f"up to {end}"
+                )
 
     def _has_taken(self, files: Sequence[StagedFile]) -> bool:
         """Return whether a commit that failed added *files* all the same; remove them if not."""

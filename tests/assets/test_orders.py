@@ -1,5 +1,7 @@
 """Orders are read in the order they were given, by those they are for."""
 
+import shutil
+
 import pytest
 
 from assets.orders import ACCEPT_GAP, PAUSE, RESUME, Orders, is_paused
@@ -22,8 +24,10 @@ def test_orders_come_numbered_in_the_order_they_were_given(lake_):
     operator.give(PAUSE, "us-east->eu-west")
     operator.give(RESUME, "us-east")
 
-    assert [(o.number, o.order) for o in loop.of("us-east")] == [(1, PAUSE), (3, RESUME)]
-    assert [o.number for o in loop.of("us-east->eu-west")] == [2]
+    first, third = loop.of("us-east")
+    (second,) = loop.of("us-east->eu-west")
+    assert (first.order, third.order) == (PAUSE, RESUME)
+    assert first.number < second.number < third.number
 
 
 def test_orders_of_the_same_moment_keep_their_numbers_whoever_reads(lake_, monkeypatch):
@@ -41,12 +45,25 @@ def test_orders_of_the_same_moment_keep_their_numbers_whoever_reads(lake_, monke
 def test_numbers_do_not_change_when_the_clock_is_set_back(lake_, monkeypatch):
     operator, loop = Orders(lake_.control), Orders(lake_.control)
     operator.give(PAUSE, "us-east", "first")
-    assert [(o.number, o.topic) for o in loop.of("us-east")] == [(1, "first")]
+    (first,) = loop.of("us-east")
 
     monkeypatch.setattr("assets.orders.time.time", lambda: 1.0)
     operator.give(PAUSE, "us-east", "second")
 
-    assert [(o.number, o.topic) for o in loop.of("us-east")] == [(1, "first"), (2, "second")]
+    again, second = loop.of("us-east")
+    assert (again, second.topic) == (first, "second")
+    assert second.number > first.number
+
+
+def test_an_order_is_newer_than_those_of_a_table_that_was_lost(lake_):
+    Orders(lake_.control).give(PAUSE, "us-east", "first")
+    (lost,) = Orders(lake_.control).of("us-east")
+    shutil.rmtree(lake_.control.path)
+
+    Orders(lake_.control).give(ACCEPT_GAP, "us-east", "first")
+
+    (order,) = Orders(lake_.control).of("us-east")
+    assert order.number > lost.number
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A damaged stage is refused where it matters, and `maintain --restage` makes it whole again."""
 
+import shutil
 from operator import itemgetter
 
 import pytest
@@ -245,6 +246,18 @@ def test_a_ledger_that_lost_what_is_staged_is_refused(site):
 
     with pytest.raises(TableLogError, match=r"segments tells of orders\[0\] up to 15"):
         stage(site)
+
+
+def test_a_ledger_that_knows_nothing_of_what_is_staged_is_refused(site):
+    shutil.rmtree(site.lake.segments("us-east").path)
+    for file in log_of(site).glob("*.json"):  # the log goes back for 14 days only
+        file.write_text(file.read_text().replace("deltamirror.segments", "somebody.else"))
+    before = {*records_of(site).path.rglob("*.parquet")}
+
+    with pytest.raises(TableLogError, match=r"segments tells nothing of orders\[0\]"):
+        stage(site)
+
+    assert {*records_of(site).path.rglob("*.parquet")} == before
 
 
 def test_a_file_that_was_not_written_as_it_was_staged_is_not_committed(site, monkeypatch):
