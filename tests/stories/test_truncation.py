@@ -1,13 +1,15 @@
 """A source's log that is cut, as by an unclean leader election: told, never staged past."""
 
 import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
 
 from assets.orders import ACCEPT_GAP, Orders
-from schemas.errors import LogTruncatedError
+from schemas.errors import LogTruncatedError, RecordsExpiredError
 from schemas.topic_partition import TopicPartition
 from tests.brokers import Record, create_topic, high_watermarks, produce
-from tests.stories.world import World
-from tests.unclean import OlderCopy
+from tests.stories.world import World, until
+from tests.unclean import OlderCopy, elect_again, watermarks
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
@@ -90,3 +92,39 @@ def test_a_log_that_was_cut_and_has_grown_past_the_frontier_is_found_by_its_lead
     former = [(False, n, value) for n, value in enumerate(values(0, 10))]
     assert cut.staged() == former + [(True, n, value) for n, value in enumerate(now)]
     assert cut.arrived() == values(0, 10) + now
+
+
+def test_an_election_that_cuts_nothing_is_no_cut_also_behind_a_gap_that_was_accepted(
+    tmp_path, make_broker, unique_topic
+):
+    broker, partition = make_broker("elected"), TopicPartition(unique_topic, 0)
+    create_topic(broker.bootstrap_servers, unique_topic)
+    here = World(tmp_path, broker, broker, [unique_topic])  # nothing is replayed
+
+    def write(*values):
+        produce(broker.bootstrap_servers, unique_topic, [Record(None, value) for value in values])
+
+    write(b"0", b"1")
+    with here.staging() as staging:
+        staging.tick()
+        epoch = watermarks(broker, partition).leader_epoch
+        broker.kill()
+        broker.start()
+        elect_again(broker, partition, epoch)
+        write(b"2", b"3", b"4", b"5")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        deleted = admin.delete_records([KafkaPartition(unique_topic, 0, 4)])
+        [future.result(30) for future in deleted.values()]
+        until(lambda: _expired(staging, partition), "the gap is told")
+
+        Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+        until(lambda: (staging.tick(), staging.frontier(partition) == 6)[1], "it goes on")
+
+        assert staging.troubles == {}
+    rows = here.site.lake.records("us-east").rows(["offset", "value"]).sort_by("offset")
+    assert rows["value"].to_pylist() == [b"0", b"1", b"4", b"5"]
+
+
+def _expired(staging, partition):
+    staging.tick()
+    return isinstance(staging.troubles.get(partition), RecordsExpiredError)
