@@ -20,6 +20,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.answers import REFUSALS, meaning_of, why_of
+from resources.bounded import NoAnswerError, bounded
 from resources.exact_producer import Delivered, ExactProducer
 from resources.sent_rows import columns_of, is_odd
 from resources.target_log import TargetLog
@@ -229,10 +230,7 @@ class SlotProducer(TargetLog):
             self._keep_time()
             with self._asking():
                 producer.poll(min(0.5, self._throttle.left_s))
-        with self._asking():
-            producer.send_offsets_to_transaction(
-                _kafka(progress), self._consumer().consumer_group_metadata(), PATIENCE_S
-            )
+        self._send_progress(producer, progress)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -243,6 +241,25 @@ class SlotProducer(TargetLog):
                     self._fail(error)
                 if time.monotonic() > deadline:
                     raise CommitUnknownError(self._id, why_of(error)) from error
+
+    def _send_progress(
+        self, producer: Producer | ExactProducer, progress: Mapping[TopicPartition, Progress]
+    ) -> None:
+        """Put *progress* into the transaction.
+
+        The client's own bound counts for nothing: behind a broker that was killed and came back it
+        may wait for a change of that connection which has been already, for ever.
+        """
+        offsets, group = _kafka(progress), self._consumer().consumer_group_metadata()
+        try:
+            with self._asking():
+                bounded(
+                    lambda: producer.send_offsets_to_transaction(offsets, group, PATIENCE_S),
+                    PATIENCE_S + 2.0,
+                )
+        except NoAnswerError as error:
+            why = f"progress of the transaction: {error}"
+            raise UnreachableError(self._flow.target, self._id, why) from None
 
     def abort(self) -> None:
         """Abort and drop the producer; what it left open is settled by the next `fence`."""

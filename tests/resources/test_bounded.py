@@ -1,0 +1,31 @@
+"""A call has its time, and no more."""
+
+import threading
+
+import pytest
+
+from resources.bounded import NoAnswerError, bounded
+
+
+def test_what_a_call_returns_is_returned():
+    assert bounded(lambda: 7, 20) == 7
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("its own")])
+def test_what_a_call_raises_is_raised(error):
+    def fails():
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        bounded(fails, 20)
+
+    assert raised.value is error
+
+
+def test_a_call_that_does_not_return_is_left_to_itself():
+    over = threading.Event()
+
+    with pytest.raises(NoAnswerError):
+        bounded(over.wait, 0.05)
+
+    over.set()
