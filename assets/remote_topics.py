@@ -29,6 +29,7 @@ class RemoteTopics:
         self._site, self._config = site, flow
         self._there: dict[str, Topic] = {}
         self._refused: dict[str, PartitionError] = {}
+        self._short: dict[TopicPartition, str] = {}
         self._looked_at = float("-inf")
 
     def forget(self) -> None:
@@ -54,11 +55,21 @@ class RemoteTopics:
         if not self._has(needed):
             self._make(needed)
             self._there = target.topics(names)
+        remote = {TopicPartition(t.name, i) for t in self._there.values() for i in t.short}
+        self._short = target.why_short(self._there, remote) if remote else {}
 
     def topic_id(self, topic: str) -> str | None:
         """Return the id of the remote topic of source *topic*; None: it is not there."""
         found = self._there.get(self._config.remote_topic(topic))
         return found.topic_id if found else None
+
+    def short(self, target: TopicPartition) -> str | None:
+        """Return why *target* takes no record now; None: it does, as far as is known.
+
+        A transaction that writes there all the same can be neither committed nor aborted, and no
+        other one of its slot begun, until the partition takes records again.
+        """
+        return self._short.get(target)
 
     def troubles(
         self, partitions: Iterable[TopicPartition]

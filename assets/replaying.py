@@ -17,7 +17,7 @@ from assets.tasks import ReplayJob, run_replay
 from resources.lease import Lease
 from resources.spark import Workers
 from schemas.config import FlowConfig
-from schemas.errors import PartitionError, TargetChangedError
+from schemas.errors import PartitionDownError, PartitionError, TargetChangedError
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork, Unknown
 from schemas.topic_partition import TopicPartition
@@ -57,7 +57,7 @@ class Replaying:
         self.lease = Lease(site.lake.root, f"replay {self.flow.name}")
         self._at: dict[TopicPartition, Progress] = {}
         self._left_out: dict[TopicPartition, PartitionError] = {}
-        self._left_out_at = self._passed_at = time.monotonic()
+        self._left_out_at: dict[TopicPartition, float] = {}
         self._fits_bytes: dict[int, int] = {}
         self._resumed = 0
         self.paused: set[TopicPartition] = set()
@@ -133,12 +133,10 @@ class Replaying:
     def _forgive(self) -> None:
         """Try partitions again that were left out one topic refresh ago; what passes, sooner."""
         interval, now = self.config.refresh_topics_interval_s or float("inf"), time.monotonic()
-        if now - self._left_out_at > interval:
-            self._left_out.clear()
-            self._left_out_at = now
-        if now - self._passed_at > PASSING_S:
-            self._left_out = {p: e for p, e in self._left_out.items() if not e.passes}
-            self._passed_at = now
+        for partition, error in list(self._left_out.items()):
+            bears_s = min(interval, PASSING_S) if error.passes else interval
+            if now - self._left_out_at[partition] > bears_s:
+                del self._left_out[partition]
 
     def _learn_progress(self, partitions: Sequence[TopicPartition]) -> None:
         """Ask the target where partitions are of which that is not known yet.
@@ -200,6 +198,11 @@ class Replaying:
             error = TargetChangedError(target, sorted(former)[0], target_topic_id)
             self._leave_out(partition, error)
             return None
+        why = self._remote.short(target)
+        if why is not None:
+            start = at.next_offset if at else links[0].link.start
+            self._leave_out(partition, PartitionDownError(target, start, last.end, why))
+            return None
         bound = TICK_CHUNKS * self._site.config.chunk_records
         # Without progress the target's log says how far it is, and it may hold more than a tick's.
         chosen = tuple(staged.link for staged in (_first(links, bound, at) if at else links))
@@ -243,7 +246,7 @@ class Replaying:
         return bool(orders)
 
     def _leave_out(self, partition: TopicPartition, error: PartitionError) -> None:
-        self._left_out[partition] = error
+        self._left_out[partition], self._left_out_at[partition] = error, time.monotonic()
         log.warning("%s %s", self.duty, error)
 
     def _run(self, works: Sequence[PartitionWork]) -> list[SlotReplayed]:

@@ -44,6 +44,8 @@ BATCH = 200
 EARLIEST: OffsetSpec = OffsetSpec.earliest()
 LATEST: OffsetSpec = OffsetSpec.latest()
 
+IN_SYNC = "min.insync.replicas"
+
 # How the client says that a topic, or a partition of it, is not there.
 MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
 
@@ -189,18 +191,30 @@ class KafkaCluster:
         found, failures = self._list_offsets(dict.fromkeys(partitions, LATEST))
         return {**failures, **{each: at.offset for each, at in found.items()}}
 
-    def in_sync(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return how many replicas of each partition are in sync; without a leader it is left out.
+    def why_short(
+        self, topics: Mapping[str, Topic], partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, str]:
+        """Return which of *partitions*, described in *topics*, take no record now, and why.
 
-        Raises UnreachableError.
+        A partition takes records where it has a leader and `min.insync.replicas` replicas in sync,
+        as many as it has at most. Raises UnreachableError.
         """
-        described = self._described({each.topic for each in partitions})
-        return {
-            TopicPartition(name, each.id): len(each.isr)
-            for name, topic in described.items()
-            for each in topic.partitions
-            if _has_leader(each) and TopicPartition(name, each.id) in partitions
+        short = {
+            each: topic.short[each.partition]
+            for each in partitions
+            if (topic := topics.get(each.topic)) and each.partition in topic.short
         }
+        if not short:
+            return {}
+        configs = self.topic_configs({each.topic for each in short})
+        found = {}
+        for each, there in short.items():
+            needed = configs.get(each.topic, {}).get(IN_SYNC)
+            if there == 0:
+                found[each] = "it has no leader"
+            elif needed is not None and there < int(needed.value or 1):
+                found[each] = f"{there} of its replicas in sync, {IN_SYNC} is {needed.value}"
+        return found
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
@@ -347,6 +361,11 @@ def _topic(found: TopicDescription) -> Topic:
         topic_id=topic_id_text(found.topic_id),
         partitions=len(found.partitions),
         is_internal=bool(found.is_internal),
+        short={
+            each.id: len(each.isr) if _has_leader(each) else 0
+            for each in found.partitions
+            if not _has_leader(each) or len(each.isr) < len(each.replicas)
+        },
     )
 
 

@@ -144,7 +144,8 @@ class SlotProducer(TargetLog):
         self._cluster.commit_offsets(self._flow.progress_group, offsets)
 
     def begin(self) -> None:
-        """Open a transaction."""
+        """Open a transaction, once the quota that the one before it met is no more felt."""
+        time.sleep(self._throttle.left_s)
         self._offsets, self._sent, self._refused, self._failed = {}, {}, {}, None
         self._is_stopped = False
         self._began = time.monotonic()

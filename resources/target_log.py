@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,10 @@ from schemas.offset_range import OffsetRange
 from schemas.topic_partition import SourcePartition, TopicPartition
 from schemas.watermarks import Watermarks
 
-POLICY, IN_SYNC = "cleanup.policy", "min.insync.replicas"
+HIDDEN_S = 5.0
+"""How long an open transaction may hide records before they are given up."""
+
+POLICY = "cleanup.policy"
 
 
 class TargetLog:
@@ -46,16 +50,17 @@ class TargetLog:
 
         Raises UnreachableError.
         """
-        return "compact" in (self._setting(partition.topic, POLICY) or "")
+        policy = self._cluster.topic_configs([partition.topic]).get(partition.topic, {}).get(POLICY)
+        return policy is not None and "compact" in (policy.value or "")
 
     def read_back(
         self, partition: TopicPartition, start: int, take: Callable[[pa.RecordBatch], None]
     ) -> None:
         """Give *take* the committed records of *partition* from *start* to its high watermark.
 
-        Raises RangeUnfinishedError, with the reason where somebody's open transaction hides them.
+        Raises RangeUnfinishedError, also where somebody's open transaction hides some.
         """
-        marks = self._watermarks(partition)
+        marks = self._settled(partition)
         low, high = marks.low, marks.high
         start = max(start, low)
         if start >= high:
@@ -67,7 +72,7 @@ class TargetLog:
             while wanted.start < wanted.end:
                 reached = reader.read([wanted], 2**26, lambda _, rows: take(rows))[wanted]
                 if reached.error is not None:
-                    raise self._explained(partition, high, reached.error)
+                    raise reached.error
                 wanted = OffsetRange(source, reached.end, high, None, None, wanted.watermarks)
         finally:
             reader.close()
@@ -77,37 +82,31 @@ class TargetLog:
 
         Raises UnreachableError.
         """
-        found = {}
         self._cluster.probe()
-        replicas = self._cluster.in_sync(partitions)
-        for partition in partitions:
-            there = replicas.get(partition)
-            needed = int(self._setting(partition.topic, IN_SYNC) or 1)
-            if there is None:
-                found[partition] = "it has no leader"
-            elif there < needed:
-                found[partition] = f"{there} of its replicas are in sync, {IN_SYNC} is {needed}"
-        return found
+        topics = self._cluster.topics({each.topic for each in partitions})
+        return self._cluster.why_short(topics, partitions)
 
-    def _explained(
-        self, partition: TopicPartition, end: int, error: PartitionError
-    ) -> PartitionError:
-        """Return *error*, or what is known to be behind it."""
-        marks = self._watermarks(partition)
-        if marks.stable >= end:
-            return error
-        why = f"another producer's transaction is open there since offset {marks.stable}"
-        return RangeUnfinishedError(partition, at=marks.stable, end=end, why=why)
+    def _settled(self, partition: TopicPartition) -> Watermarks:
+        """Return what *partition* holds once nothing up to its present end is hidden.
+
+        Markers land a moment after their commit. A transaction that stays open is an error: what
+        it hides must not be taken for absent.
+        """
+        give_up_at = time.monotonic() + HIDDEN_S
+        marks = first = self._watermarks(partition)
+        while marks.stable < first.high:
+            if time.monotonic() > give_up_at:
+                why = f"another producer's transaction is open there since offset {marks.stable}"
+                raise RangeUnfinishedError(partition, at=marks.stable, end=first.high, why=why)
+            time.sleep(0.05)
+            marks = self._watermarks(partition)
+        return marks
 
     def _watermarks(self, partition: TopicPartition) -> Watermarks:
         found = self._cluster.watermarks([partition])[partition]
         if isinstance(found, Watermarks):
             return found
         raise RangeUnfinishedError(partition, at=0, end=0, why=str(found)) from found
-
-    def _setting(self, topic: str, name: str) -> str | None:
-        found = self._cluster.topic_configs([topic]).get(topic, {}).get(name)
-        return found.value if found else None
 
 
 def _told(partition: TopicPartition, end: int | DeltamirrorError) -> int | PartitionError:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic in its present life: *topic_id* is `none` on clusters that give topics no ids."""
+    """A topic in its present life: *topic_id* is `none` on clusters that give topics no ids.
+
+    *short* are the partitions that have fewer replicas in sync than they should, with how many
+    they have: 0 where there is no leader.
+    """
 
     name: str
     topic_id: str
     partitions: int
     is_internal: bool
+    short: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
