@@ -15,11 +15,9 @@ from assets.dagster_site import map_key, records_key, site_of
 from resources.arrow import arrow_schema
 from resources.configured import MirrorFile
 from schemas.flow import Flow
+from schemas.gap import ACCEPTED
 from schemas.tables import RECORDS
 from schemas.verification import KINDS
-
-ACCEPTED = "accepted"
-"""The last word of a gap's cause where an operator let records go."""
 
 RUN_COLUMNS = (
     "incarnation",

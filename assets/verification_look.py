@@ -31,15 +31,13 @@ from schemas.errors import (
     TopicMissingError,
 )
 from schemas.frontier import base_id
+from schemas.gap import ACCEPTED
 from schemas.progress import Progress
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 
 SETTLE_S = 10.0
 """How long open transactions may hide the target's end before that is an error."""
-
-ACCEPTED = "accepted"
-"""How the cause of a gap ends that an operator accepted: its offsets are not read again."""
 
 SEGMENT_COLUMNS = (
     "topic", "topic_id", "partition", "start", "end", "count", "size_bytes", "gap_cause",
