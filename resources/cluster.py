@@ -331,7 +331,10 @@ class KafkaCluster:
         for at, future in futures.items():
             partition = TopicPartition(at.topic, at.partition)
             try:
-                found[partition] = self._admin.answer(future, f"tell the offsets of {partition}")
+                told = self._admin.answer(future, f"tell the offsets of {partition}")
+                if told.offset == kafka.OFFSET_INVALID:  # the client's own, where no answer came
+                    raise UnreachableError(self.alias, f"{partition}", "it told no offset")
+                found[partition] = told
             except RequestRefusedError as refused:
                 failures[partition] = self._missing(partition, refused.code) or refused
             except UnreachableError as unreachable:

@@ -2,7 +2,7 @@ import socket
 import time
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_INVALID, Producer
 
 from resources import cluster as cluster_module
 from resources.admin import topic_id_text
@@ -281,3 +281,19 @@ def test_offsets_are_told_also_where_the_client_knew_a_former_leader(make_broker
     produce(broker.bootstrap_servers, orders.topic, FIVE)
 
     assert cluster.watermarks([orders])[orders] == Watermarks(0, 5, 5, 0)
+
+
+def test_an_offset_that_the_client_made_up_is_no_answer(cluster, orders, monkeypatch):
+    answer = cluster._admin.answer
+
+    def without_an_offset(future, what, *rest):
+        told = answer(future, what, *rest)
+        if what == f"tell the offsets of {orders}[1]":
+            told.offset = OFFSET_INVALID
+        return told
+
+    monkeypatch.setattr(cluster._admin, "answer", without_an_offset)
+    found = cluster.watermarks([TopicPartition(orders, 0), TopicPartition(orders, 1)])
+
+    assert found[TopicPartition(orders, 0)] == Watermarks(0, 0, 0, 0)
+    assert isinstance(found[TopicPartition(orders, 1)], UnreachableError)
