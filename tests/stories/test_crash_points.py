@@ -55,7 +55,7 @@ CHUNKS = [(100, 100), (200, 201), (250, 251)]  # records and progress after each
 TIMEOUT_MS = 300_000
 """How long a transaction may last: a recovery that waits for that instead of fencing is a stall."""
 
-SHORT_MS = 5_000
+SHORT_MS = 10_000
 """How long it may last where it is to end by that."""
 
 SETTLED_S = 30.0
