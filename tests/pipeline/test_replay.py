@@ -20,6 +20,7 @@ from schemas.errors import (
     SendAgainError,
     StageIncompleteError,
     TargetChangedError,
+    ThrottledError,
 )
 from schemas.flow import Flow
 from schemas.offset_run import OffsetRun
@@ -543,6 +544,95 @@ def test_a_lost_map_beside_identical_foreign_records_is_ambiguous_and_never_gues
 
     assert isinstance(error, MapAmbiguousError)
     assert len(world.shown("orders")) == 3
+
+
+def meanwhile(monkeypatch, happens):
+    """Let *happens* come between the reports of the first transaction and its commit."""
+    settled, calls = FakeTarget.settle, count()
+
+    def settle(self):
+        offsets = settled(self)
+        if next(calls) == 0:
+            happens()
+        return offsets
+
+    monkeypatch.setattr(FakeTarget, "settle", settle)
+
+
+def test_a_target_topic_made_anew_under_an_open_transaction_shows_none_of_it(world, monkeypatch):
+    for topic in ("orders", "users"):
+        world.stage(topic, letters("abc"))
+    planned = world.work()
+    meanwhile(monkeypatch, lambda: world.cluster.make("us-east.orders"))
+
+    replayed = replay_slot(planned, world.staged, FakeTarget(world.cluster, FLOW, 5))
+
+    ((sick, error),) = replayed.errors
+    assert (sick, type(error)) == (partition("orders"), TargetChangedError)
+    assert world.shown("orders") == []
+    assert world.progress("orders") is None
+    assert world.is_done("users")
+
+
+def test_a_target_log_that_is_cut_between_fencing_and_sending_is_found_by_its_offsets(
+    world, monkeypatch
+):
+    for topic in ("orders", "users"):
+        world.stage(topic, letters("abc"))
+    world.tick()
+    for topic in ("orders", "users"):
+        world.stage(topic, letters("de"))
+    begin, calls = FakeTarget.begin, count()
+
+    def cut_first(self):
+        if next(calls) == 0:
+            world.cluster.cut(remote("orders"), 1)
+        begin(self)
+
+    monkeypatch.setattr(FakeTarget, "begin", cut_first)
+
+    ((sick, error),) = world.tick().errors
+
+    assert (sick, str(error)) == (
+        partition("orders"),
+        "us-east.orders[0]: the target's log ends at 1, but records up to 3 were written",
+    )
+    assert [said.value for _, said in world.shown("orders")] == [b"a"]
+    assert world.is_done("users")
+
+
+def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(world, monkeypatch):
+    world = World(chunk_records=MANY)
+    world.stage("orders", [b"%d" % i for i in range(100)])
+    settled = FakeTarget.settle
+
+    def throttled(self):
+        offsets = settled(self)
+        if sum(map(len, offsets.values())) > 20:
+            raise ThrottledError("eu-west", "slot", 0.5)
+        return offsets
+
+    monkeypatch.setattr(FakeTarget, "settle", throttled)
+
+    replayed = world.tick()
+
+    (move,) = replayed.moves
+    assert (replayed.failure, replayed.errors) == (None, ())
+    assert 0 < move.records <= 20
+    assert replayed.fits_bytes > 0
+    world.finish()
+    world.assert_exact()
+
+
+def test_one_record_that_is_too_much_for_a_quota_is_the_slots_failure(world, monkeypatch):
+    world.stage("orders", letters("ab"))
+
+    def throttled(self):
+        raise ThrottledError("eu-west", "slot", 0.5)
+
+    monkeypatch.setattr(FakeTarget, "settle", throttled)
+
+    assert isinstance(world.tick().failure, ThrottledError)
 
 
 # Anything in any order
