@@ -78,10 +78,10 @@ def commit() -> str:
         return "unknown"
 
 
-def save(result: Mapping[str, Any], folder: Path = RESULTS) -> Path:
-    """Write *result* beside the former ones, one file a day."""
+def save(result: Mapping[str, Any], folder: Path = RESULTS, *, name: str = "bench") -> Path:
+    """Write *result* of the command *name* beside the former ones, one file a day."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"bench-{result['date']}.json"
+    file = folder / f"{name}-{result['date']}.json"
     file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     return file
 

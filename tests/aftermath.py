@@ -53,7 +53,7 @@ class Lake:
         return sorted(ends.values())
 
     def orphans(self) -> int:
-        """Return how many files of `records`, unfinished ones too, lie there that no commit names."""
+        """Return how many files of `records`, unfinished too, lie there that no commit names."""
         named = {unquote(a["add"]["path"]) for a in _log(self._records) if "add" in a}
         there = {str(f.relative_to(self._records)) for f in self._records.glob("slot=*/*")}
         assert named <= there
