@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,7 +22,7 @@ from pipeline.locate import Runs
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView, rising_runs
 from resources.records import Records
-from schemas.errors import DeltamirrorError
+from schemas.errors import DeltamirrorError, StageIncompleteError
 from schemas.topic_partition import SourcePartition, TopicPartition
 from schemas.verification import EXPIRED_STAGED, STAGED, PartitionFindings
 from schemas.watermarks import Watermarks
@@ -111,6 +112,8 @@ def plan_of(
     for life, kept in plan.kept.items():
         gone = segments.filter((pc.field("topic_id") == life) & (pc.field("start") < kept))
         found.counts[EXPIRED_STAGED] += int(pc.sum(gone["count"]).as_py() or 0)
+        if STAGED in sides:
+            found.tell(_broken(partition, segments.filter(pc.field("topic_id") == life)))
     try:
         if source is not None:
             plan.source = source_marks(partition, plan.lives[-1], source)
@@ -156,6 +159,13 @@ def bundles(plans: Iterable[tuple[PartitionPlan, Iterator[Part]]]) -> Iterator[l
                 waiting = small.setdefault(plan.partition.slot, [])
             waiting.append(part)
     yield from small.values()
+
+
+def _broken(partition: TopicPartition, segments: pa.Table) -> Iterator[StageIncompleteError]:
+    """Yield where the segments of one incarnation do not lie one behind another."""
+    starts, ends = segments["start"].to_numpy(), segments["end"].to_numpy()
+    for i in np.flatnonzero(starts[1:] != ends[:-1])[:1]:
+        yield StageIncompleteError(partition, wanted=int(ends[i]), found=int(starts[i + 1]))
 
 
 def _kept(records: Records, partition: TopicPartition, segments: pa.Table) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 clusters/<alias>/records | segments | group_offsets
 flows/<source>__<target>/offset_map | checkpoints | lag | verification
-replays, control, replays_maps/<id>/offset_map, leases/
+replays, control, replays_maps/<id>/offset_map, leases/, audits/
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from schemas.segment import Segment
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS
 from tests.assets.command import answer, run
-from tests.assets.places import FLOW, ORDERS, REMOTE, FakeSite, replay
+from tests.assets.places import FLOW, ORDERS, REMOTE, FakeSite, replay, stage
 from tests.pipeline.test_verify import rows
 
 
@@ -92,6 +92,17 @@ def test_a_file_that_cannot_be_read_is_an_error_where_the_stage_itself_is_not_as
     found = answer("verify", "--source", code=1)
 
     assert [(e["type"], e["topic"]) for e in found["errors"]] == [("StagedFileError", "orders")]
+
+
+def test_offsets_that_no_segment_tells_of_are_an_error_of_the_stage(staged):
+    stage(staged, ORDERS, 22, 23, version=2)
+
+    found = answer("verify", "--staged", code=1)
+
+    assert [(e["type"], e["topic"]) for e in found["errors"]] == [
+        ("StageIncompleteError", "orders")
+    ]
+    assert "22" in found["errors"][0]["message"]
 
 
 def test_a_source_that_holds_none_of_it_any_more_is_no_difference(staged):
