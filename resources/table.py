@@ -7,10 +7,13 @@ deltalake refuses a stale snapshot but would take a fresh one with a lower mark 
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -223,18 +226,18 @@ class LakeTable:
     def _create(self) -> DeltaTable:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            return DeltaTable.create(
-                str(self.path),
-                arrow_schema(self.table),
-                mode="ignore",
-                partition_by=list(self.table.partitioned_by) or None,
-                name=self.table.name,
-                description=f"One row is {self.table.row}.",
-                configuration=dict(self.table.properties),
-            )
+            with _alone(self.path):
+                if DeltaTable.is_deltatable(str(self.path)):  # another one was first
+                    return DeltaTable(str(self.path))
+                return DeltaTable.create(
+                    str(self.path),
+                    arrow_schema(self.table),
+                    partition_by=list(self.table.partitioned_by) or None,
+                    name=self.table.name,
+                    description=f"One row is {self.table.row}.",
+                    configuration=dict(self.table.properties),
+                )
         except (DeltaError, OSError) as error:
-            if DeltaTable.is_deltatable(str(self.path)):  # another process was first
-                return self._open()
             raise LakeError(f"{self.path} cannot be made: {_line(error)}") from error
 
     def _as_table(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -251,6 +254,20 @@ class LakeTable:
             raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
         stats = json.dumps({"numRecords": rows.num_rows})
         return AddAction(name, size, {}, int(time.time() * 1000), data_change, stats)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until nobody else, thread or process, is in here with *folder*.
+
+    deltalake commits a table that two make at once a second time, and refuses the first writer.
+    """
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _line(error: BaseException) -> str:
