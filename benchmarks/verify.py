@@ -5,18 +5,17 @@ from __future__ import annotations
 import signal
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 
-from assets.site import Site
-from assets.verification import verify
-from benchmarks import both, report
-from benchmarks.ground import PARTITIONS, Ground, ground
-from benchmarks.meter import Cost, Meter
-from schemas.config import Config
+if TYPE_CHECKING:
+    from benchmarks.ground import Ground
+    from benchmarks.meter import Cost
+    from schemas.config import Config
 
-_say = Console(stderr=True).print
+# The processes of `verify` import the file that was started, this one, once more: so what it needs
+# is imported where it is used, as in the command line.
 
 
 @click.command(context_settings={"show_default": True})
@@ -27,6 +26,9 @@ def main(size: int, records: int, rounds: int) -> None:
     """Mirror one topic, then verify it *rounds* times: records/s, CPU, both clusters read."""
     # As Ctrl-C does: the brokers end with the run.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    from benchmarks import report
+    from benchmarks.ground import PARTITIONS
+
     records = records // PARTITIONS * PARTITIONS
     with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
         costs = run(Path(home), size, records, rounds)
@@ -42,6 +44,9 @@ def main(size: int, records: int, rounds: int) -> None:
 
 def run(home: Path, size: int, records: int, rounds: int) -> list[Cost]:
     """Return what each round costs, on two brokers in *home*."""
+    from benchmarks import both
+    from benchmarks.ground import ground
+
     with ground(home) as on:
         _say(f"filling and mirroring {records:,} records of {size:,} B")
         on.fill("verified", records, size)
@@ -56,6 +61,10 @@ def run(home: Path, size: int, records: int, rounds: int) -> list[Cost]:
 
 def measure(ground: Ground, config: Config, records: int) -> Cost:
     """Return what comparing all sides costs. Raises RuntimeError where they do not agree."""
+    from assets.site import Site
+    from assets.verification import verify
+    from benchmarks.meter import Meter
+
     site = Site(config)
     meter = Meter(ground.broker_pids)
     found = verify(site)
@@ -64,6 +73,10 @@ def measure(ground: Ground, config: Config, records: int) -> Cost:
     if not found.is_same or cost.records != records:
         raise RuntimeError(f"{records} records were to agree: {found.to_json()}")
     return cost
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
 
 
 if __name__ == "__main__":
