@@ -88,18 +88,17 @@ class _Restaging:
         sealed = self._ledger.mark(SEALED) or 0
         unsealed = [s for _, found in self._records.sealed_since(sealed) for s in found]
         segments = [*known, *unsealed]
+        kept_from = {p: self._records.kept_from(p) or 0 for p in {s.source for s in segments}}
+        held = [s for s in segments if s.end > kept_from[s.source]]
         files = self._records.files()
         for slot in sorted({s.source.slot for s in segments} | {f.slot for f in files}):
             self._mend(
                 slot,
                 [file for file in files if file.slot == slot],
-                [s for s in segments if s.source.slot == slot and not self._was_retained(s)],
+                [s for s in held if s.source.slot == slot],
             )
         self._catch_up(segments, sealed)
         return self._done
-
-    def _was_retained(self, segment: Segment) -> bool:
-        return (self._records.kept_from(segment.source) or 0) >= segment.end
 
     def _mend(self, slot: int, files: Sequence[RecordsFile], segments: Sequence[Segment]) -> None:
         """Put new files in place of broken ones, in one commit."""
@@ -114,14 +113,13 @@ class _Restaging:
                 parts |= self._read_again([s for s in group if s not in parts])
                 if len(parts) == len(group):
                     made.append(self._write(slot, group, parts))
-            if len(self._done.lost) == before:
-                self._records.replace(found.broken, made)
         except BaseException:
             self._forget(made)
             raise
         if len(self._done.lost) > before:
             self._forget(made)
             return
+        self._records.replace(found.broken, made)
         self._done.files += len(found.broken)
         self._done.segments += len(found.missing)
         self._done.records += sum(segment.count for segment in found.missing)
