@@ -141,7 +141,8 @@ def test_a_partition_short_of_replicas_waits_alone_and_goes_on_when_it_has_them(
     write(here, healthy, b"a")
     here.mirror()  # the coordinators are on the broker that stays
     with running(other):
-        pair = NewTopic(here.remote(sick), 1, 2, config={"min.insync.replicas": "2"})
+        configs = {"min.insync.replicas": "2", "retention.ms": "-1"}
+        pair = NewTopic(here.remote(sick), 1, 2, config=configs)
         admin(here).create_topics([pair])[pair.topic].result(30)
         create_topic(source.bootstrap_servers, sick)
         write(here, sick, b"a")
