@@ -14,7 +14,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from resources.data_file import is_ours, sequence_of
 from resources.table import MAINTAINED, LakeTable
-from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableLogError
+from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
 from schemas.frontier import Frontier
 from schemas.segment import Segment
 from schemas.staged_file import StagedFile
@@ -89,11 +89,11 @@ class Records(LakeTable):
             raise
 
     def _check_new(self, partitions: Iterable[SourcePartition]) -> None:
-        """Raise TableLogError where one of *partitions*, new to the ledger, was staged before."""
+        """Raise TableDamagedError: one of *partitions*, new to the ledger, was staged before."""
         for partition in partitions:
             end = self.frontier(partition)
             if end is not None:
-                raise TableLogError(
+                raise TableDamagedError(
                     f"{self.path.parent}/segments tells nothing of {partition}, but it is staged "
                     f"up to {end}"
                 )
@@ -141,8 +141,8 @@ class Records(LakeTable):
     def check(self, sealed: int, frontiers: Iterable[Frontier]) -> None:
         """Compare the marks with what the ledger tells: *sealed* versions, *frontiers*.
 
-        A commit file that a crash of the machine left empty is read as a commit of nothing. Raises
-        CommitsGoneError where commits are missing here, TableLogError where the ledger lacks some.
+        A commit file that a crash of the machine left empty is read as a commit of nothing.
+        Raises CommitsGoneError: commits are missing here; TableDamagedError: the ledger lacks some.
         """
         if sealed > self.version:
             raise CommitsGoneError(
@@ -156,7 +156,7 @@ class Records(LakeTable):
                     f"{self.path}: {source} was staged up to {end}, but the log says {mark or 0}"
                 )
             if mark > end:
-                raise TableLogError(
+                raise TableDamagedError(
                     f"{self.path.parent}/segments tells of {source} up to {end}, but it is staged "
                     f"up to {mark}"
                 )

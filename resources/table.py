@@ -27,7 +27,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from resources.arrow import arrow_schema, file_schema
-from schemas.errors import LakeError, StalePlanError, TableLogError
+from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import Table
 
 MAINTAINED = "maintained"
@@ -54,7 +54,7 @@ class LakeTable:
 
     @property
     def delta(self) -> DeltaTable:
-        """Return the open table at the version last seen. Raises TableLogError: it is broken."""
+        """Return the open table at the version last seen. Raises TableDamagedError: broken."""
         if self._delta is None:
             self._delta = self._open()
         return self._delta
@@ -70,7 +70,7 @@ class LakeTable:
             self.delta.update_incremental()
         except (DeltaError, OSError) as error:
             self._delta = None
-            raise TableLogError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
         return self.version
 
     def exists(self) -> bool:
@@ -162,7 +162,7 @@ class LakeTable:
             dataset = delta.to_pyarrow_dataset()
             return dataset.to_table(columns=list(columns) if columns else None, filter=where)
         except (DeltaError, OSError, pa.ArrowException) as error:
-            raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
 
     def merge(self) -> int:
         """Put one file in place of many small ones; rows and marks stay. Return how many it was.
@@ -179,7 +179,7 @@ class LakeTable:
         try:
             rows = pa.concat_tables([pq.read_table(self.path / path) for path in sorted(small)])
         except (OSError, pa.ArrowException) as error:
-            raise LakeError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
         now_ms = int(time.time() * 1000)
         removed = [
             RemoveAction(path, False, deletion_timestamp=now_ms, size=size)
@@ -221,7 +221,7 @@ class LakeTable:
         except TableNotFoundError:
             return self._create()
         except (DeltaError, OSError) as error:
-            raise TableLogError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
 
     def _create(self) -> DeltaTable:
         try:

@@ -85,11 +85,11 @@ class CommitsGoneError(LakeError):
     )
 
 
-class TableLogError(LakeError):
-    """A table's commit log cannot be read, or lacks commits that it had."""
+class TableDamagedError(LakeError):
+    """A table's commit log or a file of it cannot be read, or it lacks what it held."""
 
     hint = (
-        "Put the table's folder _delta_log back from a copy of the lake; docs/operations.md, "
+        "Put the table's folder back from a copy of the lake; docs/operations.md, "
         '"A damaged lake", says for each table how it is made again where there is no copy.'
     )
 

@@ -11,7 +11,7 @@ from assets.maintain import compact
 from assets.restaging import restage
 from assets.staging import Staging
 from resources.staged import StagedLog
-from schemas.errors import CommitsGoneError, SegmentLostError, StagedFileError, TableLogError
+from schemas.errors import CommitsGoneError, SegmentLostError, StagedFileError, TableDamagedError
 from schemas.topic_partition import TopicPartition
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import Said, says
@@ -244,7 +244,7 @@ def test_a_ledger_that_lost_what_is_staged_is_refused(site):
         text = file.read_text().replace("deltamirror.segments", "somebody.else")
         file.write_text(text)
 
-    with pytest.raises(TableLogError, match=r"segments tells of orders\[0\] up to 15"):
+    with pytest.raises(TableDamagedError, match=r"segments tells of orders\[0\] up to 15"):
         stage(site)
 
 
@@ -254,7 +254,7 @@ def test_a_ledger_that_knows_nothing_of_what_is_staged_is_refused(site):
         file.write_text(file.read_text().replace("deltamirror.segments", "somebody.else"))
     before = {*records_of(site).path.rglob("*.parquet")}
 
-    with pytest.raises(TableLogError, match=r"segments tells nothing of orders\[0\]"):
+    with pytest.raises(TableDamagedError, match=r"segments tells nothing of orders\[0\]"):
         stage(site)
 
     assert {*records_of(site).path.rglob("*.parquet")} == before

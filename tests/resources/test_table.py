@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 
 from resources.table import CLOCK, MANY, LakeTable
-from schemas.errors import LakeError, StalePlanError, TableLogError
+from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL
 from tests.disks import fill, small_disk
 
@@ -122,7 +122,7 @@ def test_a_broken_table_is_named_in_one_line(table):
     for file in table.path.glob("*.parquet"):
         file.write_bytes(b"torn")
 
-    with pytest.raises(LakeError, match="control cannot be read") as told:
+    with pytest.raises(TableDamagedError, match="control cannot be read") as told:
         again(table).rows()
 
     assert "\n" not in str(told.value)
@@ -190,11 +190,11 @@ def test_a_commit_that_is_missing_or_torn_is_an_error_and_not_an_older_table(tab
     whole = commit.read_bytes()
 
     commit.write_bytes(whole[:-20])
-    with pytest.raises(TableLogError, match="control cannot be read"):
+    with pytest.raises(TableDamagedError, match="control cannot be read"):
         again(table).refresh()
 
     commit.unlink()
-    with pytest.raises(TableLogError, match="control cannot be read") as told:
+    with pytest.raises(TableDamagedError, match="control cannot be read") as told:
         again(table).refresh()
     assert "\n" not in str(told.value)
 
@@ -208,7 +208,7 @@ def test_a_torn_checkpoint_is_an_error_and_without_it_the_commits_tell_the_same(
     (checkpoint,) = log.glob("*.checkpoint.parquet")
     checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
 
-    with pytest.raises(TableLogError, match="control cannot be read"):
+    with pytest.raises(TableDamagedError, match="control cannot be read"):
         again(table).refresh()
 
     checkpoint.unlink()

@@ -29,7 +29,7 @@ from schemas.errors import (
     LakeError,
     StagedFileError,
     StageIncompleteError,
-    TableLogError,
+    TableDamagedError,
 )
 from tests.assets.fakes import Inline
 from tests.brokers import create_topic
@@ -157,7 +157,7 @@ def test_a_stage_whose_log_is_broken_is_moved_away_and_staged_anew(here, damage)
     damage(commits(records_path(here)))
 
     error = refused(here, "run", "--until-caught-up")
-    assert error["type"] == "TableLogError"
+    assert error["type"] == "TableDamagedError"
     assert str(records_path(here)) in error["message"]
     assert "docs/operations.md" in error["hint"]
 
@@ -184,7 +184,7 @@ def test_an_offset_map_whose_log_is_broken_is_moved_away_and_paired_anew(here, d
     before = rows(here)
     damage(commits(table.path))
 
-    with pytest.raises(TableLogError, match="offset_map cannot be read"):
+    with pytest.raises(TableDamagedError, match="offset_map cannot be read"):
         replay(here)
 
     shutil.move(table.path, table.path.with_name("damaged"))
@@ -203,7 +203,7 @@ def test_a_broken_ledger_is_moved_away_and_told_again_by_the_records(here):
     before = table.rows().num_rows
     garbled(commits(table.path))
 
-    with pytest.raises(TableLogError, match="segments cannot be read"):
+    with pytest.raises(TableDamagedError, match="segments cannot be read"):
         stage(here)
 
     shutil.move(table.path, table.path.with_name("damaged"))
