@@ -236,10 +236,10 @@ def throttled(make_broker, unique_topic):
 
 
 def test_a_quota_is_waited_out_within_one_transaction(throttled):
-    replayed, said = throttled.replay(2_500, 2**30)
+    replayed, said = throttled.replay(2_000, 2**30)
 
     assert (replayed.failure, replayed.errors, replayed.fits_bytes) == (None, (), None)
-    assert [move.records for move in replayed.moves] == [2_500]
+    assert [move.records for move in replayed.moves] == [2_000]
     assert throttled.shown() == [(each.key, each.value) for each in said]
 
 
