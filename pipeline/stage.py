@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from pipeline.digest import Digest
 from schemas.errors import PartitionError, RecordUnreadableError
+from schemas.gap import ANY
 from schemas.offset_range import OffsetRange
 from schemas.reached import Reached
 from schemas.segment import Segment
@@ -137,7 +138,7 @@ class Tally:
             low=marks.low,
             stable=marks.stable,
             high=marks.high,
-            gap_cause=(r.cause or "compacted, transaction markers or aborted") if gaps else "",
+            gap_cause=ANY if gaps else "",
             digest=self.digest.hexdigest(),
             staged_at_ms=staged_at_ms,
             sequence=sequence,

@@ -7,6 +7,7 @@ trailing markers and aborted records. Anything else is an error, never "the end"
 
 from __future__ import annotations
 
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -53,6 +54,9 @@ ENDS_S = 3.0
 
 CUT = (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION)
 """What librdkafka says of a start that the log does not hold."""
+
+CUT_AT = re.compile(r"broker end offset is (\d+)")
+"""Where a log was cut, in the words of librdkafka's truncation error."""
 
 SETTINGS: dict[str, Any] = {
     "group.id": "deltamirror.stage",
@@ -226,7 +230,7 @@ class _Reading:
             return False
         self.failed = True
         if error.code() in CUT:
-            self._close(r, at, _cut_error(r, at, *self._ends(r)))
+            self._close(r, at, _cut_error(r, at, *self._ends(r), error.str()))
             return True
         if error.retriable() and not error.fatal():
             return False
@@ -238,13 +242,15 @@ class _Reading:
         self.reached[r] = Reached(r, end, error)
 
 
-def _cut_error(r: OffsetRange, at: int, low: int, high: int) -> PartitionError:
+def _cut_error(r: OffsetRange, at: int, low: int, high: int, said: str) -> PartitionError:
     """Return what a start that the log, now [low, high), does not hold means.
 
-    The client says the same for both: at a log start that is not past it, the log was cut.
+    The client says the same for both: at a log start that is not past it, the log was cut, and
+    where the leader's epoch showed it the client has *said* where.
     """
     if low <= at:
-        return LogTruncatedError(r.partition, staged=at, end=high)
+        cut = CUT_AT.search(said)
+        return LogTruncatedError(r.partition, staged=at, end=high, cut=int(cut[1]) if cut else None)
     return RecordsExpiredError(r.partition, wanted=at, low=low)
 
 

@@ -23,7 +23,6 @@ class OffsetRange:
     planned_start: int | None
     leader_epoch: int | None
     watermarks: Watermarks
-    cause: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end:

@@ -82,6 +82,7 @@ def test_a_log_that_was_cut_and_has_grown_past_the_frontier_is_found_by_its_lead
 
         assert isinstance(error, LogTruncatedError)
         assert "staged up to 10" in str(error)
+        assert "records [4, 10) are gone, it ends at 24" in str(error)
         assert [value for *_, value in cut.staged()] == values(0, 10)
         assert staging.frontier(TopicPartition(cut.other, 0)) == 1
 
