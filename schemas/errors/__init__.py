@@ -1,0 +1,132 @@
+"""What can go wrong, with numbers and the next thing to do.
+
+Every error a user can meet derives from `DeltamirrorError`: its message is one sentence that says
+what and where, `hint` one that says what to do next. `ConfigError` ends a command with exit code 2,
+everything else with 1. A `PartitionError` belongs to one partition and never stops another one.
+"""
+
+from schemas.errors.base import (
+    ConfigError,
+    DeltamirrorError,
+    PartitionError,
+)
+from schemas.errors.configuration import (
+    ConfigFileError,
+    InvalidPatternError,
+    RefusedKeyError,
+    SecretError,
+    UnknownAliasError,
+    UnknownFlowError,
+    UnknownKeyError,
+)
+from schemas.errors.lake import (
+    CommitsGoneError,
+    LakeError,
+    LeaseHeldError,
+    SegmentLostError,
+    StagedFileError,
+    StageIncompleteError,
+    StalePlanError,
+    TableDamagedError,
+)
+from schemas.errors.machine import (
+    BrokerStartError,
+    BrokerStopError,
+    DownloadFailedError,
+    JavaMissingError,
+    UnreachableError,
+    WorkerDiedError,
+)
+from schemas.errors.outcome import (
+    DifferencesFoundError,
+    GroupActiveError,
+    NotCaughtUpError,
+    NothingToTranslateError,
+    RequestRefusedError,
+)
+from schemas.errors.source import (
+    LogTruncatedError,
+    RangeUnfinishedError,
+    RecordsExpiredError,
+    RecordUnreadableError,
+    TopicDeletedError,
+    TopicMissingError,
+    TopicRecreatedError,
+)
+from schemas.errors.target import (
+    MapAmbiguousError,
+    MapDiffersError,
+    MapUnpairedError,
+    PartitionDownError,
+    ProgressAheadError,
+    ProgressBehindError,
+    ProgressUnknownError,
+    RecordRefusedError,
+    TargetChangedError,
+    TargetHeldBackError,
+    TargetTopicError,
+    TargetTruncatedError,
+)
+from schemas.errors.transaction import (
+    ChunkRefusedError,
+    CommitUnknownError,
+    FencedError,
+    SendAgainError,
+    ThrottledError,
+)
+
+__all__ = [
+    "BrokerStartError",
+    "BrokerStopError",
+    "ChunkRefusedError",
+    "CommitUnknownError",
+    "CommitsGoneError",
+    "ConfigError",
+    "ConfigFileError",
+    "DeltamirrorError",
+    "DifferencesFoundError",
+    "DownloadFailedError",
+    "FencedError",
+    "GroupActiveError",
+    "InvalidPatternError",
+    "JavaMissingError",
+    "LakeError",
+    "LeaseHeldError",
+    "LogTruncatedError",
+    "MapAmbiguousError",
+    "MapDiffersError",
+    "MapUnpairedError",
+    "NotCaughtUpError",
+    "NothingToTranslateError",
+    "PartitionDownError",
+    "PartitionError",
+    "ProgressAheadError",
+    "ProgressBehindError",
+    "ProgressUnknownError",
+    "RangeUnfinishedError",
+    "RecordRefusedError",
+    "RecordUnreadableError",
+    "RecordsExpiredError",
+    "RefusedKeyError",
+    "RequestRefusedError",
+    "SecretError",
+    "SegmentLostError",
+    "SendAgainError",
+    "StageIncompleteError",
+    "StagedFileError",
+    "StalePlanError",
+    "TableDamagedError",
+    "TargetChangedError",
+    "TargetHeldBackError",
+    "TargetTopicError",
+    "TargetTruncatedError",
+    "ThrottledError",
+    "TopicDeletedError",
+    "TopicMissingError",
+    "TopicRecreatedError",
+    "UnknownAliasError",
+    "UnknownFlowError",
+    "UnknownKeyError",
+    "UnreachableError",
+    "WorkerDiedError",
+]

@@ -1,0 +1,61 @@
+"""What is wrong with what deltamirror runs on: clusters, Java, downloads, workers."""
+
+from __future__ import annotations
+
+from schemas.errors.base import DeltamirrorError
+
+
+class UnreachableError(DeltamirrorError):
+    """A cluster did not answer."""
+
+    hint = "Check that it runs and that bootstrap.servers names it; the next run goes on from here."
+
+    def __init__(self, alias: str, servers: str, reason: str) -> None:
+        super().__init__(f"cluster {alias} ({servers}) does not answer: {reason}")
+
+
+class JavaMissingError(DeltamirrorError):
+    """No Java, or one that is too old for Spark and Kafka's brokers."""
+
+    hint = "Install a Java runtime, version 17 or newer, and set JAVA_HOME or PATH to it."
+
+    def __init__(self, found: str) -> None:
+        super().__init__(f"Java 17 or newer is needed: {found}")
+
+
+class DownloadFailedError(DeltamirrorError):
+    """Jars could not be fetched from the Maven repository."""
+
+    hint = (
+        "Check the network and run `make setup` again; a mirror is read from ~/.m2/settings.xml "
+        "or the environment variable DEFAULT_ARTIFACT_REPOSITORY."
+    )
+
+    def __init__(self, what: str, repository: str, why: str) -> None:
+        super().__init__(f"{what} could not be fetched from {repository}: {why}")
+
+
+class BrokerStartError(DeltamirrorError):
+    """A local Kafka broker did not come up."""
+
+    def __init__(self, name: str, log: object, why: str) -> None:
+        super().__init__(f"broker {name} did not start: {why}")
+        self.hint = f"The whole log is in {log}."
+
+
+class BrokerStopError(DeltamirrorError):
+    """A local Kafka broker is still there after it was ended."""
+
+    hint = "End the process by hand; its data stays as it is."
+
+    def __init__(self, name: str, pid: int, waited_seconds: float) -> None:
+        super().__init__(f"broker {name} (pid {pid}) did not end within {waited_seconds:.0f} s")
+
+
+class WorkerDiedError(DeltamirrorError):
+    """A process that reads for a comparison is gone."""
+
+    hint = "Somebody or the system, out of memory, ended it: the next `verify` goes on from there."
+
+    def __init__(self) -> None:
+        super().__init__("a process that reads for verify has died")
