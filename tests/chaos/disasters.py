@@ -11,20 +11,33 @@ from dataclasses import dataclass, field
 
 from tests.chaos.driver import Driver
 from tests.chaos.ground import MOST_PARTITIONS, Ground, Side
+from tests.chaos.watch import Watch
+from tests.stories.world import until
 
 CALM_S = (1.0, 6.0)
 """How long nothing happens between two disasters."""
 
+RECOVERED = 0.7
+"""The share of disasters that strike a mirror that moves again; the others strike its recovery."""
+
+STALL_S = 120.0
+"""How long a mirror may take until it moves again."""
+
 
 @dataclass
 class Disasters:
-    """Brings them about on *ground* and *driver*; *done* counts them, *told* hears of each."""
+    """Brings them about on *ground* and *driver*, as *watch* sees it move; *told* hears of each.
+
+    *done* counts them, *stalls* has a line for each after which nothing moved for `STALL_S`.
+    """
 
     ground: Ground
     driver: Driver
+    watch: Watch
     seed: int
     told: Callable[[str], None]
     done: Counter[str] = field(default_factory=Counter)
+    stalls: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._random = random.Random(f"{self.seed} disasters")
@@ -45,8 +58,18 @@ class Disasters:
             if what is not None:
                 self.done[disaster.__name__] += 1
                 self.told(f"{at:6.1f} s  {disaster.__name__}: {what}")
+                if self._random.random() < RECOVERED:
+                    self._await_movement(disaster.__name__)
         for side in self.ground.sides:
             side.heal()
+
+    def _await_movement(self, after: str) -> None:
+        before, begun = self.watch.arrived, time.monotonic()
+        try:
+            until(lambda: self.watch.arrived > before, "the target grows", STALL_S)
+        except TimeoutError:
+            self.stalls.append(f"nothing moved for {STALL_S:.0f} s after {after}")
+        self.told(f"          moves again after {time.monotonic() - begun:.1f} s")
 
     @property
     def _kinds(self) -> list[Callable[[], str | None]]:

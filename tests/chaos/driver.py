@@ -52,7 +52,7 @@ class Driver:
             _end_session(self._run)
             self._start()
 
-    def kill_worker(self, within_s: float = 20) -> bool:
+    def kill_worker(self, within_s: float = 45) -> bool:
         """`kill -9` a Spark Python worker; return whether there was one in time."""
         found: list[Process] = []
 

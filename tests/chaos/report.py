@@ -26,6 +26,8 @@ class Findings:
     disasters: dict[str, int] = field(default_factory=dict)
     committed: dict[Place, Counts] = field(default_factory=dict)
     uncommitted: dict[Place, Counts] = field(default_factory=dict)
+    arrived_meanwhile: int = 0
+    """Offsets that the target's logs had grown by when the last disaster was over."""
     catch_up_s: float = 0.0
     verify: dict[str, Any] = field(default_factory=dict)
     translations: int = 0
@@ -59,6 +61,7 @@ class Findings:
             "verify": self.verify,
             "translations": self.translations,
             "wrong_translations": len(self.wrong_translations),
+            "arrived_meanwhile": self.arrived_meanwhile,
             "longest_stall_s": round(self.longest_stall_s, 1),
             "catch_up_s": round(self.catch_up_s, 1),
             "wrong": self.wrong[:SHOWN],
@@ -88,6 +91,7 @@ class Findings:
             f"disasters: {disasters or 'none'}",
             f"deltamirror verify: {verify}",
             f"translations: {self.translations:,}, wrong: {len(self.wrong_translations)}",
+            f"target offsets reached meanwhile: {self.arrived_meanwhile:,}",
             f"longest stall {self.longest_stall_s:.1f} s, caught up in {self.catch_up_s:.1f} s",
             *(f"WRONG: {each}" for each in self.wrong[:SHOWN]),
         ]

@@ -59,10 +59,12 @@ def _storm(here: Ground, findings: Findings, say: Say) -> list[Member]:
             thread.start()
         held.callback(_end, [*busy, watch])
         until(lambda: watch.arrived > 0, "the first record arrives", START_SECONDS)
-        disasters = Disasters(here, driver, seed, say)
+        disasters = Disasters(here, driver, watch, seed, say)
         disasters.run(findings.seconds)
     findings.disasters = dict(disasters.done)
     findings.driver_ended = driver.unasked
+    findings.wrong += disasters.stalls
+    findings.arrived_meanwhile = watch.arrived
     findings.longest_stall_s = watch.longest_s
     return crew
 
