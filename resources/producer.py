@@ -93,6 +93,9 @@ class SlotProducer(TargetLog):
             "transactional.id": self._id,
             "throttle_cb": self._throttle,
         }
+        # librdkafka makes no producer whose requests may outlive its transactions.
+        limits = ("socket.timeout.ms", "transaction.timeout.ms")
+        self._settings[limits[0]] = min(int(self._settings[key]) for key in limits)
         self._consumer_settings = dict(consumer)
         self._producer: Producer | ExactProducer | None = None
         self._wants_exact = self._met_odd = False

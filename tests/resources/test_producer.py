@@ -254,6 +254,13 @@ def test_a_zombie_that_was_idle_is_fenced_when_it_sends(open_slot, remote, targe
     assert [s.value for _, s in shown(target, remote)] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("milliseconds", [5_000, 30_000])
+def test_a_transaction_may_be_limited_to_any_time(open_slot, remote, milliseconds):
+    slot = open_slot(**{"transaction.timeout.ms": milliseconds})
+
+    assert send(slot, remote, Said(b"v")) == [0]
+
+
 def test_slots_do_not_fence_one_another(open_slot, target, flow, remote):
     places = {"bootstrap.servers": target.bootstrap_servers}
     one, other = open_slot(), SlotProducer(flow, 4, places, places)
