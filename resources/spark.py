@@ -173,5 +173,7 @@ def _give_back() -> None:
 def _cause(error: BaseException) -> str:
     """Return the telling line of an error that comes with two stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if any("Python worker exited unexpectedly" in line for line in lines):
+        return "its Python worker was killed or crashed"
     telling = [line for line in lines if "Error" in line and not line.startswith(("at ", "File"))]
     return (telling or lines or [type(error).__name__])[-1][:300]
