@@ -24,6 +24,9 @@ Answer = TypeVar("Answer")
 
 WAIT_S = 10.0
 
+RENEW_S = 15.0
+"""How long a client may stay silent until another is tried; twice as long for the next one."""
+
 # What a client reports when nobody answered, the most telling first: a login that fails shows in
 # the answer itself only as "transport failure".
 SILENCE = (
@@ -96,7 +99,7 @@ class AdminSession:
             raise self._unreachable("no answer in time") from None
         else:
             if self._kept is not None:
-                self._kept.told.clear()
+                self._kept.heard()
 
     def answer(
         self, future: concurrent.futures.Future[Answer], what: str, timeout_s: float = WAIT_S
@@ -114,6 +117,8 @@ class AdminSession:
 
     def _unreachable(self, reason: str) -> UnreachableError:
         told = self._tellings()
+        if self._kept is not None:
+            self._kept.missed()
         best = min(told, key=lambda error: SILENCE.index(error.code()), default=None)
         if best is not None:
             reason = f"{best.str()} ({best.name()})"
@@ -130,9 +135,33 @@ class AdminSession:
 
 @dataclass
 class _KeptClients:
+    """The clients with *settings*, and since when the administration's has not answered.
+
+    After a broker was frozen or away a client may wait for the controller for good (seen with
+    librdkafka 2.16) while a new one is answered at once. As none is ever destroyed, one that stays
+    silent is replaced after `RENEW_S`, then after twice that time, and so on.
+    """
+
+    settings: dict[str, Any]
     client: AdminClient
     told: deque[KafkaError]
     groups: GroupClient | None = None
+    silent_since: float | None = None
+    renew_after_s: float = RENEW_S
+
+    def heard(self) -> None:
+        """Take note of an answer."""
+        self.told.clear()
+        self.silent_since, self.renew_after_s = None, RENEW_S
+
+    def missed(self) -> None:
+        """Take note of a question without an answer, and try another client when it is time."""
+        now = time.monotonic()
+        if self.silent_since is None:
+            self.silent_since = now
+        elif now - self.silent_since > self.renew_after_s:
+            self.client = _new_client(self.settings, self.told)
+            self.silent_since, self.renew_after_s = now, 2 * self.renew_after_s
 
 
 _kept: dict[tuple[object, ...], _KeptClients] = {}
@@ -150,12 +179,16 @@ def _kept_clients(settings: Mapping[str, Any]) -> _KeptClients:
     with _making:
         if key not in _kept:
             told: deque[KafkaError] = deque(maxlen=32)
-            reporting: dict[str, Any] = {**settings, "error_cb": told.append}
-            client = AdminClient(reporting)
-            # One reference that nobody gives back, so that the interpreter's end leaves it alone.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
-            _kept[key] = _KeptClients(client, told)
+            _kept[key] = _KeptClients(dict(settings), _new_client(settings, told), told)
         return _kept[key]
+
+
+def _new_client(settings: Mapping[str, Any], told: deque[KafkaError]) -> AdminClient:
+    reporting: dict[str, Any] = {**settings, "error_cb": told.append}
+    client = AdminClient(reporting)
+    # One reference that nobody gives back, so that the interpreter's end leaves it alone.
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+    return client
 
 
 def patiently(

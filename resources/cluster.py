@@ -13,6 +13,7 @@ from typing import Any
 
 import confluent_kafka as kafka
 from confluent_kafka.admin import (
+    ClusterMetadata,
     ConfigResource,
     ConfigSource,
     ListOffsetsResultInfo,
@@ -68,13 +69,17 @@ class KafkaCluster:
 
     def probe(self, timeout_s: float = 3.0) -> None:
         """Return when the cluster has answered. Raises UnreachableError within *timeout_s*."""
-        future = self._admin.client.describe_cluster(request_timeout=timeout_s)
-        self._admin.answer(future, "describe itself", timeout_s)
+        self._metadata(timeout_s)
 
     def cluster_id(self) -> str:
         """Return the id that the cluster gave itself."""
-        future = self._admin.client.describe_cluster(request_timeout=WAIT_S)
-        return str(self._admin.answer(future, "describe itself").cluster_id)
+        return str(self._metadata(WAIT_S).cluster_id)
+
+    def _metadata(self, timeout_s: float) -> ClusterMetadata:
+        # Not `describe_cluster`: a broker that is starting answers it with no broker at all, and
+        # librdkafka 2.16 ends the process then (an assertion in rd_kafka_admin_response_parse).
+        with self._admin.asking("describe itself"):
+            return self._admin.client.list_topics(timeout=timeout_s)
 
     # Topics
 

@@ -139,8 +139,12 @@ class Workers:
             raise SparkFailedError(f"a Spark task failed: {_cause(error)}") from error
 
     def warm(self) -> None:
-        """Start as many workers as tasks run at a time, with what they import."""
-        self.run("warm", _import_all, list(range(self._cores)))
+        """Start as many workers as tasks run at a time, with what they import.
+
+        Where one dies meanwhile, the first task that needs a worker starts it.
+        """
+        with suppress(SparkFailedError):
+            self.run("warm", _import_all, list(range(self._cores)))
 
 
 def _import_all(_: int) -> Sequence[Any]:

@@ -1,0 +1,64 @@
+"""An administration client that stays silent is replaced, ever more rarely."""
+
+import pytest
+
+from resources import admin as admin_module
+from resources.admin import AdminSession
+from resources.processes import free_ports
+from schemas.errors import UnreachableError
+
+
+class Clock:
+    """The time, which only moves when it is told to."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    monkeypatch.setattr(admin_module, "time", made)
+    return made
+
+
+@pytest.fixture
+def session(clock):
+    (port,) = free_ports(1)  # nobody listens there
+    return AdminSession("eu-west", {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
+
+
+def _ask(session):
+    client = session.client
+    with pytest.raises(UnreachableError), session.asking("anything"):
+        raise TimeoutError
+    return client
+
+
+def test_a_client_that_stays_silent_is_replaced_after_a_while(session, clock):
+    first = _ask(session)
+    clock.now = 10
+    assert _ask(session) is first
+    clock.now = 16
+    assert _ask(session) is first
+    assert session.client is not first
+
+
+def test_the_next_one_is_given_twice_as_long(session, clock):
+    clients = set()
+    for clock.now in range(0, 120, 2):
+        clients.add(id(_ask(session)))
+    assert len(clients) == 4  # from 0, 16, 48 and 110 s on
+
+
+def test_an_answer_makes_the_client_stay(session, clock):
+    first = _ask(session)
+    clock.now = 14
+    with session.asking("anything"):
+        pass
+    clock.now = 28
+    assert _ask(session) is first
+    assert session.client is first
