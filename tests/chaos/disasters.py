@@ -20,7 +20,7 @@ CALM_S = (1.0, 6.0)
 RECOVERED = 0.7
 """The share of disasters that strike a mirror that moves again; the others strike its recovery."""
 
-STALL_S = 120.0
+STALL_S = 180.0
 """How long a mirror may take until it moves again."""
 
 

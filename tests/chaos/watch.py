@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -24,6 +25,7 @@ class Watch(threading.Thread):
         super().__init__(name="watch", daemon=True)
         self._ground = ground
         self._over = threading.Event()
+        self._ends: dict[tuple[str, int], int] = {}
         self.arrived = 0
         self.longest_s = 0.0
 
@@ -34,6 +36,8 @@ class Watch(threading.Thread):
                 "bootstrap.servers": self._ground.target.bootstrap,
                 "group.id": "chaos-watch",
                 "isolation.level": "read_committed",
+                # A partition is added: without this it is looked for every five minutes.
+                "topic.metadata.refresh.interval.ms": 1_000,
                 "log_level": 0,
             }
         )
@@ -55,15 +59,12 @@ class Watch(threading.Thread):
 
     def _sum(self, consumer: Consumer) -> int:
         world = self._ground.world
-        places = [
-            TopicPartition(world.remote(topic), partition)
-            for topic, partitions in self._ground.topics.items()
-            for partition in range(partitions)
-        ]
-        total = 0
-        try:
-            for place in places:
-                total += consumer.get_watermark_offsets(place, timeout=ANSWER_SECONDS)[1]
-        except KafkaException:
-            return 0  # Not there yet, or away.
-        return total
+        for topic, partitions in self._ground.topics.items():
+            for partition in range(partitions):
+                place = world.remote(topic), partition
+                with suppress(KafkaException):  # Not there yet, or away.
+                    end = consumer.get_watermark_offsets(
+                        TopicPartition(*place), timeout=ANSWER_SECONDS
+                    )
+                    self._ends[place] = end[1] if end else 0
+        return sum(self._ends.values())
