@@ -309,7 +309,7 @@ class Replaying:
         """Log what a map that was made by pairing means, where more was lost than its last runs."""
         start = complete_from(move, self._records)
         if move.before is None:
-            log.warning(
+            log.info(
                 "%s: there was no offset map of %s: the target's log holds %d staged records, up "
                 "to upstream offset %d, and replay goes on behind them",
                 *(self.duty, move.target, move.records, move.after.next_offset),

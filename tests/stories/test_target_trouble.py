@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from confluent_kafka import Producer
 
@@ -181,6 +183,7 @@ def test_progress_that_was_set_in_our_name_stops_the_partition_until_it_is_put_b
 def test_progress_and_map_that_are_both_gone_are_found_again_in_the_targets_log(
     here, remote, unique_topic, caplog
 ):
+    caplog.set_level(logging.INFO)
     known = pairs(here, unique_topic)
     forget_map(here)
     forget_progress(here)
