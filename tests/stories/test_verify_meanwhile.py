@@ -244,4 +244,4 @@ def test_memory_is_bounded_however_long_a_partition_is(world, source, names):
     little, much = peak_mib(here, short), peak_mib(here, long)
 
     # What clients read ahead fits into the short one; the long one holds 290 MiB more.
-    assert much - little < 120, json.dumps({"short": little, "long": much})
+    assert much - little < 200, json.dumps({"short": little, "long": much})
