@@ -176,13 +176,23 @@ def high_watermarks(bootstrap: str, topic: str) -> dict[int, int]:
     try:
         partitions = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions
         return {
-            partition: consumer.get_watermark_offsets(
-                TopicPartition(topic, partition), timeout=ANSWER_SECONDS
-            )[1]
+            partition: _end(consumer, TopicPartition(topic, partition))
             for partition in sorted(partitions)
         }
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, partition: TopicPartition) -> int:
+    give_up_at = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            return int(consumer.get_watermark_offsets(partition, timeout=ANSWER_SECONDS)[1])
+        except KafkaException as failure:
+            # A partition that has just been made is known before its broker leads it.
+            if not failure.args[0].retriable() or time.monotonic() > give_up_at:
+                raise
+        time.sleep(0.02)
 
 
 def _reader(bootstrap: str, isolation: str) -> Consumer:
