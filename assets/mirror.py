@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from assets.chores import chores_of
 from assets.housekeeping import Housekeeping
 from assets.ledger import Ledger
 from assets.patience import Patience
@@ -189,8 +190,9 @@ class Mirror:
             threading.Thread(target=loop, args=(duty,), name=name, daemon=True)
             for name, loop, duty in loops
         ]
-        upkeep = Upkeep(self.site, self._flows, self._stop, self._done)
-        threads.append(threading.Thread(target=upkeep.run, name="upkeep", daemon=True))
+        for name, chores in chores_of(self.site, self._flows).items():
+            upkeep = Upkeep(chores, self._stop, self._done)
+            threads.append(threading.Thread(target=upkeep.run, name=name, daemon=True))
         leases = {alias: staging.lease for alias, staging in self.stagings.items()}
         keeping = Housekeeping(self.site, leases, self._done)
         threads.append(threading.Thread(target=keeping.run, name="housekeeping", daemon=True))

@@ -1,61 +1,61 @@
-"""What goes on beside the loops: groups seen and translated, lag kept."""
+"""What goes on beside the loops, each thing at its own pace: a chore that fails is tried again."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import dataclass
 
-from assets.checkpoints import write_checkpoints
-from assets.group_offsets import snapshot_groups
-from assets.lag import write_lag
-from assets.site import Site
-from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 60.0
-"""How often where a flow sets no interval of its own (emit.checkpoints.interval.seconds)."""
+
+@dataclass(frozen=True)
+class Chore:
+    """*step*, done about every *every_s* seconds, for the first time *first_s* after the start.
+
+    *is_last_word*: it is done once more when the loops are done, with what they came to.
+    """
+
+    name: str
+    every_s: float
+    step: Callable[[], object]
+    first_s: float = 0.0
+    is_last_word: bool = False
 
 
 class Upkeep:
-    """The thread that keeps group offsets, checkpoints and lag of *flows*.
+    """A thread's *chores*, one at a time, until *stop* is set or the loops are *done*.
 
-    It runs at its interval, and once more when the loops are *done*.
+    A chore that waits for a cluster holds up those beside it: what must not wait for it belongs
+    to an upkeep of its own.
     """
 
     def __init__(
-        self,
-        site: Site,
-        flows: Sequence[FlowConfig],
-        stop: threading.Event,
-        done: threading.Event,
+        self, chores: Sequence[Chore], stop: threading.Event, done: threading.Event
     ) -> None:
-        self._site, self._flows, self._stop, self._done = site, flows, stop, done
+        self._chores, self._stop, self._done = chores, stop, done
 
     def run(self) -> None:
-        """Work until told to stop; a failure is logged and tried again at the next turn."""
-        intervals = [f.emit_checkpoints_interval_s or EVERY_S for f in self._flows]
-        while not self._stop.is_set():
-            is_last = self._done.wait(min(intervals))
-            if self._stop.is_set():
-                return
-            self.turn()
-            if is_last:
-                return
+        """Work until told to stop; a failure is logged and tried again at the chore's next turn."""
+        start = time.monotonic()
+        due = {chore: start + chore.first_s for chore in self._chores}
+        while due and not self._stop.is_set():
+            chore = min(due, key=lambda each: due[each])
+            if self._done.wait(max(0.0, due[chore] - time.monotonic())):
+                break
+            self._do(chore)
+            # From now on, not from when it was due: what was late is not made up for.
+            due[chore] = time.monotonic() + chore.every_s
+        for chore in self._chores:
+            if chore.is_last_word and not self._stop.is_set():
+                self._do(chore)
 
-    def turn(self) -> None:
-        """Snapshot the sources' groups, then translate and measure each flow."""
-        for alias in dict.fromkeys(flow.flow.source for flow in self._flows):
-            self._try(f"groups of {alias}", partial(snapshot_groups, self._site, alias))
-        for flow in self._flows:
-            self._try(f"checkpoints of {flow.flow}", partial(write_checkpoints, self._site, flow))
-            self._try(f"lag of {flow.flow}", partial(write_lag, self._site, flow))
-
-    def _try(self, what: str, step: Callable[[], object]) -> None:
+    def _do(self, chore: Chore) -> None:
         try:
-            step()
+            chore.step()
         except DeltamirrorError as error:
-            log.warning("%s: %s", what, error)
+            log.warning("%s: %s", chore.name, error)

@@ -1,0 +1,37 @@
+"""The chores beside the loops of a run, by the thread that does them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from assets.checkpoints import write_checkpoints
+from assets.group_offsets import snapshot_groups
+from assets.lag import write_lag
+from assets.site import Site
+from assets.upkeep import Chore
+from schemas.config import FlowConfig
+
+EVERY_S = 60.0
+"""How often where a flow sets no interval of its own (emit.checkpoints.interval.seconds)."""
+
+
+def chores_of(site: Site, flows: Sequence[FlowConfig]) -> dict[str, list[Chore]]:
+    """Return what is to be done beside the loops of *flows*, by the name of its thread."""
+    return {"groups": _groups(site, flows)}
+
+
+def _groups(site: Site, flows: Sequence[FlowConfig]) -> list[Chore]:
+    """Return the chores that see the sources' groups, then translate and measure each flow."""
+    every_s = min(flow.emit_checkpoints_interval_s or EVERY_S for flow in flows)
+    steps: dict[str, Callable[[], object]] = {
+        f"groups of {alias}": partial(snapshot_groups, site, alias)
+        for alias in dict.fromkeys(flow.flow.source for flow in flows)
+    }
+    for flow in flows:
+        steps[f"checkpoints of {flow.flow}"] = partial(write_checkpoints, site, flow)
+        steps[f"lag of {flow.flow}"] = partial(write_lag, site, flow)
+    return [
+        Chore(name, every_s, step, first_s=every_s, is_last_word=True)
+        for name, step in steps.items()
+    ]

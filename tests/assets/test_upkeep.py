@@ -1,0 +1,89 @@
+"""Chores beside the loops: when they are done, and what a failing one may not do."""
+
+import threading
+
+import pytest
+
+from assets.upkeep import Chore, Upkeep
+from schemas.errors import UnreachableError
+
+PATIENCE_S = 10.0
+NEVER_S = 3_600.0
+
+
+class Turns:
+    """Counts the turns of chores; *stop* is set when all of *wanted* had theirs."""
+
+    def __init__(self, stop, **wanted):
+        self._stop, self._left = stop, dict(wanted)
+        self.seen = []
+
+    def of(self, name):
+        def step():
+            self.seen.append(name)
+            self._left[name] = self._left.get(name, 0) - 1
+            if all(left <= 0 for left in self._left.values()):
+                self._stop.set()
+
+        return step
+
+
+@pytest.fixture
+def events():
+    stop, done = threading.Event(), threading.Event()
+    # Whatever happens, a test ends.
+    timer = threading.Timer(PATIENCE_S, stop.set)
+    timer.start()
+    yield stop, done
+    timer.cancel()
+
+
+def test_each_chore_has_its_own_pace(events):
+    turns = Turns(events[0], often=3, once=1)
+    chores = [Chore("often", 0.001, turns.of("often")), Chore("once", NEVER_S, turns.of("once"))]
+
+    Upkeep(chores, *events).run()
+
+    assert turns.seen.count("often") == 3
+    assert turns.seen.count("once") == 1
+
+
+def test_a_chore_that_fails_is_logged_and_done_again_and_the_others_go_on(events, caplog):
+    turns = Turns(events[0], sick=2, sound=2)
+
+    def fail():
+        turns.of("sick")()
+        raise UnreachableError("b", "localhost:1", "nobody answers")
+
+    chores = [Chore("the sick one", 0.001, fail), Chore("sound", 0.001, turns.of("sound"))]
+    Upkeep(chores, *events).run()
+
+    assert turns.seen.count("sick") >= 2
+    assert turns.seen.count("sound") >= 2
+    assert "the sick one: " in caplog.text
+
+
+def test_a_last_word_is_said_when_the_loops_are_done(events):
+    stop, done = events
+    done.set()
+    turns = Turns(stop)
+    chores = [
+        Chore(
+            "last", NEVER_S, lambda: turns.seen.append("last"), first_s=NEVER_S, is_last_word=True
+        ),
+        Chore("other", NEVER_S, lambda: turns.seen.append("other"), first_s=NEVER_S),
+    ]
+
+    Upkeep(chores, stop, done).run()
+
+    assert turns.seen == ["last"]
+
+
+def test_a_run_that_was_told_to_stop_does_no_chore_any_more(events):
+    stop, done = events
+    stop.set()
+    turns = Turns(threading.Event())
+
+    Upkeep([Chore("any", 0.001, turns.of("any"), is_last_word=True)], stop, done).run()
+
+    assert turns.seen == []
