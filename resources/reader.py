@@ -41,7 +41,10 @@ Take = Callable[[OffsetRange, pa.RecordBatch], None]
 
 SCHEMA = file_schema(RECORDS)
 AT_ONCE = 20_000
-"""Messages asked for at a time: more gain nothing, and bound what is held twice."""
+"""Messages asked for at a time: more gain nothing."""
+
+AT_ONCE_BYTES = 8 * 2**20
+"""About how many bytes of them: they are held two more times, as Python's bytes and as columns."""
 
 AT_FIRST = 16
 """Messages asked for as long as it is not known how large they are."""
@@ -110,8 +113,7 @@ class RangeReader:
         consumer.assign([_at(r) for r in reading.open.values()])
         deadline = time.monotonic() + PATIENCE_S
         while reading.open and reading.size < max_bytes:
-            messages = consumer.consume(reading.at_once(max_bytes), 0.1)
-            if messages and reading.accept(messages):
+            if reading.accept(consumer.consume(reading.at_once(max_bytes), 0.1)):
                 deadline = time.monotonic() + PATIENCE_S
             elif time.monotonic() > deadline:
                 reading.give_up(f"nothing came for {PATIENCE_S:.0f} s")
@@ -163,7 +165,8 @@ class _Reading:
 
     def at_once(self, max_bytes: int) -> int:
         """Return how many messages to ask for: about as many as *max_bytes* have room for."""
-        fit = AT_FIRST if not self._rows else (max_bytes - self.size) * self._rows // self.size
+        room = min(max_bytes - self.size, AT_ONCE_BYTES)
+        fit = AT_FIRST if not self._rows else room * self._rows // self.size
         return max(1, min(AT_ONCE, self.left, max(AT_FIRST, fit)))
 
     def accept(self, messages: list[Message]) -> bool:
