@@ -7,18 +7,31 @@ from functools import partial
 
 from assets.checkpoints import write_checkpoints
 from assets.group_offsets import snapshot_groups
+from assets.heartbeats import Heart
 from assets.lag import write_lag
 from assets.site import Site
 from assets.upkeep import Chore
-from schemas.config import FlowConfig
+from schemas.config import FlowConfig, HeartbeatConfig
 
 EVERY_S = 60.0
 """How often where a flow sets no interval of its own (emit.checkpoints.interval.seconds)."""
 
 
-def chores_of(site: Site, flows: Sequence[FlowConfig]) -> dict[str, list[Chore]]:
-    """Return what is to be done beside the loops of *flows*, by the name of its thread."""
-    return {"groups": _groups(site, flows)}
+def chores_of(
+    site: Site, flows: Sequence[FlowConfig], heartbeats: Sequence[HeartbeatConfig]
+) -> dict[str, list[Chore]]:
+    """Return what is to be done beside the loops of *flows*, by the name of its thread.
+
+    Each of *heartbeats* has a thread of its own: a cluster that is down stops its own alone.
+    """
+    return {
+        "groups": _groups(site, flows),
+        **{
+            name: [Chore(name, each.interval_s, Heart(site, each).beat)]
+            for each in heartbeats
+            if (name := f"heartbeat {each.flow}")
+        },
+    }
 
 
 def _groups(site: Site, flows: Sequence[FlowConfig]) -> list[Chore]:

@@ -8,9 +8,11 @@ from assets.checkpoints import write_checkpoints
 from assets.dagster_numbers import lag_numbers
 from assets.dagster_site import group_of, map_key, site_of, source_key
 from assets.group_offsets import snapshot_groups
+from assets.heartbeats import Heart
 from assets.lag import write_lag
 from assets.verification import verify
 from resources.configured import MirrorFile
+from schemas.config import HeartbeatConfig
 from schemas.flow import Flow
 
 
@@ -59,6 +61,25 @@ def checkpoints(flow: Flow) -> dg.AssetsDefinition:
         )
 
     return _checkpoints
+
+
+def heartbeats(config: HeartbeatConfig) -> dg.AssetsDefinition:
+    """Return the asset that lets the heart of a flow beat once."""
+    flow = config.flow
+
+    @dg.asset(
+        key=[flow.key, "heartbeats"],
+        description=f"The sign of life of {flow}, in the topic {config.topic} on {flow.target}.",
+        group_name=group_of(flow.key),
+        kinds={"kafka"},
+    )
+    def _heartbeats(file: MirrorFile) -> dg.MaterializeResult[None]:
+        """Write one heartbeat; while `deltamirror run` runs, it writes them too."""
+        with site_of(file) as site:
+            beat = Heart(site, config).beat()
+        return dg.MaterializeResult(metadata={"timestamp_ms": beat.timestamp_ms})
+
+    return _heartbeats
 
 
 def lag(flow: Flow) -> dg.AssetsDefinition:

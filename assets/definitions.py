@@ -12,7 +12,7 @@ from assets.automation import daily_upkeep, discovery, mirror_supervisor
 from assets.checks import cluster_checks, flow_checks
 from assets.console import CONFIG_VARIABLE
 from assets.dagster_jobs import maintain_job, mirror_job, replay_job
-from assets.dagster_measures import checkpoints, group_offsets, lag, verification
+from assets.dagster_measures import checkpoints, group_offsets, heartbeats, lag, verification
 from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
 from resources.configured import MirrorFile, Spark
@@ -49,6 +49,7 @@ def _definitions(path: Path, config: Config) -> dg.Definitions:
                 for flow in flows
                 for make in (offset_map, remote_topics, replays, checkpoints, lag, verification)
             ),
+            *(heartbeats(each) for each in config.heartbeats if each.flow in flows),
         ],
         asset_checks=[
             *(check for alias in sources for check in cluster_checks(alias)),

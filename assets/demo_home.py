@@ -29,6 +29,9 @@ clusters = {source}, {target}
 replication.factor = 1
 checkpoints.topic.replication.factor = 1
 
+# No signs of life, once a second: all records that the demo counts are flights and what they need.
+emit.heartbeats.enabled = false
+
 # Small transactions, so that offsets soon differ: on the target each one's end takes an offset too.
 deltamirror.replay.chunk.records = 10000
 

@@ -66,7 +66,6 @@ they lead to is never logged or shown, nor is any value whose key is a password'
 | not idempotent, 1 request in flight | idempotent, 5 in flight | transactions; order is kept |
 | exactly once on demand | always | |
 | ignores unknown keys and unlisted aliases | errors | a misspelt key does harm in silence |
-| starts B->A for its heartbeats | starts enabled flows only | |
 | `emit.checkpoints.enabled=false` is an error | it is honoured | |
 | Java classes for filters, policies, transforms | refused | there is no JVM on a record's way |
 | JKS and PKCS12 truststores, JKS keystores, Kerberos | refused, with what to do | librdkafka |

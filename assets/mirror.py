@@ -23,7 +23,7 @@ from assets.site import Site
 from assets.staging import Staging
 from assets.upkeep import Upkeep
 from resources.spark import Workers
-from schemas.config import Config, FlowConfig
+from schemas.config import Config, FlowConfig, HeartbeatConfig
 from schemas.errors import (
     ConfigError,
     DeltamirrorError,
@@ -33,6 +33,7 @@ from schemas.errors import (
 )
 from schemas.flow import Flow
 from schemas.frontier import base_id
+from schemas.progress import Progress
 from schemas.replay_work import Move
 from schemas.segment import Segment
 from schemas.topic_partition import TopicPartition
@@ -107,8 +108,16 @@ def _has_reached(ledger: Ledger, partition: TopicPartition, topic_id: str, end: 
     return known.next_offset >= end
 
 
+def _has_replayed(progress: Progress | None, topic_id: str, end: int) -> bool:
+    return (
+        progress is not None
+        and base_id(progress.incarnation) == topic_id
+        and progress.next_offset >= end
+    )
+
+
 class Mirror:
-    """A run of the loops for *flows* of *config*; `run` blocks until it ends.
+    """A run of the loops for *flows* of *config*, and of *heartbeats*; `run` blocks until it ends.
 
     *topics*: only these, and only once (a materialization from the UI). *stop* ends it cleanly.
     """
@@ -118,6 +127,7 @@ class Mirror:
         config: Config,
         *,
         flows: Sequence[FlowConfig],
+        heartbeats: Sequence[HeartbeatConfig] = (),
         until_caught_up: bool,
         topics: Collection[str] | None = None,
         reporter: Reporter | None = None,
@@ -127,7 +137,7 @@ class Mirror:
             raise ConfigError("no flow is enabled: set <source>-><target>.enabled = true")
         self.site = Site(config)
         self._workers = Workers(config.tasks_max)
-        self._flows = flows
+        self._flows, self._heartbeats = flows, heartbeats
         self._until_caught_up = until_caught_up
         self._topics = topics
         self._reporter = reporter or Silent()
@@ -190,7 +200,7 @@ class Mirror:
             threading.Thread(target=loop, args=(duty,), name=name, daemon=True)
             for name, loop, duty in loops
         ]
-        for name, chores in chores_of(self.site, self._flows).items():
+        for name, chores in chores_of(self.site, self._flows, self._heartbeats).items():
             upkeep = Upkeep(chores, self._stop, self._done)
             threads.append(threading.Thread(target=upkeep.run, name=name, daemon=True))
         leases = {alias: staging.lease for alias, staging in self.stagings.items()}
@@ -295,6 +305,8 @@ class Mirror:
             if replayed.moves:
                 self._passing[replaying.duty].worked()
                 self._reporter.replayed(replaying.flow, replayed.moves)
+                if self._until_caught_up and self._is_past_goal(replaying):
+                    return
                 continue
             if replayed.is_idle and self._until_caught_up and self._has_arrived(replaying):
                 return
@@ -314,6 +326,18 @@ class Mirror:
             passing.failed()
             return passing.is_over()
         return self._goals[source].is_staged(replaying.ledger, but)
+
+    def _is_past_goal(self, replaying: Replaying) -> bool:
+        """Return whether a flow without troubles has replayed all up to the goal.
+
+        It need not be idle: there are topics that never rest, heartbeats first of all.
+        """
+        goal = self._goals[replaying.flow.source]
+        return not replaying.troubles and all(
+            _has_replayed(replaying.progress(p), topic_id, end)
+            for p, (topic_id, end) in goal.ends.items()
+            if end > 0 and replaying.config.replicates(p.topic)
+        )
 
     def _post(self, replaying: Replaying) -> None:
         self.site.bulletin.post(replaying.duty, "running", None, _told(replaying.troubles))
@@ -369,15 +393,23 @@ def mirror(
 ) -> None:
     """Mirror the flows of *config*: all, those named, or those into *targets* (MM2's --clusters).
 
+    Heartbeats are emitted for the pairs that are so chosen, be they enabled flows or not.
+
     Blocks until *stop* is set or, with *until_caught_up*, until progress has reached the last
     stable offsets seen at the start. Raises ConfigError, LeaseHeldError, NotCaughtUpError.
     """
     chosen = [config.flow(name) for name in flows] if flows else list(config.flows)
     if targets:
         chosen = [flow for flow in chosen if flow.flow.target in targets]
+    heartbeats = [
+        each
+        for each in config.heartbeats
+        if (not flows or each.flow.name in flows) and (not targets or each.flow.target in targets)
+    ]
     Mirror(
         config,
         flows=chosen,
+        heartbeats=heartbeats,
         until_caught_up=until_caught_up,
         topics=topics,
         reporter=reporter,

@@ -38,9 +38,13 @@ class Upkeep:
         self, chores: Sequence[Chore], stop: threading.Event, done: threading.Event
     ) -> None:
         self._chores, self._stop, self._done = chores, stop, done
+        self._told: dict[Chore, str] = {}
 
     def run(self) -> None:
-        """Work until told to stop; a failure is logged and tried again at the chore's next turn."""
+        """Work until told to stop; what fails is tried again at the chore's next turn.
+
+        A failure is logged once for as long as it stays the same: a chore may come every second.
+        """
         start = time.monotonic()
         due = {chore: start + chore.first_s for chore in self._chores}
         while due and not self._stop.is_set():
@@ -58,4 +62,8 @@ class Upkeep:
         try:
             chore.step()
         except DeltamirrorError as error:
-            log.warning("%s: %s", chore.name, error)
+            if self._told.get(chore) != str(error):
+                log.warning("%s: %s", chore.name, error)
+            self._told[chore] = str(error)
+        else:
+            self._told.pop(chore, None)

@@ -55,6 +55,7 @@ class Ground:
             f"{alias}->{TARGET}.topics = {topic}\n"
             "replication.factor = 1\n"
             "checkpoints.topic.replication.factor = 1\n"
+            "emit.heartbeats.enabled = false\n"
         )
         return file
 

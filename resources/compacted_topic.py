@@ -17,16 +17,25 @@ SETTINGS = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "log_leve
 
 
 class CompactedTopic:
-    """The topic *name* on *cluster*, written with librdkafka's producer *settings*."""
+    """The topic *name* on *cluster*, written with librdkafka's producer *settings*.
+
+    The producer is kept from one write to the next until one fails. Not thread-safe.
+    """
 
     def __init__(self, cluster: KafkaCluster, name: str, settings: Mapping[str, Any]) -> None:
         self._cluster = cluster
         self._name = name
         self._settings = {**settings, **SETTINGS, "message.timeout.ms": int(WAIT_S * 1000)}
+        self._producer: Producer | None = None
 
     def make(self, replication_factor: int) -> None:
-        """Make the topic where it is missing. Raises TargetTopicError where it cannot be."""
-        self._cluster.create_topic(self._name, 1, replication_factor, {"cleanup.policy": "compact"})
+        """Make the topic where it is missing. Raises TargetTopicError where it cannot be.
+
+        One that is there is not asked for again: that takes a right that nobody needs then.
+        """
+        if not self._cluster.topics([self._name]):
+            compact = {"cleanup.policy": "compact"}
+            self._cluster.create_topic(self._name, 1, replication_factor, compact)
 
     def write(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         """Append *records* (key, value) in order and return when all are acknowledged.
@@ -40,7 +49,8 @@ class CompactedTopic:
                 failures.append(error)
 
         try:
-            producer = Producer(self._settings)
+            producer = self._producer or Producer(self._settings)
+            self._producer = None
             for key, value in records:
                 self._send(producer, key, value, report)
             unsent = producer.flush(WAIT_S + 1)
@@ -51,6 +61,7 @@ class CompactedTopic:
             raise self._explained(failures[0])
         if unsent:
             raise self._silent(f"{unsent} records are not acknowledged")
+        self._producer = producer
 
     def _send(self, producer: Producer, key: bytes, value: bytes, report: Any) -> None:  # noqa: ANN401 - the client's callback
         while True:

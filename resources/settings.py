@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from resources.librdkafka import settings_of
 from resources.mm2_file import Mm2File
 from resources.verdicts import judge
-from schemas.config import ClusterConfig, Config, FlowConfig
+from schemas.config import ClusterConfig, Config, FlowConfig, HeartbeatConfig
 from schemas.errors import ConfigError, RefusedKeyError
 from schemas.flow import Flow
 from schemas.keys import KeyVerdict, parse_boolean, parse_integer, split_list
@@ -40,6 +41,7 @@ def read_config(path: Path) -> Config:
         chunk_bytes=_integer(file, "deltamirror.replay.chunk.bytes"),
         stage_retention_ms=_retention(file, "deltamirror.stage.retention.ms"),
         stage_retention_bytes=_retention(file, "deltamirror.stage.retention.bytes"),
+        heartbeats=tuple(_heartbeats(file)),
     )
 
 
@@ -61,9 +63,12 @@ def _retention(file: Mm2File, key: str) -> int | None:
     return None if bound < 0 else bound
 
 
+def _pairs(file: Mm2File) -> Iterator[Flow]:
+    return itertools.starmap(Flow, itertools.permutations(file.aliases, 2))
+
+
 def _enabled_flows(file: Mm2File) -> list[Flow]:
-    pairs = itertools.permutations(file.aliases, 2)
-    return [flow for flow in itertools.starmap(Flow, pairs) if _is_enabled(file, flow)]
+    return [flow for flow in _pairs(file) if _is_enabled(file, flow)]
 
 
 def _is_enabled(file: Mm2File, flow: Flow) -> bool:
@@ -108,34 +113,58 @@ def _consumer(file: Mm2File, alias: str, flows: list[Flow]) -> dict[str, str]:
 
 def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
     def text(key: str) -> str:
-        value = file.flow_value(flow, key)
-        return default_of(key) if value is None else value
+        return _text(file, flow, key)
 
     def names(key: str) -> tuple[str, ...]:
         return split_list(text(key))
 
-    def interval_s(what: str) -> float | None:
-        """Return how often *what* happens, in seconds. None: never again after the start."""
-        length = parse_integer(text(f"{what}.interval.seconds"))
-        return float(length) if parse_boolean(text(f"{what}.enabled")) and length > 0 else None
-
-    copies = text("replication.factor")
-    of_checkpoints = file.flow_value(flow, "checkpoints.topic.replication.factor")
     return FlowConfig(
         flow=flow,
         topics=NameFilter(names("topics"), names("topics.exclude")),
         groups=NameFilter(names("groups"), (*names("groups.exclude"), OWN_GROUPS)),
         policy=_policy(file, flow),
-        replication_factor=parse_integer(copies),
+        replication_factor=parse_integer(text("replication.factor")),
         producer=settings_of(
             "producer", file.data_producer(flow), f"{flow.name}.producer.override."
         ),
-        refresh_topics_interval_s=interval_s("refresh.topics"),
-        emit_checkpoints_interval_s=interval_s("emit.checkpoints"),
+        refresh_topics_interval_s=_interval_s(file, flow, "refresh.topics"),
+        emit_checkpoints_interval_s=_interval_s(file, flow, "emit.checkpoints"),
         config_properties_exclude=NameFilter(names("config.properties.exclude")),
-        checkpoints_replication_factor=parse_integer(of_checkpoints or copies),
+        checkpoints_replication_factor=_copies(file, flow, "checkpoints"),
         heartbeats_replication=parse_boolean(text("heartbeats.replication.enabled")),
     )
+
+
+def _heartbeats(file: Mm2File) -> Iterator[HeartbeatConfig]:
+    """Yield the pairs that emit heartbeats: all but those that say no, enabled or not."""
+    for flow in _pairs(file):
+        interval_s = _interval_s(file, flow, "emit.heartbeats")
+        if interval_s is not None:
+            copies = _copies(file, flow, "heartbeats")
+            topic = _policy(file, flow).heartbeats_topic
+            yield HeartbeatConfig(flow, topic, interval_s, copies)
+
+
+def _text(file: Mm2File, flow: Flow, key: str) -> str:
+    """Return what *flow* or the top level says of *key*, else the default."""
+    value = file.flow_value(flow, key)
+    return default_of(key) if value is None else value
+
+
+def _interval_s(file: Mm2File, flow: Flow, what: str) -> float | None:
+    """Return how often *what* happens, in seconds. None: never again after the start."""
+    length = parse_integer(_text(file, flow, f"{what}.interval.seconds"))
+    is_on = parse_boolean(_text(file, flow, f"{what}.enabled"))
+    return float(length) if is_on and length > 0 else None
+
+
+def _copies(file: Mm2File, flow: Flow, topic: str) -> int:
+    """Return the replicas of one of MirrorMaker 2's topics: its own key's, else a remote topic's.
+
+    MirrorMaker 2 has 3, which a smaller cluster refuses.
+    """
+    own = file.flow_value(flow, f"{topic}.topic.replication.factor")
+    return parse_integer(own or _text(file, flow, "replication.factor"))
 
 
 def _policy(file: Mm2File, flow: Flow) -> ReplicationPolicy:

@@ -71,11 +71,26 @@ class FlowConfig:
 
 
 @dataclass(frozen=True)
+class HeartbeatConfig:
+    """How often *flow*'s sign of life is written to *topic* on its target, enabled or not.
+
+    A *replication_factor* of -1 is the brokers' default.
+    """
+
+    flow: Flow
+    topic: str
+    interval_s: float
+    replication_factor: int
+
+
+@dataclass(frozen=True)
 class Config:
     """A whole file: its clusters, its enabled flows, the lake, and how much is done at a time.
 
-    *lake* is a local path or an object-store URI. Bytes are bytes, intervals milliseconds;
-    a retention of None keeps for ever.
+    *heartbeats* are of every pair that emits them: MirrorMaker 2 does so for pairs that are no
+    enabled flow too, B->A where only A->B is, so that A has some to send to B. *lake* is a local
+    path or an object-store URI. Bytes are bytes, intervals milliseconds; a retention of None
+    keeps for ever.
     """
 
     clusters: Mapping[str, ClusterConfig]
@@ -88,6 +103,7 @@ class Config:
     chunk_bytes: int = 32 * MIB
     stage_retention_ms: int | None = None
     stage_retention_bytes: int | None = None
+    heartbeats: tuple[HeartbeatConfig, ...] = ()
 
     def flow(self, name: str) -> FlowConfig:
         """Return the flow written as *name*. Raises UnknownFlowError, which names the known."""

@@ -21,7 +21,6 @@ _AS_BYTES = "records travel as bytes, untouched: leave it out"
 _SYNCS_LATER = "Not done yet: offset syncs are for MirrorMaker 2's tools; our offset map is exact."
 _ACLS_LATER = "Not done yet: ACLs are not copied."
 _GROUPS_LATER = "Not done yet: `deltamirror groups apply` moves groups when you say so."
-_HEARTBEATS_LATER = "Not done yet: heartbeats are not emitted."
 _GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
 _NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
 
@@ -101,9 +100,11 @@ GROUPS = (
         allowed="source|target", otherwise="it must be source or target"),
     Key("offset.lag.max", _I, "100", "TF", _N, "Every offset has its translation: none is sampled.",
         least=0),
-    Key("emit.heartbeats.enabled", _B, "true", "TF", _N, _HEARTBEATS_LATER),
-    Key("emit.heartbeats.interval.seconds", _I, "1", "TF", _N, _HEARTBEATS_LATER),
-    Key("heartbeats.topic.replication.factor", _I, "3", "TF", _N, _HEARTBEATS_LATER),
+    Key("emit.heartbeats.enabled", _B, "true", "TF", _H,
+        "Write A->B's sign of life to `heartbeats` on B, also where A->B replicates nothing."),
+    Key("emit.heartbeats.interval.seconds", _I, "1", "TF", _H, "How often; 0 or less: never."),
+    Key("heartbeats.topic.replication.factor", _I, None, "TF", _H,
+        "Copies of `heartbeats`; not set: as replication.factor (MirrorMaker 2: 3).", least=-1),
 )  # fmt: skip
 
 CONNECTOR = (

@@ -60,7 +60,7 @@ def test_every_cluster_and_every_flow_has_its_assets(defs):
     for source, target in (("us-east", "eu-west"), ("eu-west", "us-east")):
         assert {key(source, name) for name in ("topics", "records", "group_offsets")} <= found
         flow = f"{source}__{target}"
-        names = ("offset_map", "checkpoints", "lag", "verification")
+        names = ("offset_map", "checkpoints", "lag", "heartbeats", "verification")
         assert {key(flow, name) for name in names} <= found
         assert key(target, f"from_{source}") in found
 

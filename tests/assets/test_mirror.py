@@ -1,5 +1,6 @@
 """The loops: everything arrives, a sick flow stops nobody else, and an end is an end."""
 
+import dataclasses
 import threading
 
 import pytest
@@ -9,9 +10,10 @@ from assets import patience
 from assets.ledger import Ledger
 from assets.mirror import Goal, Mirror
 from assets.orders import PAUSE, Orders
-from assets.replaying import Replaying
+from assets.replaying import Replayed, Replaying
 from assets.staging import Staged, Staging
 from resources.lake import DeltaLake
+from schemas.config import HeartbeatConfig
 from schemas.errors import (
     ConfigError,
     LeaseHeldError,
@@ -19,8 +21,10 @@ from schemas.errors import (
     RangeUnfinishedError,
     UnreachableError,
 )
+from schemas.flow import Flow
 from schemas.topic_partition import TopicPartition
 from tests.assets.fakes import FakeClusters, Inline
+from tests.assets.places import config
 from tests.fake_cluster import Said
 
 ORDERS = TopicPartition("orders", 0)
@@ -99,6 +103,58 @@ def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(site):
 
     assert shown(site) == [b"a", b"b", b"c", b"d"]
     assert (heard.records, heard.errors) == (3, [])
+
+
+def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(site, monkeypatch):
+    write(site, b"a")
+    tick, seen, stop = Replaying.tick, [], threading.Event()
+
+    def restless(self, only=None):
+        done = tick(self, only)
+        seen.extend(done.moves)
+        return Replayed(tuple(seen)) if seen else done
+
+    monkeypatch.setattr(Replaying, "tick", restless)
+    thread = threading.Thread(target=run, args=(site,), kwargs={"stop": stop}, daemon=True)
+    thread.start()
+    thread.join(20)
+    has_ended = not thread.is_alive()
+    stop.set()
+
+    assert has_ended
+    assert shown(site) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "pairs"),
+    [
+        pytest.param({}, ["A->B", "B->A", "C->B"], id="all pairs"),
+        pytest.param({"targets": ["B"]}, ["A->B", "C->B"], id="those into the clusters named"),
+        pytest.param({"flows": ["A->B"]}, ["A->B"], id="the flows named"),
+    ],
+)
+def test_heartbeats_are_emitted_for_the_pairs_that_are_chosen(monkeypatch, lake, chosen, pairs):
+    hearts = tuple(
+        HeartbeatConfig(Flow(*pair.split("->")), "heartbeats", 1.0, 1)
+        for pair in ("A->B", "B->A", "C->B")
+    )
+    flows = (dataclasses.replace(config(lake).flows[0], flow=Flow("A", "B")),)
+    made = []
+
+    class Made:
+        def __init__(self, _, *, heartbeats, **__):
+            made.extend(each.flow.name for each in heartbeats)
+
+        def run(self):
+            pass
+
+    monkeypatch.setattr(mirror_module, "Mirror", Made)
+
+    mirror_module.mirror(
+        dataclasses.replace(config(lake), flows=flows, heartbeats=hearts), **chosen
+    )
+
+    assert made == pairs
 
 
 def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_from_ending(site):

@@ -63,6 +63,22 @@ def test_a_chore_that_fails_is_logged_and_done_again_and_the_others_go_on(events
     assert "the sick one: " in caplog.text
 
 
+def test_a_failure_is_logged_once_while_it_stays_the_same_and_again_after_a_success(events, caplog):
+    outcomes = ["down", "down", "slow", None, "slow"]
+
+    def step():
+        why = outcomes.pop(0)
+        if not outcomes:
+            events[0].set()
+        if why:
+            raise UnreachableError("b", "localhost:1", why)
+
+    Upkeep([Chore("sick", 0.001, step)], *events).run()
+
+    told = [record.getMessage() for record in caplog.records]
+    assert ["down" in told[0], "slow" in told[1], "slow" in told[2], len(told)] == [True] * 3 + [3]
+
+
 def test_a_last_word_is_said_when_the_loops_are_done(events):
     stop, done = events
     done.set()

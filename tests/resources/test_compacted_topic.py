@@ -33,6 +33,35 @@ def test_records_are_read_in_order_from_the_one_partition_of_a_compacted_topic(t
 
 
 @pytest.mark.kafka
+def test_a_producer_is_kept_for_the_next_records_until_one_fails(topic, target):
+    topic.make(replication_factor=1)
+
+    topic.write([(b"k", b"1")])
+    first = topic._producer
+    topic.write([(b"k", b"2")])
+
+    assert first is topic._producer
+    with pytest.raises(RequestRefusedError):
+        topic.write([(b"k", b"v" * 2**20)])
+    topic.write([(b"k", b"3")])
+    assert first is not topic._producer
+    found = consume_all(target.bootstrap_servers, topic._name, isolation="read_uncommitted")
+    assert [record.value() for record in found] == [b"1", b"2", b"3"]
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_there_takes_no_right_to_make_one(target, unique_topic):
+    class Strict(KafkaCluster):
+        def create_topic(self, *_):
+            raise AssertionError("not to be asked")
+
+    settings = {"bootstrap.servers": target.bootstrap_servers}
+    create_topic(target.bootstrap_servers, unique_topic)
+
+    CompactedTopic(Strict("eu-west", settings), unique_topic, settings).make(1)
+
+
+@pytest.mark.kafka
 def test_a_record_that_the_broker_refuses_is_named_with_cluster_and_topic(target, unique_topic):
     create_topic(target.bootstrap_servers, unique_topic, max_message_bytes=100)
     settings = {"bootstrap.servers": target.bootstrap_servers}

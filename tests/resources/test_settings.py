@@ -171,6 +171,29 @@ def test_an_interval_that_is_off_is_none(config, more, refresh, checkpoints):
 
 
 @pytest.mark.parametrize(
+    ("more", "hearts"),
+    [
+        pytest.param("", {"A->B": (1, 2), "B->A": (1, 2)}, id="each pair, enabled or not"),
+        pytest.param(
+            "emit.heartbeats.enabled=false\nB->A.emit.heartbeats.enabled=true\n",
+            {"B->A": (1, 2)},
+            id="a pair's own key beats the top level",
+        ),
+        pytest.param(
+            "emit.heartbeats.interval.seconds=0\nA->B.emit.heartbeats.interval.seconds=5\n"
+            "heartbeats.topic.replication.factor=3\n",
+            {"A->B": (5, 3)},
+            id="an interval of 0 is never",
+        ),
+    ],
+)
+def test_pairs_emit_heartbeats_unless_they_say_no(config, more, hearts):
+    found = {h.flow.name: (h.interval_s, h.replication_factor) for h in config(more).heartbeats}
+
+    assert found == hearts
+
+
+@pytest.mark.parametrize(
     ("more", "copies"),
     [
         pytest.param("", 2, id="as many as of a remote topic"),

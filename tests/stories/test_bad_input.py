@@ -16,6 +16,7 @@ eu-west.bootstrap.servers = {target}
 us-east->eu-west.enabled = true
 us-east->eu-west.topics = nothing-of-this-name
 replication.factor = 1
+emit.heartbeats.enabled = false
 """
 
 

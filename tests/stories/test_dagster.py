@@ -42,6 +42,7 @@ us-east->eu-west.topics = {unique_topic}
 us-east->eu-west.groups = nobody
 replication.factor = 1
 checkpoints.topic.replication.factor = 1
+emit.heartbeats.enabled = false
 deltamirror.lake = {lake}
 """)
     return path

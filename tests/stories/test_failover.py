@@ -51,6 +51,7 @@ def file(tmp_path, source, target, topic, names):
         {FLOW}.topics = {topic}
         {FLOW}.groups = {names("billing")}
         replication.factor = 1
+        emit.heartbeats.enabled = false
         """
     )
     return path

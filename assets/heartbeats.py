@@ -1,0 +1,44 @@
+"""Signs of life of pairs of clusters, as MirrorMaker 2 writes them: to see a flow move by them.
+
+The pair A->B writes to `heartbeats` on B, whether it replicates or not. That topic is replicated
+like any other: what B->A writes on A arrives on B as `A.heartbeats`, and shows that A->B moves.
+"""
+
+from __future__ import annotations
+
+import time
+
+from assets.site import Site
+from resources.compacted_topic import CompactedTopic
+from schemas.config import HeartbeatConfig
+from schemas.errors import DeltamirrorError
+from schemas.heartbeat import Heartbeat
+
+
+class Heart:
+    """The heart of one pair, which beats from one thread; its topic is made at the first beat."""
+
+    def __init__(self, site: Site, config: HeartbeatConfig) -> None:
+        target = config.flow.target
+        self._config = config
+        self._topic = CompactedTopic(
+            site.cluster(target), config.topic, site.config.clusters[target].producer
+        )
+        self._is_made = False
+
+    def beat(self) -> Heartbeat:
+        """Write a heartbeat of now, and return it once the target has it.
+
+        Raises DeltamirrorError where the target is down or says no.
+        """
+        flow = self._config.flow
+        heartbeat = Heartbeat(flow.source, flow.target, int(time.time() * 1000))
+        try:
+            if not self._is_made:
+                self._topic.make(self._config.replication_factor)
+                self._is_made = True
+            self._topic.write([(heartbeat.key, heartbeat.value)])
+        except DeltamirrorError:
+            self._is_made = False  # it may have been deleted
+            raise
+        return heartbeat
