@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from assets.site import Site
-from pipeline.locate import NO_RUNS, Runs, rising
+from pipeline.rising import rising
+from pipeline.runs import NO_RUNS, Runs
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView, shares
 from resources.cluster import KafkaCluster

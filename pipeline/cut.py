@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pipeline.locate import Runs
+from pipeline.runs import Runs
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView
 from schemas.topic_partition import SourcePartition, TopicPartition

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.translate import RunIndex
+from pipeline.runs import Runs
 from schemas.frontier import base_id
 from schemas.topic_partition import TopicPartition
 
@@ -37,7 +37,7 @@ class MappedLife:
     target_topic: str
     target_topic_id: str
     target_partition: int
-    runs: RunIndex
+    runs: Runs
 
 
 class MapIndex:
@@ -89,7 +89,7 @@ def index(offset_map: pa.Table) -> MapIndex:
             for name in ("upstream_start", "downstream_start", "length")
         )
         try:
-            runs = RunIndex.sorted(*columns)
+            runs = Runs(*columns).in_order()
         except ValueError as error:
             raise ValueError(f"{partition}: {error}") from None
         lives.setdefault(partition, []).append(

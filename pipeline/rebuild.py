@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipeline.replay import Target
+from pipeline.runs import Runs
 from pipeline.settle import Staged, place, settle
-from pipeline.translate import RunIndex
 from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError, ProgressBehindError
 from schemas.offset_run import OffsetRun
 from schemas.replay_work import Move, SlotReplayed, SlotWork
@@ -71,7 +71,7 @@ def missing_runs(
     wrong = list(without(behind, rebuilt))
     if not wrong:
         try:
-            RunIndex.of([*kept, *missing])
+            Runs.of([*kept, *missing]).in_order()
         except ValueError:
             wrong = missing
     if wrong:

@@ -20,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.compare import NOTHING, Feed, Mask, Offsets, match, offsets_of, walk
-from pipeline.locate import Fault, Runs, rising
 from pipeline.pair import Fingerprint, fingerprints
+from pipeline.rising import Fault, rising
+from pipeline.runs import Runs
 from schemas.topic_partition import TopicPartition
 from schemas.verification import (
     ALTERED,

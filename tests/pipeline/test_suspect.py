@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from pipeline.cut import Part, beside_source, beside_target, cut, sample
 from pipeline.doubt import Doubt, around, within
-from pipeline.locate import Runs, rising
+from pipeline.rising import rising
+from pipeline.runs import Runs
 from pipeline.summarize import Summary
 from pipeline.suspect import SideSums, judge
 from pipeline.verify import Evidence

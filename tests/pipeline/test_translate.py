@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.map import encode
-from pipeline.translate import RunIndex, translate, translate_back
+from pipeline.runs import Runs
+from pipeline.translate import translate, translate_back
 from schemas.offset_run import OffsetRun
 
-RUNS = RunIndex.of([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)])
+RUNS = Runs.of([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)])
 
 
 @st.composite
@@ -29,7 +30,7 @@ def replicated(draw):
 
 def index(pairs):
     upstream, downstream = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
-    return RunIndex.of(encode(upstream, downstream))
+    return Runs.of(encode(upstream, downstream))
 
 
 offsets = st.integers(0, 500)
@@ -63,7 +64,7 @@ def test_a_group_that_goes_back_resumes_where_its_next_record_came_from(committe
 
 
 def test_where_nothing_has_arrived_there_is_no_answer():
-    nothing = RunIndex.of([])
+    nothing = Runs.of([])
 
     assert translate(5, nothing) is None
     assert translate_back(5, nothing) is None
@@ -106,7 +107,7 @@ def test_a_later_commit_never_resumes_earlier(pairs, one, other):
 def test_the_order_in_which_runs_are_read_does_not_matter(pairs):
     runs = index(pairs)
 
-    shuffled = RunIndex.sorted(runs.upstream[::-1], runs.downstream[::-1], runs.length[::-1])
+    shuffled = runs.take(slice(None, None, -1)).in_order()
 
     assert shuffled.upstream.tolist() == runs.upstream.tolist()
     assert shuffled.downstream_end == pairs[-1][1] + 1
@@ -122,4 +123,4 @@ def test_records_between_two_downstream_offsets_are_counted_without_the_gaps(pai
 
 def test_runs_that_overlap_answer_nothing():
     with pytest.raises(ValueError, match=r"upstream 11 comes after \[10, 12\)"):
-        RunIndex.of([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)])
+        Runs.of([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)]).in_order()

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.map import expand
-from pipeline.translate import RunIndex, translate, translate_back
+from pipeline.runs import Runs
+from pipeline.translate import translate, translate_back
 from schemas.topic_partition import TopicPartition
 from tests.fake_cluster import FakeCluster, Said
 from tests.pipeline.test_replay import World
@@ -96,7 +97,7 @@ def test_a_group_that_moves_there_and_back_reads_each_record_of_the_log_once(
     source, way, committed
 ):
     runs = replayed(source, way)
-    index, pairs = RunIndex.of(runs), list(expand(runs))
+    index, pairs = Runs.of(runs), list(expand(runs))
     there = translate(committed, index)
     if not pairs:
         assert there is None

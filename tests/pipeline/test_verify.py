@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.compare import Feed, differing, is_same
 from pipeline.digest import Digest
-from pipeline.locate import Runs
+from pipeline.runs import Runs
 from pipeline.verify import Evidence, StageAudit
 from pipeline.verify_target import Life, TargetAudit, TargetView, shares
 from schemas.offset_run import OffsetRun

@@ -1,7 +1,7 @@
-"""Where on the target should a staged record be, and which staged record should be at a place?
+"""The offset runs of a partition as columns, and what they say of offsets on either side.
 
     upstream     10   11   14   15
-    map           3    4    6    7        runs (10, 3, 2) and (14, 6, 2), as columns
+    map           3    4    6    7        runs (10, 3, 2) and (14, 6, 2)
 
 A long partition has millions of runs, so they are kept as columns and asked by the batch.
 """
@@ -15,12 +15,14 @@ import numpy as np
 
 from pipeline.compare import NOTHING, Offsets
 from schemas.offset_run import OffsetRun
-from schemas.verification import DUPLICATED, REORDERED
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Runs:
-    """Offset runs as columns of equal length; see `schemas.offset_run`."""
+    """Offset runs as columns of equal length; see `schemas.offset_run`.
+
+    All but `of` and `in_order` ask that they rise on both sides and never overlap.
+    """
 
     upstream: Offsets
     downstream: Offsets
@@ -35,6 +37,19 @@ class Runs:
 
     def __len__(self) -> int:
         return len(self.upstream)
+
+    def in_order(self) -> Runs:
+        """Return the runs by upstream offset. Raises ValueError, with the numbers: they overlap."""
+        runs = self.take(np.argsort(self.upstream, kind="stable"))
+        for side, starts in (("upstream", runs.upstream), ("downstream", runs.downstream)):
+            overlaps = np.flatnonzero(starts[1:] < starts[:-1] + runs.length[:-1])
+            if len(overlaps):
+                at = int(overlaps[0])
+                raise ValueError(
+                    f"offset runs overlap: {side} {starts[at + 1]} comes after "
+                    f"[{starts[at]}, {starts[at] + runs.length[at]})"
+                )
+        return runs
 
     @property
     def upstream_end(self) -> int:
@@ -64,64 +79,27 @@ class Runs:
 
     def place_from(self, upstream: int) -> int | None:
         """Return the place of the first record at or past offset *upstream*, None without any."""
-        run = int(np.searchsorted(self.upstream + self.length, upstream, side="right"))
-        if run == len(self):
-            return None
-        return int(self.downstream[run]) + max(0, upstream - int(self.upstream[run]))
+        return _at_or_past(upstream, self.upstream, self.downstream, self.length)
+
+    def offset_from(self, place: int) -> int | None:
+        """Return the upstream offset of the first record at or past *place*, None without any."""
+        return _at_or_past(place, self.downstream, self.upstream, self.length)
 
     def within(self, start: int, end: int) -> Runs:
         """Return the runs that hold any upstream offset of `[start, end)`."""
         first = int(np.searchsorted(self.upstream + self.length, start, side="right"))
         last = int(np.searchsorted(self.upstream, end))
-        return self._take(slice(first, max(first, last)))
+        return self.take(slice(first, max(first, last)))
 
-    def _take(self, chosen: slice | Sequence[int] | Offsets) -> Runs:
+    def arrived(self, start: int, end: int) -> int:
+        """Return how many records lie at the downstream offsets `[start, end)`."""
+        firsts = np.maximum(self.downstream, start)
+        ends = np.minimum(self.downstream + self.length, end)
+        return int(np.maximum(0, ends - firsts).sum())
+
+    def take(self, chosen: slice | Sequence[int] | Offsets) -> Runs:
+        """Return the *chosen* runs, in that order."""
         return Runs(self.upstream[chosen], self.downstream[chosen], self.length[chosen])
-
-
-@dataclass(frozen=True)
-class Fault:
-    """What is wrong with a run itself: a *kind* of difference, from upstream *offset* on."""
-
-    kind: str
-    offset: int
-    length: int
-    detail: str
-
-
-def rising(runs: Runs, above: int) -> tuple[Runs, list[Fault]]:
-    """Return those of *runs* that rise on both sides, in order, and what is wrong with the others.
-
-    The first one must lie at or past downstream offset *above*.
-    """
-    runs = runs._take(np.lexsort((runs.downstream, runs.upstream)))
-    upstream_ends, downstream_ends = runs.upstream + runs.length, runs.downstream + runs.length
-    if (
-        (runs.upstream[1:] >= upstream_ends[:-1]).all()
-        and (runs.downstream[1:] >= downstream_ends[:-1]).all()
-        and (not len(runs) or runs.downstream[0] >= above)
-    ):
-        return runs, []
-    return _sorted_out(runs, above)
-
-
-def _sorted_out(runs: Runs, above: int) -> tuple[Runs, list[Fault]]:
-    kept: list[int] = []
-    faults: list[Fault] = []
-    upstream_end, downstream_end = 0, above
-    columns = (runs.upstream.tolist(), runs.downstream.tolist(), runs.length.tolist())
-    for i, (upstream, downstream, length) in enumerate(zip(*columns, strict=True)):
-        run = OffsetRun(upstream, downstream, length)
-        if upstream < upstream_end:
-            text = f"the offset map holds it more than once: {run}"
-            faults.append(Fault(DUPLICATED, upstream, length, text))
-        elif downstream < downstream_end:
-            text = f"the offset map falls: {run} begins below {downstream_end}"
-            faults.append(Fault(REORDERED, upstream, length, text))
-        else:
-            kept.append(i)
-            upstream_end, downstream_end = run.upstream_end, run.downstream_end
-    return runs._take(np.array(kept, np.int64)), faults
 
 
 def _across(asked: Offsets, here: Offsets, there: Offsets, length: Offsets) -> Offsets:
@@ -137,6 +115,13 @@ def _behind(asked: int, here: Offsets, there: Offsets, length: Offsets) -> int:
     if run < 0:
         return 0
     return int(there[run]) + min(int(length[run]), asked - int(here[run]))
+
+
+def _at_or_past(asked: int, here: Offsets, there: Offsets, length: Offsets) -> int | None:
+    run = int(np.searchsorted(here + length, asked, side="right"))
+    if run == len(here):
+        return None
+    return int(there[run]) + max(0, asked - int(here[run]))
 
 
 NO_RUNS = Runs(NOTHING, NOTHING, NOTHING)
