@@ -9,6 +9,7 @@ from pathlib import Path
 
 from resources.librdkafka import settings_of
 from resources.mm2_file import Mm2File
+from resources.policies import policy_of
 from resources.verdicts import judge
 from schemas.config import ClusterConfig, Config, FlowConfig, HeartbeatConfig
 from schemas.errors import ConfigError, RefusedKeyError
@@ -16,7 +17,7 @@ from schemas.flow import Flow
 from schemas.keys import KeyVerdict, parse_boolean, parse_integer, split_list
 from schemas.keys_flow import default_of
 from schemas.name_filter import NameFilter
-from schemas.replication_policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from schemas.replication_policy import ReplicationPolicy
 
 # Our own progress on a target: never snapshotted, never translated.
 OWN_GROUPS = r"deltamirror\..*"
@@ -174,9 +175,7 @@ def _policy(file: Mm2File, flow: Flow) -> ReplicationPolicy:
     between = separator if separator is not None else "."
     apart = between if parse_boolean(internal or "true") else "."
     name = file.flow_value(flow, "replication.policy.class") or "DefaultReplicationPolicy"
-    if name.rpartition(".")[2] == "IdentityReplicationPolicy":
-        return IdentityPolicy(between, apart, flow.source)
-    return DefaultPolicy(between, apart)
+    return policy_of(name, flow, between, apart)
 
 
 def _lake(file: Mm2File) -> str:

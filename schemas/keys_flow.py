@@ -41,9 +41,10 @@ NAMES = (
         "Groups to leave out; our own `deltamirror.*` groups always are."),
     Key("groups.blacklist", _P, None, "TF", _R, _GONE.format("groups.exclude")),
     Key("replication.policy.class", _S, "DefaultReplicationPolicy", "TF", _H,
-        "What a remote topic is called.",
-        allowed=_MIRROR + "(Default|Identity)ReplicationPolicy",
-        otherwise="only DefaultReplicationPolicy and IdentityReplicationPolicy are known here"),
+        "What a remote topic is called; `package.module:Class` is a Python class of your own.",
+        allowed=_MIRROR + r"(Default|Identity)ReplicationPolicy|[A-Za-z_][\w.]*:[A-Za-z_]\w*",
+        otherwise="a Java class cannot be used: DefaultReplicationPolicy, "
+        "IdentityReplicationPolicy or a Python class, written package.module:Class"),
     Key("replication.policy.separator", _S, ".", "TF", _H, "Between the alias and the topic."),
     Key("replication.policy.internal.topic.separator.enabled", _B, "true", "TF", _H,
         "Use the separator in internal topics' names too; read beside a separator only."),

@@ -1,4 +1,4 @@
-"""A small mirrored world: two real clusters, a file, a lake; what a story does to it and asks."""
+"""A small mirrored world: real clusters, a file, a lake; what a story does to it and asks."""
 
 from __future__ import annotations
 
@@ -35,29 +35,25 @@ QUIET = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "
 
 
 @dataclass
-class World:
-    """Clusters `us-east` and `eu-west` under a file of their own that mirrors *topics*."""
+class Mesh:
+    """Real clusters by their aliases, a file about them with what is *said* in it, a lake."""
 
     home: Path
-    source: Broker
-    target: Broker
-    topics: Collection[str]
-    extra: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, Broker]
+    said: Mapping[str, str]
     runs: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        servers = {f"{a}.bootstrap.servers": b.bootstrap_servers for a, b in self.clusters.items()}
         lines = {
-            "clusters": "us-east, eu-west",
-            "us-east.bootstrap.servers": self.source.bootstrap_servers,
-            "eu-west.bootstrap.servers": self.target.bootstrap_servers,
-            f"{FLOW}.enabled": "true",
-            f"{FLOW}.topics": ", ".join(self.topics),
+            "clusters": ", ".join(self.clusters),
+            **servers,
             "replication.factor": "1",
             "tasks.max": "2",
             "refresh.topics.interval.seconds": "1",
             "deltamirror.lake": "lake",
             **QUIET,
-            **self.extra,
+            **self.said,
         }
         self.path.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()))
 
@@ -80,16 +76,6 @@ class World:
         """Mirror everything there is, in this process."""
         mirror(self.config, until_caught_up=True, **options)
 
-    @contextmanager
-    def staging(self, workers: Workers | None = None) -> Iterator[Staging]:
-        """Open the staging of the source, to be ticked; its tasks run right here, without Spark."""
-        staging = Staging(self.site, "us-east", workers or Inline())
-        staging.open()
-        try:
-            yield staging
-        finally:
-            staging.close()
-
     def cli(self, *args: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
         """Run a command of `deltamirror` on this file."""
         return run_cli(*args, "--config", str(self.path), timeout=timeout)
@@ -98,14 +84,6 @@ class World:
         """Return a command's JSON."""
         done = self.cli(*args, "--format", "json")
         return dict(json.loads(done.stdout))
-
-    def remote(self, topic: str) -> str:
-        """Return what *topic* is called on the target."""
-        return self.config.flow(FLOW).remote_topic(topic)
-
-    def arrived(self, topic: str) -> list[Message]:
-        """Return every record of the remote topic of *topic*, as a read_committed reader sees."""
-        return consume_all(self.target.bootstrap_servers, self.remote(topic))
 
     def start(self, *args: str) -> subprocess.Popen[str]:
         """Start `deltamirror run` in a process of its own; what still runs ends with the story."""
@@ -131,6 +109,41 @@ class World:
     def log(self) -> str:
         """Return what the started runs said."""
         return (self.home / "run.log").read_text()
+
+
+class World(Mesh):
+    """Clusters `us-east` and `eu-west` under a file of their own that mirrors *topics*."""
+
+    def __init__(
+        self,
+        home: Path,
+        source: Broker,
+        target: Broker,
+        topics: Collection[str],
+        extra: Mapping[str, str] | None = None,
+    ) -> None:
+        self.source, self.target, self.topics = source, target, topics
+        self.extra = extra or {}
+        said = {f"{FLOW}.enabled": "true", f"{FLOW}.topics": ", ".join(topics), **self.extra}
+        super().__init__(home, {"us-east": source, "eu-west": target}, said)
+
+    @contextmanager
+    def staging(self, workers: Workers | None = None) -> Iterator[Staging]:
+        """Open the staging of the source, to be ticked; its tasks run right here, without Spark."""
+        staging = Staging(self.site, "us-east", workers or Inline())
+        staging.open()
+        try:
+            yield staging
+        finally:
+            staging.close()
+
+    def remote(self, topic: str) -> str:
+        """Return what *topic* is called on the target."""
+        return self.config.flow(FLOW).remote_topic(topic)
+
+    def arrived(self, topic: str) -> list[Message]:
+        """Return every record of the remote topic of *topic*, as a read_committed reader sees."""
+        return consume_all(self.target.bootstrap_servers, self.remote(topic))
 
 
 def until(happened: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
