@@ -1,5 +1,6 @@
 """While `verify` works: deaths, a mirror that runs, compaction; and how much memory it takes."""
 
+import json
 import multiprocessing
 import os
 import signal
@@ -198,3 +199,50 @@ def is_compacted(bootstrap, topic):
     produce(bootstrap, topic, [Record(b"another", b"closes a segment")])
     time.sleep(0.2)
     return consume_all(bootstrap, topic)[0].offset() > 0
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from assets.site import Site
+from assets.verification import verify
+from resources.settings import read_config
+
+assert verify(Site(read_config(Path(sys.argv[1]))), topics=[sys.argv[2]]).is_same
+status = Path("/proc/self/status").read_text().splitlines()
+print(next(line.split()[1] for line in status if "VmHWM" in line))
+"""
+
+
+def peak_mib(here, topic):
+    """Return the most memory that a verify of *topic*, alone in its process, ever held."""
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, str(here.path), topic],
+        cwd=ROOT,
+        env=cli_environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    return int(done.stdout) // 1024
+
+
+def test_memory_is_bounded_however_long_a_partition_is(world, source, names):
+    short, long = names("short"), names("long")
+    value = os.urandom(4096)
+    for topic, number in ((short, 50_000), (long, 200_000)):
+        create_topic(source.bootstrap_servers, topic)
+        produce(
+            source.bootstrap_servers,
+            topic,
+            (Record(b"%d" % i, value + b"%d" % i) for i in range(number)),
+        )
+    here = world(short, long)
+    here.mirror()
+
+    little, much = peak_mib(here, short), peak_mib(here, long)
+
+    # The long one holds 590 MiB more on each of three sides. What two clients read ahead may be
+    # fuller by as much.
+    assert much - little < 150, json.dumps({"short": little, "long": much})
