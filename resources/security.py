@@ -7,18 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from resources import jaas
+from resources.keystores import read_store
 from schemas.keys import Ruling, Status, split_list
 from schemas.keys_client import NO_EFFECT_CONNECTION_KEYS, REFUSED_CONNECTION_KEYS
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-TO_PEM = "only PEM is read: `keytool -list -rfc -keystore FILE > ca.pem`, then type PEM"
-TO_PKCS12 = (
-    "a JKS keystore (Java's default type) cannot be read: `keytool -importkeystore -srckeystore "
-    "FILE -destkeystore FILE.p12 -deststoretype PKCS12`, then type PKCS12"
-)
 NO_KERBEROS = (
     "the Kafka client here is built without Kerberos: use SCRAM, PLAIN, OAUTHBEARER or TLS"
 )
@@ -168,43 +165,76 @@ def _login_handler(out: Security) -> None:
 
 
 def _trust(out: Security) -> None:
-    """Translate what the client trusts: certificates in PEM, as a file or inline."""
+    """Translate what the client trusts: certificates in PEM, as a file or inline, or a store."""
     location, certificates = "ssl.truststore.location", "ssl.truststore.certificates"
+    password = "ssl.truststore.password"
+    out.rule(Status.HONOURED, "ssl.truststore.type", "How the truststore is read.")
+    out.rule(Status.NO_EFFECT, password, "A PEM file has no password.")
     if out.get(certificates):
         out.put(certificates, "ssl.ca.pem", out.get(certificates))
-    if out.get(location):
-        if out.get("ssl.truststore.type").upper() == "PEM":
-            out.put(location, "ssl.ca.location", out.get(location))
-        else:
-            out.refuse(location, TO_PEM)
-    out.rule(Status.HONOURED, "ssl.truststore.type", "How the truststore is read.")
-    out.rule(Status.NO_EFFECT, "ssl.truststore.password", "A PEM file has no password.")
+    if not out.get(location):
+        return
+    if out.get("ssl.truststore.type").upper() == "PEM":
+        _put_file(out, location, "ssl.ca.location")
+        return
+    out.rule(Status.HONOURED, password, "It opens the truststore.")
+    try:
+        trusted = read_store(Path(out.get(location)), out.java.get(password, ""), "").trusted
+        if not trusted:
+            raise ValueError("it holds no certificate to trust")
+    except ValueError as failure:
+        out.refuse(location, str(failure))
+    else:
+        out.put(location, "ssl.ca.pem", trusted)
 
 
 def _identity(out: Security) -> None:
-    """Translate what the client shows: a PKCS12 file, a PEM file, or PEM inline."""
+    """Translate what the client shows: a PEM file, PEM inline, or a store."""
     location, kind = "ssl.keystore.location", out.get("ssl.keystore.type").upper()
     password, key_password = "ssl.keystore.password", "ssl.key.password"
     chain, key = "ssl.keystore.certificate.chain", "ssl.keystore.key"
     out.rule(Status.HONOURED, "ssl.keystore.type", "How the keystore is read.")
-    out.rule(Status.NO_EFFECT, password, "Only a PKCS12 keystore has one.")
-    out.rule(Status.NO_EFFECT, key_password, "Only a key in PEM has one of its own.")
+    out.rule(Status.NO_EFFECT, password, "A PEM file has no password.")
+    out.rule(Status.NO_EFFECT, key_password, "There is no key that it opens.")
     for java, setting in ((chain, "ssl.certificate.pem"), (key, "ssl.key.pem")):
         if out.get(java):
             out.put(java, setting, out.get(java))
     pem = bool(out.get(key))
-    if out.get(location) and kind == "PKCS12":
-        out.put(location, location, out.get(location))
-        if out.get(password):
-            out.put(password, password, out.java[password])
-    elif out.get(location) and kind == "PEM":
+    if out.get(location) and kind == "PEM":
         pem = True
-        out.put(location, "ssl.certificate.location", out.get(location))
+        _put_file(out, location, "ssl.certificate.location")
         out.settings["ssl.key.location"] = out.get(location)
     elif out.get(location):
-        out.refuse(location, TO_PKCS12)
+        _put_keystore(out, location, password, key_password)
     if pem and out.get(key_password):
         out.put(key_password, key_password, out.java[key_password])
+
+
+def _put_file(out: Security, location: str, setting: str) -> None:
+    """Set *setting* to the file at *location*; one that cannot be read is refused."""
+    try:
+        Path(out.get(location)).open("rb").close()
+    except OSError as failure:
+        out.refuse(location, f"{out.get(location)} cannot be read: {failure.strerror}")
+    else:
+        out.put(location, setting, out.get(location))
+
+
+def _put_keystore(out: Security, location: str, password: str, key_password: str) -> None:
+    """Set certificate and key from the store at *location*; one without is refused."""
+    for name in (password, key_password):
+        out.rule(Status.HONOURED, name, "It opens the keystore.")
+    passwords = (out.java.get(password, ""), out.java.get(key_password, ""))
+    try:
+        store = read_store(Path(out.get(location)), *passwords)
+        if not store.key:
+            raise ValueError("it holds no key")
+    except ValueError as failure:
+        out.refuse(location, str(failure))
+        return
+    out.settings |= {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
+    note = "librdkafka: ssl.certificate.pem, ssl.key.pem"
+    out.rule(Status.TRANSLATED, location, note)
 
 
 def _checks(out: Security) -> None:

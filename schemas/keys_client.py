@@ -128,13 +128,13 @@ CONNECTION_KEYS = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
     "sasl.login.callback.handler.class": "none: OIDC needs no handler; others are refused",
-    "ssl.truststore.type": "PEM; JKS and PKCS12 are refused with the command that converts them",
-    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.type": "PEM, or JKS or PKCS12, which of the two the file itself tells",
+    "ssl.truststore.location": "ssl.ca.location for PEM; ssl.ca.pem with what a store holds",
     "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.truststore.password": "none: a PEM file has no password",
-    "ssl.keystore.type": "PKCS12 or PEM; JKS is refused with the command that converts it",
-    "ssl.keystore.location": "ssl.keystore.location, or for PEM ssl.certificate/key.location",
-    "ssl.keystore.password": "ssl.keystore.password",
+    "ssl.truststore.password": "none: it opens the store",
+    "ssl.keystore.type": "PEM, or JKS or PKCS12, which of the two the file itself tells",
+    "ssl.keystore.location": "ssl.certificate/key.location for PEM; .pem with what a store holds",
+    "ssl.keystore.password": "none: it opens the store",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.key.password": "ssl.key.password",
@@ -169,7 +169,7 @@ NO_EFFECT_CONNECTION_KEYS = {
 }  # fmt: skip
 _CLASS = "a Java class cannot be used here"
 REFUSED_CONNECTION_KEYS = {
-    "ssl.engine.factory.class": f"{_CLASS}: give PEM or PKCS12 files instead",
+    "ssl.engine.factory.class": f"{_CLASS}: give PEM, PKCS12 or JKS files instead",
     "sasl.client.callback.handler.class": f"{_CLASS}: give the mechanism's own settings",
     "sasl.login.class": f"{_CLASS}: give the mechanism's own settings",
     "sasl.oauthbearer.jwt.retriever.class": f"{_CLASS}: use a client id and secret",

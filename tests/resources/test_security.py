@@ -8,10 +8,12 @@ from schemas.keys_client import (
     NO_EFFECT_CONNECTION_KEYS,
     REFUSED_CONNECTION_KEYS,
 )
+from tests.certificates import STORE_PASSWORD, Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-STORE = "ssl.keystore.location"
+STORE, TRUST = "ssl.keystore.location", "ssl.truststore.location"
+THERE = __file__  # a file that can be read
 SASL = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}
 
 
@@ -68,8 +70,8 @@ def refused(java):
             id="OIDC in keys of its own",
         ),
         pytest.param(
-            {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"},
-            {"ssl.ca.location": "/ca.pem"},
+            {"ssl.truststore.type": "PEM", TRUST: THERE},
+            {"ssl.ca.location": THERE},
             id="a truststore in PEM",
         ),
         pytest.param(
@@ -78,15 +80,10 @@ def refused(java):
             id="certificates inline",
         ),
         pytest.param(
-            {"ssl.keystore.type": "PKCS12", STORE: "/k.p12", "ssl.keystore.password": "p"},
-            {STORE: "/k.p12", "ssl.keystore.password": "p"},
-            id="a keystore in PKCS12",
-        ),
-        pytest.param(
-            {"ssl.keystore.type": "pem", STORE: "/k.pem", "ssl.key.password": "p"},
+            {"ssl.keystore.type": "pem", STORE: THERE, "ssl.key.password": "p"},
             {
-                "ssl.certificate.location": "/k.pem",
-                "ssl.key.location": "/k.pem",
+                "ssl.certificate.location": THERE,
+                "ssl.key.location": THERE,
                 "ssl.key.password": "p",
             },
             id="a keystore in PEM",
@@ -131,14 +128,11 @@ def test_java_says_and_librdkafka_understands(java, settings):
         ({"sasl.mechanism": "GSSAPI"}, "sasl.mechanism", "SCRAM"),
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "sasl.mechanism", "OAUTHBEARER"),
         ({"sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url", "OIDC"),
-        ({"ssl.truststore.location": "/t.jks"}, "ssl.truststore.location", "keytool"),
-        (
-            {"ssl.truststore.location": "/t.p12", "ssl.truststore.type": "PKCS12"},
-            "ssl.truststore.location",
-            "keytool",
-        ),
-        ({STORE: "/k.jks"}, STORE, "PKCS12"),
-        ({STORE: "/k.jks", "ssl.keystore.type": "JKS"}, STORE, "keytool"),
+        ({TRUST: "/no.jks"}, TRUST, "/no.jks cannot be read"),
+        ({TRUST: THERE}, TRUST, "the type is PEM"),
+        ({TRUST: "/no.pem", "ssl.truststore.type": "PEM"}, TRUST, "/no.pem cannot be read"),
+        ({STORE: "/no.jks", "ssl.keystore.type": "JKS"}, STORE, "/no.jks cannot be read"),
+        ({STORE: "/no.pem", "ssl.keystore.type": "PEM"}, STORE, "/no.pem cannot be read"),
         ({"ssl.engine.factory.class": "x.Y"}, "ssl.engine.factory.class", "PEM"),
         ({"sasl.login.callback.handler.class": "x.Y"}, "sasl.login.callback.handler.class", "OIDC"),
         (
@@ -160,6 +154,42 @@ def test_java_says_and_librdkafka_understands(java, settings):
 )
 def test_what_cannot_be_had_is_refused_with_what_to_do(java, key, what_to_do):
     assert what_to_do in refused(java)[key]
+
+
+def test_what_a_store_holds_becomes_pem(tmp_path):
+    authority = Authority(tmp_path)
+    java = {
+        TRUST: str(authority.truststore("JKS")),
+        "ssl.truststore.password": STORE_PASSWORD,
+        STORE: str(authority.identity("mirror").pkcs12()),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    security = secure(java)
+
+    names = {"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"}
+    assert security.settings.keys() == names
+    assert security.rulings.keys() == java.keys()
+    assert refused(java) == {}
+    AdminClient({**security.settings, "bootstrap.servers": "localhost:1"})
+
+
+@pytest.mark.parametrize(
+    ("location", "store", "why"),
+    [
+        pytest.param(TRUST, "pkcs12", "no certificate to trust", id="a key where trust belongs"),
+        pytest.param(STORE, "truststore", "no key", id="trust where a key belongs"),
+    ],
+)
+def test_a_store_of_the_wrong_kind_is_refused(tmp_path, location, store, why):
+    authority = Authority(tmp_path)
+    path = (
+        authority.truststore("JKS")
+        if store == "truststore"
+        else authority.identity("mirror").pkcs12()
+    )
+    password = location.replace("location", "password")
+
+    assert why in refused({location: str(path), password: STORE_PASSWORD})[location]
 
 
 def test_the_client_takes_the_settings():
