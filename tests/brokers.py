@@ -215,8 +215,23 @@ def commit_group(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], i
     # A member of nothing: librdkafka's administrative clients may die where a group has no
     # coordinator yet. A consumer waits for one when it is asked what it has committed.
     with _group(bootstrap, group) as consumer:
-        consumer.committed(wanted, timeout=ANSWER_SECONDS)
+        _await_coordinator(consumer, wanted)
         _raise_errors(consumer.commit(offsets=wanted, asynchronous=False))
+
+
+def _await_coordinator(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    """Return when the group's coordinator answers: that of a fresh cluster's first one is late."""
+    give_up_at = time.monotonic() + ANSWER_SECONDS
+    while True:
+        try:
+            consumer.committed(partitions, timeout=ANSWER_SECONDS)
+        except KafkaException as failure:
+            moves = failure.args[0].code() == KafkaError.NOT_COORDINATOR
+            if not moves or time.monotonic() > give_up_at:
+                raise
+        else:
+            return
+        time.sleep(0.02)
 
 
 def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
