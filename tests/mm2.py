@@ -1,0 +1,113 @@
+"""Apache Kafka's own MirrorMaker 2, started from the same jars as the brokers: the judge."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from resources.brokers import Broker
+from resources.downloads import kafka_home
+from resources.java import java
+
+MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
+START_S = 120.0
+STOP_S = 60.0
+
+# One broker holds one copy. What is polled each minute or ten would make tests wait.
+QUICKLY = {
+    "replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+    "offset.storage.partitions": "1",
+    "status.storage.partitions": "1",
+    "refresh.topics.interval.seconds": "1",
+    "refresh.groups.interval.seconds": "1",
+    "sync.topic.configs.interval.seconds": "1",
+    "sync.topic.acls.interval.seconds": "1",
+    "emit.checkpoints.interval.seconds": "1",
+    "sync.group.offsets.interval.seconds": "1",
+}
+LOGGING = """\
+status=error
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d %p %m (%c{1})%n%ex
+rootLogger.level=WARN
+rootLogger.appenderRef.out.ref=out
+"""
+
+
+class MirrorMaker:
+    """A dedicated MirrorMaker 2 for *clusters* by alias, with *said* lines in its file.
+
+    `log` holds what it says, `path` its file, which `deltamirror` can be given too.
+    """
+
+    def __init__(self, home: Path, clusters: Mapping[str, Broker], said: Mapping[str, str]) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.path, self.log = home / "mm2.properties", home / "mm2.log"
+        servers = {f"{a}.bootstrap.servers": b.bootstrap_servers for a, b in clusters.items()}
+        flushed = {f"{alias}.offset.flush.interval.ms": "1000" for alias in clusters}
+        lines = {"clusters": ", ".join(clusters), **servers, **QUICKLY, **flushed, **said}
+        self.path.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()))
+        self._logging = home / "log4j2.properties"
+        self._logging.write_text(LOGGING)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it; it is of use some seconds later."""
+        jars = os.pathsep.join(sorted(str(jar) for jar in kafka_home().glob("*.jar")))
+        command = [str(java()), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += [f"-Dlog4j2.configurationFile={self._logging}", "-cp", jars, MAIN]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen([*command, str(self.path)], stdout=log, stderr=log)
+
+    def until(self, happened: Callable[[], bool], what: str, within_s: float = START_S) -> None:
+        """Return when *happened* says so. Raises TimeoutError with *what* and the end of its log.
+
+        Raises it at once where MirrorMaker 2 has ended.
+        """
+        give_up_at = time.monotonic() + within_s
+        while not happened():
+            has_ended = self._process is None or self._process.poll() is not None
+            if has_ended or time.monotonic() > give_up_at:
+                tail = self.log.read_text(errors="replace")[-2_000:]
+                why = "MirrorMaker 2 has ended" if has_ended else f"not within {within_s:.0f} s"
+                raise TimeoutError(f"{why}: {what}\n{tail}")
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """Stop it as its users do: it commits its offsets first."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it with -9: what it has not committed it would copy again."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, how)
+            self._process.wait(STOP_S)
+
+
+@contextmanager
+def mirror_maker(
+    home: Path, clusters: Mapping[str, Broker], said: Mapping[str, str]
+) -> Iterator[MirrorMaker]:
+    """Run a MirrorMaker 2 for a block; it does not outlive it."""
+    made = MirrorMaker(home, clusters, said)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.kill()
