@@ -10,6 +10,7 @@ from assets.group_offsets import snapshot_groups
 from assets.heartbeats import Heart
 from assets.lag import write_lag
 from assets.site import Site
+from assets.topic_settings import TopicSettings
 from assets.upkeep import Chore
 from schemas.config import FlowConfig, HeartbeatConfig
 
@@ -22,16 +23,27 @@ def chores_of(
 ) -> dict[str, list[Chore]]:
     """Return what is to be done beside the loops of *flows*, by the name of its thread.
 
-    Each of *heartbeats* has a thread of its own: a cluster that is down stops its own alone.
+    Each of *heartbeats*, and the topics of each flow, have a thread of their own: a cluster that is
+    down stops its own alone.
     """
-    return {
-        "groups": _groups(site, flows),
-        **{
-            name: [Chore(name, each.interval_s, Heart(site, each).beat)]
-            for each in heartbeats
-            if (name := f"heartbeat {each.flow}")
-        },
-    }
+    chores = {"groups": _groups(site, flows)}
+    chores |= {f"topics of {flow.flow}": _topics(site, flow) for flow in flows}
+    for each in heartbeats:
+        name = f"heartbeat {each.flow}"
+        chores[name] = [Chore(name, each.interval_s, Heart(site, each).beat)]
+    return {thread: own for thread, own in chores.items() if own}
+
+
+def _topics(site: Site, flow: FlowConfig) -> list[Chore]:
+    """Return the chores that keep the remote topics of *flow* as their source topics are.
+
+    A run that ends when it is caught up has done each of them once at least.
+    """
+    settings_s = flow.sync_topic_configs_interval_s
+    if settings_s is None:
+        return []
+    step = TopicSettings(site, flow).sync
+    return [Chore(f"topic settings of {flow.flow}", settings_s, step, is_last_word=True)]
 
 
 def _groups(site: Site, flows: Sequence[FlowConfig]) -> list[Chore]:

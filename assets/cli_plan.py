@@ -53,6 +53,8 @@ def _tables(data: Mapping[str, Any]) -> Group:
             steps.add_row(flow["flow"], "create topic", text)
         for step in flow["widen"]:
             steps.add_row(flow["flow"], "add partitions", f"{step['topic']}: {step['partitions']}")
+        for step in flow["alter"]:
+            steps.add_row(flow["flow"], "alter settings", _altered(step))
         for step in flow["refused"]:
             steps.add_row(flow["flow"], "cannot create", step["error"])
     for cluster in data["clusters"]:
@@ -71,6 +73,15 @@ def _tables(data: Mapping[str, Any]) -> Group:
         for topic in flow["not_mirrored"]:
             left_out.add_row(flow["flow"], topic["topic"], topic["reason"])
     return Group(steps, *([left_out] if left_out.row_count else []))
+
+
+def _altered(step: Row) -> str:
+    """Return a topic and a line for each setting that would change, the default where it is."""
+    lines = [
+        f"{name}: {step['before'][name] or 'default'} -> {value or 'default'}"
+        for name, value in sorted(step["configs"].items())
+    ]
+    return "\n".join([step["topic"], *lines])
 
 
 def _by_topic(ranges: Sequence[Row]) -> list[str]:

@@ -69,6 +69,8 @@ they lead to is never logged or shown, nor is any value whose key is a password'
 | `emit.checkpoints.enabled=false` is an error | it is honoured | |
 | Java classes for filters, policies, transforms | refused | there is no JVM on a record's way |
 | JKS and PKCS12 truststores, JKS keystores, Kerberos | refused, with what to do | librdkafka |
+| syncs `message.timestamp.*.max.ms` | never; topics it makes take any | records keep their time |
+| sends all of a topic's settings at each sync | sends what differs | |
 | groups as filtered | also never `deltamirror.*` | they hold our own progress |
 """
 

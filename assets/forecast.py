@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from assets.ledger import Ledger
 from assets.site import Site
 from assets.survey import survey
+from assets.topic_settings import settings_to_alter
 from pipeline.plan import plan
 from pipeline.remote_topics import (
     AddPartitions,
@@ -29,7 +30,7 @@ Row = dict[str, Any]
 
 
 def forecast(site: Site, flows: Sequence[FlowConfig]) -> dict[str, Any]:
-    """Return what a run of *flows* would create, stage and replay, as `plan` prints it.
+    """Return what a run of *flows* would create, change, stage and replay, as `plan` prints it.
 
     Makes nothing. Raises UnreachableError where a cluster does not answer.
     """
@@ -93,28 +94,14 @@ def _trouble(partition: TopicPartition, error: DeltamirrorError) -> Row:
 
 def _flow(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
     """Return what *flow* would make on its target and replay, and what it leaves out."""
-    target = site.cluster(flow.flow.target)
-    target.probe()
-    wanted = {flow.remote_topic(name) for name in topics if flow.replicates(name)}
-    there = target.topics(wanted) if wanted else {}
-    missing = missing_topics(flow, topics, there)
-    configs = site.cluster(flow.flow.source).topic_configs(missing) if missing else {}
-    steps = plan_remote_topics(flow, topics, configs, there)
+    site.cluster(flow.flow.target).probe()
+    mirrored = {name: topic for name, topic in topics.items() if flow.replicates(name)}
     state = survey(site, flow)
     return {
         "flow": flow.flow.name,
         "error": state.error,
-        "create": [
-            {"topic": s.name, "partitions": s.partitions, "configs": dict(s.configs)}
-            for s in steps
-            if isinstance(s, CreateTopic)
-        ],
-        "widen": [
-            {"topic": s.name, "partitions": s.total} for s in steps if isinstance(s, AddPartitions)
-        ],
-        "refused": [
-            {"topic": s.name, "error": str(s.error)} for s in steps if isinstance(s, RefusedTopic)
-        ],
+        **_remote_topics(site, flow, mirrored),
+        "alter": _alterations(site, flow, mirrored),
         "replay": [
             {
                 "topic": p.topic,
@@ -129,10 +116,41 @@ def _flow(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
         ],
         "not_mirrored": [
             {"topic": name, "reason": _reason(flow, name)}
-            for name in sorted(topics)
-            if not flow.replicates(name)
+            for name in sorted(topics.keys() - mirrored)
         ],
     }
+
+
+def _remote_topics(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
+    """Return which remote topics would be made and widened, and which cannot be."""
+    wanted = {flow.remote_topic(name) for name in topics}
+    there = site.cluster(flow.flow.target).topics(wanted) if wanted else {}
+    missing = missing_topics(flow, topics, there)
+    configs = site.cluster(flow.flow.source).topic_configs(missing) if missing else {}
+    steps = plan_remote_topics(flow, topics, configs, there)
+    return {
+        "create": [
+            {"topic": s.name, "partitions": s.partitions, "configs": dict(s.configs)}
+            for s in steps
+            if isinstance(s, CreateTopic)
+        ],
+        "widen": [
+            {"topic": s.name, "partitions": s.total} for s in steps if isinstance(s, AddPartitions)
+        ],
+        "refused": [
+            {"topic": s.name, "error": str(s.error)} for s in steps if isinstance(s, RefusedTopic)
+        ],
+    }
+
+
+def _alterations(site: Site, flow: FlowConfig, topics: Collection[str]) -> list[Row]:
+    """Return which settings would change; a value of None is the target's default."""
+    if flow.sync_topic_configs_interval_s is None:
+        return []
+    return [
+        {"topic": step.name, "configs": dict(step.configs), "before": dict(step.before)}
+        for step in settings_to_alter(site, flow, topics)
+    ]
 
 
 def _reason(flow: FlowConfig, topic: str) -> str:

@@ -17,8 +17,8 @@ from assets.maintain import staged_segments
 from assets.offset_maps import OffsetMap
 from assets.site import Site
 from assets.tasks import ReplayJob, run_replay
-from pipeline.remote_topics import TIMESTAMPS_AS_THEY_ARE
 from pipeline.rewind import cut, select
+from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
 from resources.records import RecordsFile
 from resources.spark import Workers
 from resources.staged import StagedLog

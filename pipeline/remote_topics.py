@@ -6,19 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pipeline.topic_settings import carried_configs
 from schemas.config import FlowConfig
 from schemas.errors import TargetTopicError
 from schemas.topic import ConfigValue, Topic
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-
-# A record arrives with the timestamp it had, however old or far ahead: a target that stamps anew,
-# or refuses what is more than an hour ahead (Kafka 4's default), would alter or lose it.
-TIMESTAMPS_AS_THEY_ARE = {
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": str(2**63 - 1),
-    "message.timestamp.after.max.ms": str(2**63 - 1),
-}
 
 
 @dataclass(frozen=True)
@@ -87,24 +80,6 @@ def plan_remote_topics(
         elif there.partitions < partitions:
             steps.append(AddPartitions(remote, name, partitions))
     return steps
-
-
-def carried_configs(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dict[str, str]:
-    """Return the settings that a remote topic takes over from its source topic.
-
-    Those that somebody chose for the topic or for all topics of a running cluster; not Kafka's
-    defaults, not a broker's file, nothing secret or read-only, nothing that
-    `config.properties.exclude` names. Timestamps are always left as they are.
-    """
-    chosen = {
-        name: config.value
-        for name, config in configs.items()
-        if config.value is not None
-        and not (config.is_default or config.is_read_only or config.is_sensitive)
-        and config.source not in {"STATIC_BROKER_CONFIG", "DEFAULT_CONFIG"}
-        and not flow.config_properties_exclude.matches(name)
-    }
-    return {**chosen, **TIMESTAMPS_AS_THEY_ARE}
 
 
 def _creation(

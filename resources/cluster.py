@@ -6,30 +6,22 @@ RequestRefusedError where the cluster says no.
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka as kafka
 from confluent_kafka.admin import (
     ClusterMetadata,
-    ConfigResource,
-    ConfigSource,
     ListOffsetsResultInfo,
-    NewPartitions,
-    NewTopic,
     OffsetSpec,
-    ResourceType,
-    TopicDescription,
 )
 
-from resources import groups
-from resources.admin import WAIT_S, AdminSession, topic_id_text
+from resources import groups, topics
+from resources.admin import WAIT_S, AdminSession
+from resources.topics import MISSING
 from schemas.errors import (
     DeltamirrorError,
     RequestRefusedError,
-    TargetTopicError,
     TopicMissingError,
     UnreachableError,
 )
@@ -37,19 +29,10 @@ from schemas.topic import ConfigValue, Topic
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 
-log = logging.getLogger(__name__)
-
-# Names asked for in one request: a cluster of thousands of topics must not need one huge answer.
-BATCH = 200
-
 EARLIEST: OffsetSpec = OffsetSpec.earliest()
 LATEST: OffsetSpec = OffsetSpec.latest()
 
 IN_SYNC = "min.insync.replicas"
-
-# How the client says that a topic, or a partition of it, is not there.
-MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
-
 
 # How a broker says that the client knows a former leader of the partition, or of its former life.
 STALE = (
@@ -88,10 +71,7 @@ class KafkaCluster:
 
         A topic that the cluster names but does not describe is left out with a warning.
         """
-        if names is None:
-            with self._admin.asking("list topics"):
-                names = self._admin.client.list_topics(timeout=WAIT_S).topics.keys()
-        return {name: _topic(found) for name, found in self._described(names).items()}
+        return topics.described(self._admin, names)
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
@@ -101,72 +81,32 @@ class KafkaCluster:
         A topic that exists already is left as it is. A *replication_factor* of -1 is the
         brokers' default. Raises TargetTopicError where the cluster does not make it.
         """
-        future = self._admin.client.create_topics(
-            [NewTopic(name, partitions, replication_factor, config=dict(configs))],
-            operation_timeout=WAIT_S,
-            request_timeout=WAIT_S,
-        )[name]
-        try:
-            self._admin.answer(future, f"create topic {name}")
-        except RequestRefusedError as refused:
-            if refused.code != "TOPIC_ALREADY_EXISTS":
-                raise TargetTopicError(str(refused)) from None
-            partitions = 1
-        return self._await_partitions(name, partitions).topic_id
+        return topics.create(self._admin, name, partitions, replication_factor, configs)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give the topic *name* partitions up to *total*; one that has them is left as it is.
 
         Raises TargetTopicError where the cluster does not add them.
         """
-        future = self._admin.client.create_partitions(
-            [NewPartitions(name, total)], operation_timeout=WAIT_S, request_timeout=WAIT_S
-        )[name]
-        try:
-            self._admin.answer(future, f"give topic {name} {total} partitions")
-        except RequestRefusedError as refused:
-            # Kafka says so too where somebody else has just added them.
-            if refused.code != "INVALID_PARTITIONS" or self._partitions(name) < total:
-                raise TargetTopicError(str(refused)) from None
-        self._await_partitions(name, total)
+        topics.add_partitions(self._admin, name, total)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete the topics *names*; one that is not there is no error."""
-        futures = self._admin.client.delete_topics(
-            list(names), operation_timeout=WAIT_S, request_timeout=WAIT_S
-        )
-        for name, future in futures.items():
-            try:
-                self._admin.answer(future, f"delete topic {name}")
-            except RequestRefusedError as refused:
-                if refused.code not in MISSING:
-                    raise
+        topics.delete(self._admin, names)
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigValue]]:
         """Return every setting of the topics *names*; one not told is left out with a warning."""
-        found: dict[str, dict[str, ConfigValue]] = {}
-        for batch in _batches(names):
-            futures = self._admin.client.describe_configs(
-                [ConfigResource(ResourceType.TOPIC, name) for name in batch],
-                request_timeout=WAIT_S,
-            )
-            for resource, future in futures.items():
-                try:
-                    entries = self._admin.answer(future, f"tell the settings of {resource.name}")
-                except RequestRefusedError as refused:
-                    log.warning("%s", refused)
-                    continue
-                found[resource.name] = {
-                    name: ConfigValue(
-                        value=entry.value,
-                        source=ConfigSource(entry.source).name,
-                        is_default=entry.is_default,
-                        is_read_only=entry.is_read_only,
-                        is_sensitive=entry.is_sensitive,
-                    )
-                    for name, entry in entries.items()
-                }
-        return found
+        return topics.configs(self._admin, names)
+
+    def alter_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, DeltamirrorError]:
+        """Set, topic by topic, the settings in *changes*; None takes the topic's own one away.
+
+        Settings that are not named stay. Returns the topics whose changes were refused, with why:
+        of such a topic nothing is changed.
+        """
+        return topics.alter_configs(self._admin, changes)
 
     # Offsets
 
@@ -197,9 +137,9 @@ class KafkaCluster:
         return {**failures, **{each: at.offset for each, at in found.items()}}
 
     def why_short(
-        self, topics: Mapping[str, Topic], partitions: Collection[TopicPartition]
+        self, described: Mapping[str, Topic], partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, str]:
-        """Return which of *partitions*, described in *topics*, take no record now, and why.
+        """Return which of *partitions* take no record now, and why; *described* are their topics.
 
         A partition takes records where it has a leader and `min.insync.replicas` replicas in sync,
         as many as it has at most. Raises UnreachableError.
@@ -207,7 +147,7 @@ class KafkaCluster:
         short = {
             each: topic.short[each.partition]
             for each in partitions
-            if (topic := topics.get(each.topic)) and each.partition in topic.short
+            if (topic := described.get(each.topic)) and each.partition in topic.short
         }
         if not short:
             return {}
@@ -270,39 +210,6 @@ class KafkaCluster:
 
     # Inside
 
-    def _described(self, names: Iterable[str]) -> dict[str, TopicDescription]:
-        found: dict[str, TopicDescription] = {}
-        for batch in _batches(names):
-            futures = self._admin.client.describe_topics(
-                kafka.TopicCollection(batch), request_timeout=WAIT_S
-            )
-            for name, future in futures.items():
-                try:
-                    found[name] = self._admin.answer(future, f"describe topic {name}")
-                except RequestRefusedError as refused:
-                    if refused.code not in MISSING:
-                        log.warning("%s", refused)
-        return found
-
-    def _partitions(self, name: str) -> int:
-        found = self.topics([name]).get(name)
-        return 0 if found is None else found.partitions
-
-    def _await_partitions(self, name: str, partitions: int) -> Topic:
-        """Return the topic *name* once *partitions* of it have a leader."""
-        give_up_at = time.monotonic() + WAIT_S
-        while time.monotonic() < give_up_at:
-            found = self._described([name]).get(name)
-            if found is not None and sum(_has_leader(each) for each in found.partitions) >= (
-                partitions
-            ):
-                return _topic(found)
-            time.sleep(0.02)
-        raise TargetTopicError(
-            f"cluster {self.alias}: topic {name} has no {partitions} partitions with a leader "
-            f"{WAIT_S:.0f} s after it was made"
-        )
-
     def _list_offsets(
         self,
         specs: Mapping[TopicPartition, OffsetSpec],
@@ -348,10 +255,13 @@ class KafkaCluster:
 
     def _missing(self, partition: TopicPartition, code: str) -> TopicMissingError | None:
         # "No entry" comes where none of the partitions asked for has a leader, for either reason.
-        maybe = code == "_NOENT" and self._partitions(partition.topic) <= partition.partition
+        maybe = code == "_NOENT" and self._lacks(partition)
         if maybe or code in MISSING:
             return TopicMissingError(str(partition), f"on cluster {self.alias}")
         return None
+
+    def _lacks(self, partition: TopicPartition) -> bool:
+        return topics.partitions_of(self._admin, partition.topic) <= partition.partition
 
 
 def _watermarks(
@@ -363,29 +273,6 @@ def _watermarks(
     return Watermarks(min(low.offset, lowered), lowered, high.offset, high.leader_epoch)
 
 
-def _topic(found: TopicDescription) -> Topic:
-    return Topic(
-        name=found.name,
-        topic_id=topic_id_text(found.topic_id),
-        partitions=len(found.partitions),
-        is_internal=bool(found.is_internal),
-        short={
-            each.id: len(each.isr) if _has_leader(each) else 0
-            for each in found.partitions
-            if not _has_leader(each) or len(each.isr) < len(each.replicas)
-        },
-    )
-
-
 def _is_stale(failure: DeltamirrorError) -> bool:
     """Return whether the client asked a former leader, or as of a former leader's time."""
     return isinstance(failure, RequestRefusedError) and failure.code in STALE
-
-
-def _has_leader(partition: Any) -> bool:  # noqa: ANN401 - the client's class has no public name
-    return partition.leader is not None and partition.leader.id >= 0
-
-
-def _batches(names: Iterable[str]) -> Iterable[list[str]]:
-    ordered = sorted(set(names))
-    return (ordered[i : i + BATCH] for i in range(0, len(ordered), BATCH))

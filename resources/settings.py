@@ -133,6 +133,9 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
         config_properties_exclude=NameFilter(names("config.properties.exclude")),
         checkpoints_replication_factor=_copies(file, flow, "checkpoints"),
         heartbeats_replication=parse_boolean(text("heartbeats.replication.enabled")),
+        # MirrorMaker 2 reads it at the flow only: it is no key of its connectors.
+        uses_source_defaults=file.at_flow(flow).get("use.defaults.from", "").strip() == "source",
+        sync_topic_configs_interval_s=_interval_s(file, flow, "sync.topic.configs"),
     )
 
 

@@ -49,6 +49,10 @@ class FlowConfig:
     heartbeats_replication: bool = True
     # -1 is the brokers' default.
     checkpoints_replication_factor: int = -1
+    # Whether a remote topic has the source's defaults rather than the target's.
+    uses_source_defaults: bool = False
+    # How often settings and ACLs of topics are synced; None: never.
+    sync_topic_configs_interval_s: float | None = None
 
     def replicates(self, topic: str) -> bool:
         """Return whether *topic* of the source belongs on the target, as MirrorMaker 2 decides.

@@ -7,9 +7,10 @@ import pytest
 from assets import site as site_module
 from assets.console import Console
 from schemas.name_filter import NameFilter
+from schemas.topic import ConfigValue
 from schemas.topic_partition import TopicPartition
 from tests.assets.command import answer, run
-from tests.assets.places import ORDERS, FakeSite, stage
+from tests.assets.places import ORDERS, REMOTE, FakeSite, stage
 
 FLOW = "us-east->eu-west"
 
@@ -55,6 +56,30 @@ def test_partitions_that_were_added_on_the_source_would_be_added(asked_site):
     (flow,) = answer("plan")["flows"]
 
     assert (flow["create"], flow["widen"]) == ([], [{"topic": "us-east.orders", "partitions": 2}])
+
+
+def test_settings_that_differ_would_be_altered_and_are_left_alone_where_they_are_not_synced(
+    asked_site,
+):
+    own = ConfigValue("1000", "DYNAMIC_TOPIC_CONFIG", False, False, False)
+    asked_site.source.topic_configs = lambda names: {name: {"retention.ms": own} for name in names}
+    asked_site.target.topic_configs = lambda names: {name: {} for name in names}
+    asked_site.target.hold(REMOTE, 0)
+
+    (unsynced,) = answer("plan")["flows"]
+    synced = dataclasses.replace(asked_site.flow, sync_topic_configs_interval_s=600.0)
+    asked_site.config = dataclasses.replace(asked_site.config, flows=(synced,))
+    (flow,) = answer("plan")["flows"]
+
+    assert unsynced["alter"] == []
+    assert flow["alter"] == [
+        {
+            "topic": "us-east.orders",
+            "configs": {"retention.ms": "1000"},
+            "before": {"retention.ms": None},
+        }
+    ]
+    assert "retention.ms: default -> 1000" in run("plan").stdout
 
 
 def test_what_waits_for_an_operator_is_shown_with_what_to_do(asked_site):

@@ -3,13 +3,13 @@ import dataclasses
 import pytest
 
 from pipeline.remote_topics import (
-    TIMESTAMPS_AS_THEY_ARE,
     AddPartitions,
     CreateTopic,
     RefusedTopic,
     missing_topics,
     plan_remote_topics,
 )
+from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
 from schemas.config import FlowConfig
 from schemas.flow import Flow
 from schemas.name_filter import NameFilter

@@ -5,6 +5,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Producer
 
 from resources import cluster as cluster_module
+from resources import topics as topics_module
 from resources.admin import topic_id_text
 from resources.brokers import Broker, running
 from resources.cluster import KafkaCluster
@@ -126,7 +127,7 @@ def test_a_topic_made_anew_has_another_id(cluster, names):
 
 
 def test_many_topics_are_described_in_batches(cluster, names, monkeypatch):
-    monkeypatch.setattr(cluster_module, "BATCH", 2)
+    monkeypatch.setattr(topics_module, "BATCH", 2)
     made = {names(f"t{n}"): cluster.create_topic(names(f"t{n}"), 1, 1, {}) for n in range(5)}
 
     assert {name: topic.topic_id for name, topic in cluster.topics(made).items()} == made

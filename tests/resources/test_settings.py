@@ -55,6 +55,25 @@ def test_a_small_file_has_mirrormakers_defaults(config, tmp_path):
     assert flow.config_properties_exclude.matches("min.insync.replicas")
 
 
+def test_settings_of_topics_are_synced_unless_the_file_says_otherwise(config):
+    def interval(more=""):
+        return config(more).flows[0].sync_topic_configs_interval_s
+
+    assert interval() == 600
+    assert interval("A->B.sync.topic.configs.interval.seconds = 5\n") == 5
+    assert interval("sync.topic.configs.interval.seconds = 0\n") is None
+    assert interval("sync.topic.configs.enabled = false\n") is None
+
+
+def test_defaults_are_the_sources_only_where_the_flow_says_so(config):
+    def says(more):
+        return config(more).flows[0].uses_source_defaults
+
+    assert says("A->B.use.defaults.from = source\n")
+    assert not says("A->B.use.defaults.from = target\n")
+    assert not says("use.defaults.from = source\n")  # MirrorMaker 2 does not read it there
+
+
 def test_our_own_groups_are_never_matched_whatever_the_file_excludes(config):
     (flow,) = config("groups.exclude =\n").flows
 

@@ -1,0 +1,203 @@
+"""Topics of a cluster: described, made, widened, deleted, and their settings told and changed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka as kafka
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+)
+
+from resources.admin import WAIT_S, AdminSession, topic_id_text
+from schemas.errors import DeltamirrorError, RequestRefusedError, TargetTopicError
+from schemas.topic import ConfigValue, Topic
+
+log = logging.getLogger(__name__)
+
+# Names asked for in one request: a cluster of thousands of topics must not need one huge answer.
+BATCH = 200
+
+# How the client says that a topic, or a partition of it, is not there.
+MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
+
+
+def described(admin: AdminSession, names: Collection[str] | None) -> dict[str, Topic]:
+    """Return the topics *names* (None: all of them) that are there."""
+    if names is None:
+        with admin.asking("list topics"):
+            names = admin.client.list_topics(timeout=WAIT_S).topics.keys()
+    return {name: _topic(found) for name, found in _descriptions(admin, names).items()}
+
+
+def partitions_of(admin: AdminSession, name: str) -> int:
+    """Return how many partitions the topic *name* has; 0: it is not there."""
+    found = described(admin, [name]).get(name)
+    return 0 if found is None else found.partitions
+
+
+def create(
+    admin: AdminSession,
+    name: str,
+    partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, str],
+) -> str:
+    """Create a topic and return its id. Raises TargetTopicError."""
+    future = admin.client.create_topics(
+        [NewTopic(name, partitions, replication_factor, config=dict(configs))],
+        operation_timeout=WAIT_S,
+        request_timeout=WAIT_S,
+    )[name]
+    try:
+        admin.answer(future, f"create topic {name}")
+    except RequestRefusedError as refused:
+        if refused.code != "TOPIC_ALREADY_EXISTS":
+            raise TargetTopicError(str(refused)) from None
+        partitions = 1
+    return _await_partitions(admin, name, partitions).topic_id
+
+
+def add_partitions(admin: AdminSession, name: str, total: int) -> None:
+    """Give the topic *name* partitions up to *total*. Raises TargetTopicError."""
+    future = admin.client.create_partitions(
+        [NewPartitions(name, total)], operation_timeout=WAIT_S, request_timeout=WAIT_S
+    )[name]
+    try:
+        admin.answer(future, f"give topic {name} {total} partitions")
+    except RequestRefusedError as refused:
+        # Kafka says so too where somebody else has just added them.
+        if refused.code != "INVALID_PARTITIONS" or partitions_of(admin, name) < total:
+            raise TargetTopicError(str(refused)) from None
+    _await_partitions(admin, name, total)
+
+
+def delete(admin: AdminSession, names: Sequence[str]) -> None:
+    """Delete the topics *names*; one that is not there is no error."""
+    futures = admin.client.delete_topics(
+        list(names), operation_timeout=WAIT_S, request_timeout=WAIT_S
+    )
+    for name, future in futures.items():
+        try:
+            admin.answer(future, f"delete topic {name}")
+        except RequestRefusedError as refused:
+            if refused.code not in MISSING:
+                raise
+
+
+def configs(admin: AdminSession, names: Collection[str]) -> dict[str, dict[str, ConfigValue]]:
+    """Return every setting of the topics *names*; one not told is left out with a warning."""
+    found: dict[str, dict[str, ConfigValue]] = {}
+    for batch in _batches(names):
+        futures = admin.client.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in batch], request_timeout=WAIT_S
+        )
+        for resource, future in futures.items():
+            try:
+                entries = admin.answer(future, f"tell the settings of {resource.name}")
+            except RequestRefusedError as refused:
+                log.warning("%s", refused)
+                continue
+            found[resource.name] = {name: _value(entry) for name, entry in entries.items()}
+    return found
+
+
+def alter_configs(
+    admin: AdminSession, changes: Mapping[str, Mapping[str, str | None]]
+) -> dict[str, DeltamirrorError]:
+    """Set what *changes* says of each topic (None: not its own any more); return the refused."""
+    refused: dict[str, DeltamirrorError] = {}
+    for batch in _batches(changes):
+        futures = admin.client.incremental_alter_configs(
+            [_change(name, changes[name]) for name in batch], request_timeout=WAIT_S
+        )
+        for resource, future in futures.items():
+            try:
+                admin.answer(future, f"alter the settings of {resource.name}")
+            except RequestRefusedError as error:
+                refused[resource.name] = error
+    return refused
+
+
+def _change(topic: str, configs: Mapping[str, str | None]) -> ConfigResource:
+    entries = [
+        ConfigEntry(
+            name,
+            value,
+            incremental_operation=AlterConfigOpType.DELETE
+            if value is None
+            else AlterConfigOpType.SET,
+        )
+        for name, value in configs.items()
+    ]
+    return ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+
+
+def _value(entry: ConfigEntry) -> ConfigValue:
+    return ConfigValue(
+        value=entry.value,
+        source=ConfigSource(entry.source).name,
+        is_default=entry.is_default,
+        is_read_only=entry.is_read_only,
+        is_sensitive=entry.is_sensitive,
+    )
+
+
+def _descriptions(admin: AdminSession, names: Iterable[str]) -> dict[str, TopicDescription]:
+    found: dict[str, TopicDescription] = {}
+    for batch in _batches(names):
+        futures = admin.client.describe_topics(kafka.TopicCollection(batch), request_timeout=WAIT_S)
+        for name, future in futures.items():
+            try:
+                found[name] = admin.answer(future, f"describe topic {name}")
+            except RequestRefusedError as refused:
+                if refused.code not in MISSING:
+                    log.warning("%s", refused)
+    return found
+
+
+def _await_partitions(admin: AdminSession, name: str, partitions: int) -> Topic:
+    """Return the topic *name* once *partitions* of it have a leader."""
+    give_up_at = time.monotonic() + WAIT_S
+    while time.monotonic() < give_up_at:
+        found = _descriptions(admin, [name]).get(name)
+        if found is not None and sum(map(_has_leader, found.partitions)) >= partitions:
+            return _topic(found)
+        time.sleep(0.02)
+    raise TargetTopicError(
+        f"cluster {admin.alias}: topic {name} has no {partitions} partitions with a leader "
+        f"{WAIT_S:.0f} s after it was made"
+    )
+
+
+def _topic(found: TopicDescription) -> Topic:
+    return Topic(
+        name=found.name,
+        topic_id=topic_id_text(found.topic_id),
+        partitions=len(found.partitions),
+        is_internal=bool(found.is_internal),
+        short={
+            each.id: len(each.isr) if _has_leader(each) else 0
+            for each in found.partitions
+            if not _has_leader(each) or len(each.isr) < len(each.replicas)
+        },
+    )
+
+
+def _has_leader(partition: Any) -> bool:  # noqa: ANN401 - the client's class has no public name
+    return partition.leader is not None and partition.leader.id >= 0
+
+
+def _batches(names: Iterable[str]) -> Iterable[list[str]]:
+    ordered = sorted(set(names))
+    return (ordered[i : i + BATCH] for i in range(0, len(ordered), BATCH))
