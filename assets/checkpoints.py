@@ -22,6 +22,7 @@ from schemas.topic_partition import TopicPartition
 from schemas.translation import GroupTranslation, Translation
 
 Row = dict[str, Any]
+Answer = tuple[int | str, ...]
 
 
 def map_index(site: Site, flow: Flow, topic: str | None = None) -> MapIndex:
@@ -54,7 +55,12 @@ def translate_groups(
     ]
     offset_map = map_index(site, flow_config.flow)
     return [
-        GroupTranslation(row["group"], row["seen_at_ms"], _translated(row, offset_map, flow_config))
+        GroupTranslation(
+            row["group"],
+            row["seen_at_ms"],
+            _translated(row, offset_map, flow_config),
+            row["metadata"],
+        )
         for row in commits
     ]
 
@@ -90,6 +96,7 @@ def write_checkpoints(site: Site, flow_config: FlowConfig) -> list[Row]:
             "upstream_offset": each.at.upstream_offset,
             "target_topic": each.at.target_topic,
             "downstream_offset": each.at.downstream_offset,
+            "metadata": each.metadata,
             "translated_at_ms": now_ms,
         }
         for each in translate_groups(site, flow_config)
@@ -104,7 +111,7 @@ def write_checkpoints(site: Site, flow_config: FlowConfig) -> list[Row]:
     return changed
 
 
-def _known(rows: list[Row]) -> dict[tuple[str, str, int], tuple[int, str, int]]:
+def _known(rows: list[Row]) -> dict[tuple[str, str, int], Answer]:
     """Return the newest answer of each group and partition."""
     rows.sort(key=lambda row: row["translated_at_ms"])
     return {_key(row): _answer(row) for row in rows}
@@ -114,8 +121,9 @@ def _key(row: Row) -> tuple[str, str, int]:
     return row["group"], row["topic"], row["partition"]
 
 
-def _answer(row: Row) -> tuple[int, str, int]:
-    return row["upstream_offset"], row["target_topic"], row["downstream_offset"]
+def _answer(row: Row) -> Answer:
+    answer = ("upstream_offset", "target_topic", "downstream_offset", "metadata")
+    return tuple(row[name] for name in answer)
 
 
 def _emit(site: Site, flow_config: FlowConfig, rows: Iterable[Row]) -> None:
@@ -134,6 +142,7 @@ def _emit(site: Site, flow_config: FlowConfig, rows: Iterable[Row]) -> None:
             row["partition"],
             row["upstream_offset"],
             row["downstream_offset"],
+            row["metadata"],
         )
         for row in rows
     ]

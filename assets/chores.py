@@ -7,6 +7,7 @@ from functools import partial
 
 from assets.checkpoints import write_checkpoints
 from assets.group_offsets import snapshot_groups
+from assets.group_sync import sync_groups
 from assets.heartbeats import Heart
 from assets.lag import write_lag
 from assets.site import Site
@@ -23,11 +24,13 @@ def chores_of(
 ) -> dict[str, list[Chore]]:
     """Return what is to be done beside the loops of *flows*, by the name of its thread.
 
-    Each of *heartbeats*, and the topics of each flow, have a thread of their own: a cluster that is
-    down stops its own alone.
+    Each source's groups, each of *heartbeats* and the topics of each flow have a thread of their
+    own: a cluster that is down stops only what concerns it.
     """
-    chores = {"groups": _groups(site, flows)}
-    chores |= {f"topics of {flow.flow}": _topics(site, flow) for flow in flows}
+    chores = {f"topics of {flow.flow}": _topics(site, flow) for flow in flows}
+    for alias in dict.fromkeys(flow.flow.source for flow in flows):
+        of_alias = [flow for flow in flows if flow.flow.source == alias]
+        chores[f"groups of {alias}"] = _groups(site, alias, of_alias)
     for each in heartbeats:
         name = f"heartbeat {each.flow}"
         chores[name] = [Chore(name, each.interval_s, Heart(site, each).beat)]
@@ -46,17 +49,27 @@ def _topics(site: Site, flow: FlowConfig) -> list[Chore]:
     return [Chore(f"topic settings of {flow.flow}", settings_s, step, is_last_word=True)]
 
 
-def _groups(site: Site, flows: Sequence[FlowConfig]) -> list[Chore]:
-    """Return the chores that see the sources' groups, then translate and measure each flow."""
-    every_s = min(flow.emit_checkpoints_interval_s or EVERY_S for flow in flows)
-    steps: dict[str, Callable[[], object]] = {
-        f"groups of {alias}": partial(snapshot_groups, site, alias)
-        for alias in dict.fromkeys(flow.flow.source for flow in flows)
-    }
+def _groups(site: Site, alias: str, flows: Sequence[FlowConfig]) -> list[Chore]:
+    """Return the chores that see the groups of source *alias*, then translate them by flow.
+
+    In this order also when they are done for the last time: each works with what the one before
+    has written down.
+    """
+    paces = [each.emit_checkpoints_interval_s or EVERY_S for each in flows]
+    syncs = {each.flow: each.sync_group_offsets_interval_s for each in flows}
+    every_s = min(pace for pace in (*paces, *syncs.values()) if pace is not None)
+    chores = [_chore(f"groups of {alias}", every_s, partial(snapshot_groups, site, alias))]
     for flow in flows:
-        steps[f"checkpoints of {flow.flow}"] = partial(write_checkpoints, site, flow)
-        steps[f"lag of {flow.flow}"] = partial(write_lag, site, flow)
-    return [
-        Chore(name, every_s, step, first_s=every_s, is_last_word=True)
-        for name, step in steps.items()
-    ]
+        chores += [
+            _chore(f"checkpoints of {flow.flow}", every_s, partial(write_checkpoints, site, flow)),
+            _chore(f"lag of {flow.flow}", every_s, partial(write_lag, site, flow)),
+        ]
+        sync_s = syncs[flow.flow]
+        if sync_s is not None:
+            step = partial(sync_groups, site, flow)
+            chores.append(_chore(f"group offsets of {flow.flow}", sync_s, step))
+    return chores
+
+
+def _chore(name: str, every_s: float, step: Callable[[], object]) -> Chore:
+    return Chore(name, every_s, step, first_s=every_s, is_last_word=True)

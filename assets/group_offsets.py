@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 OWN_PREFIX = "deltamirror."
 """Groups that keep our own progress: never snapshotted, never translated."""
 
-Commits = dict[tuple[str, TopicPartition], int]
+Commits = dict[tuple[str, TopicPartition], tuple[int, str]]
+"""Offset and metadata by group and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,10 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
             troubles.append(str(error))
     after = _topic_ids(cluster)
     known = {
-        (row["group"], row["topic"], row["partition"]): (row["topic_id"], row["committed"])
+        (row["group"], row["topic"], row["partition"]): (
+            row["topic_id"],
+            (row["committed"], row["metadata"]),
+        )
         for row in latest_commits(table.rows()).to_pylist()
     }
     now_ms = table.next_time()
@@ -69,13 +73,14 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
             "topic": topic,
             "topic_id": topic_id,
             "partition": at.partition,
-            "committed": offset,
+            "committed": commit[0],
+            "metadata": commit[1],
             "seen_at_ms": now_ms,
         }
-        for (group, at), offset in found.items()
+        for (group, at), commit in found.items()
         if (topic_id := after.get(topic := at.topic)) == before.get(topic)
         and topic_id is not None
-        and known.get((group, topic, at.partition)) != (topic_id, offset)
+        and known.get((group, topic, at.partition)) != (topic_id, commit)
     ]
     if rows:
         table.append(rows, marks={CLOCK: now_ms})
@@ -105,7 +110,7 @@ def _is_wanted(group: str, flows: Iterable[FlowConfig]) -> bool:
 def _committed(cluster: KafkaCluster, group: str, flows: list[FlowConfig]) -> Commits:
     wanted = [flow for flow in flows if flow.groups.matches(group)]
     return {
-        (group, partition): offset
-        for partition, offset in cluster.group_offsets(group).items()
+        (group, partition): commit
+        for partition, commit in cluster.group_commits(group).items()
         if any(flow.replicates(partition.topic) for flow in wanted)
     }

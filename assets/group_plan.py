@@ -13,7 +13,7 @@ from pipeline.index import MapIndex
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.topic_partition import TopicPartition
-from schemas.translation import Translation
+from schemas.translation import GroupTranslation, Translation
 from schemas.watermarks import Watermarks
 
 IDLE = frozenset({"EMPTY", "DEAD", "ABSENT"})
@@ -31,6 +31,7 @@ class PlannedOffset:
 
     *action* is set, keep (it is there already) or wait (nothing of the partition has arrived).
     *resumes_at* is not below the target's log start; *records_gone* expired there unread.
+    *metadata* is the source's commit's.
     """
 
     at: Translation
@@ -38,6 +39,7 @@ class PlannedOffset:
     current: int | None
     resumes_at: int | None
     records_gone: int
+    metadata: str = ""
 
     def to_json(self, flow: str) -> dict[str, Any]:
         """Return the JSON of `translate` for it, with the plan's fields."""
@@ -74,27 +76,29 @@ def plan_groups(
     states = cluster.groups()
     plans = []
     for name, translations in groupby(found, key=lambda each: each.group):
-        offsets = [each.at for each in translations]
+        offsets = list(translations)
         committed = cluster.group_offsets(name) if name in states else {}
-        planned = tuple(_planned(at, committed, marks, offset_map) for at in offsets)
+        planned = tuple(_planned(each, committed, marks, offset_map) for each in offsets)
         plans.append(GroupPlan(name, states.get(name, "ABSENT"), planned))
     return plans
 
 
 def _planned(
-    at: Translation,
+    translated: GroupTranslation,
     committed: dict[TopicPartition, int],
     marks: dict[TopicPartition, Watermarks | DeltamirrorError],
     offset_map: MapIndex,
 ) -> PlannedOffset:
+    at, metadata = translated.at, translated.metadata
     current = committed.get(at.target)
     held = marks[at.target]
     if at.downstream_offset is None or isinstance(held, DeltamirrorError):
-        return PlannedOffset(at, "wait", current, None, 0)
+        return PlannedOffset(at, "wait", current, None, 0, metadata)
     resumes_at = max(at.downstream_offset, held.low)
     life = offset_map.life(TopicPartition(at.topic, at.partition), at.topic_id)
     gone = life.runs.arrived(at.downstream_offset, held.low) if life else 0
-    return PlannedOffset(at, "keep" if current == resumes_at else "set", current, resumes_at, gone)
+    action = "keep" if current == resumes_at else "set"
+    return PlannedOffset(at, action, current, resumes_at, gone, metadata)
 
 
 def plans_as_json(flow: str, plans: Sequence[GroupPlan]) -> dict[str, Any]:

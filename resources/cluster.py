@@ -187,6 +187,10 @@ class KafkaCluster:
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return every offset that *group* has committed: the next record it will read."""
+        return {each: offset for each, (offset, _) in self.group_commits(group).items()}
+
+    def group_commits(self, group: str) -> dict[TopicPartition, tuple[int, str]]:
+        """Return every offset that *group* has committed, with the metadata beside it."""
         return groups.all_committed(self._admin, group)
 
     def committed(

@@ -39,11 +39,10 @@ def listed(admin: AdminSession) -> dict[str, str]:
     }
 
 
-def all_committed(admin: AdminSession, group: str) -> dict[TopicPartition, int]:
-    """Return the next offset to read of every partition that *group* has committed."""
+def all_committed(admin: AdminSession, group: str) -> Offsets:
+    """Return next offset to read and metadata of every partition that *group* has committed."""
     what = f"tell the offsets of group {group}"
-    found = _coordinated(admin, what, lambda client, in_s: client.committed(group, None, in_s))
-    return {partition: offset for partition, (offset, _) in found.items()}
+    return _coordinated(admin, what, lambda client, in_s: client.committed(group, None, in_s))
 
 
 def committed(

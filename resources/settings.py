@@ -130,6 +130,7 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
         ),
         refresh_topics_interval_s=_interval_s(file, flow, "refresh.topics"),
         emit_checkpoints_interval_s=_interval_s(file, flow, "emit.checkpoints"),
+        sync_group_offsets_interval_s=_interval_s(file, flow, "sync.group.offsets"),
         config_properties_exclude=NameFilter(names("config.properties.exclude")),
         checkpoints_replication_factor=_copies(file, flow, "checkpoints"),
         heartbeats_replication=parse_boolean(text("heartbeats.replication.enabled")),

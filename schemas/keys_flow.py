@@ -20,7 +20,6 @@ _BYTES = r"(org\.apache\.kafka\.connect\.converters\.)?ByteArrayConverter"
 _AS_BYTES = "records travel as bytes, untouched: leave it out"
 _SYNCS_LATER = "Not done yet: offset syncs are for MirrorMaker 2's tools; our offset map is exact."
 _ACLS_LATER = "Not done yet: ACLs are not copied."
-_GROUPS_LATER = "Not done yet: `deltamirror groups apply` moves groups when you say so."
 _GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
 _NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
 
@@ -93,8 +92,10 @@ GROUPS = (
     Key("refresh.groups.enabled", _B, "true", "TF", _N, "Groups are listed at every snapshot."),
     Key("refresh.groups.interval.seconds", _I, "600", "TF", _N,
         "Groups are listed at every snapshot."),
-    Key("sync.group.offsets.enabled", _B, "false", "TF", _N, _GROUPS_LATER),
-    Key("sync.group.offsets.interval.seconds", _I, "60", "TF", _N, _GROUPS_LATER),
+    Key("sync.group.offsets.enabled", _B, "false", "TF", _H,
+        "Set where groups resume on the target, where they have no members there; never back."),
+    Key("sync.group.offsets.interval.seconds", _I, "60", "TF", _H,
+        "How often; 0 or less: never. The source's groups are looked at as often, at least."),
     Key("emit.offset-syncs.enabled", _B, "true", "TF", _N, _SYNCS_LATER),
     Key("offset-syncs.topic.replication.factor", _I, "3", "TF", _N, _SYNCS_LATER),
     Key("offset-syncs.topic.location", _S, "source", "TF", _N, _SYNCS_LATER,

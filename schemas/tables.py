@@ -120,6 +120,7 @@ GROUP_OFFSETS = Table(
         topic_id         string ! its incarnation when it was seen
         partition        int    ! the partition
         committed        long   ! next offset that the group will read
+        metadata         string ! what the group keeps beside the offset; Kafka Streams does
         seen_at_ms       long   ! when the snapshot was taken
         """
     ),
@@ -160,6 +161,7 @@ CHECKPOINTS = Table(
         upstream_offset   long   ! committed on the source
         target_topic      string ! the remote topic
         downstream_offset long   ! where the group resumes on the target
+        metadata          string ! what the group keeps beside its offset
         translated_at_ms  long   ! when
         """
     ),

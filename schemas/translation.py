@@ -45,8 +45,12 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class GroupTranslation:
-    """Where *group* resumes in one partition, from its commit seen at *seen_at_ms*."""
+    """Where *group* resumes in one partition, from its commit seen at *seen_at_ms*.
+
+    *metadata* is what the group keeps beside its offset: Kafka Streams its time, others nothing.
+    """
 
     group: str
     seen_at_ms: int
     at: Translation
+    metadata: str = ""

@@ -6,7 +6,12 @@ told it to. What it cannot do, tests/stories does on real brokers.
 
 from assets.site import Site
 from schemas.config import ClusterConfig, Config, FlowConfig
-from schemas.errors import RequestRefusedError, TopicMissingError, UnreachableError
+from schemas.errors import (
+    GroupActiveError,
+    RequestRefusedError,
+    TopicMissingError,
+    UnreachableError,
+)
 from schemas.flow import Flow
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import DefaultPolicy
@@ -31,6 +36,7 @@ class FakeCluster:
         self.offsets = {}  # group -> {TopicPartition: offset}
         self.metadata = {}  # TopicPartition -> progress metadata
         self.states = {}  # group -> state
+        self.texts = {}  # (group, TopicPartition) -> metadata of a group's commit
         self.unreadable = set()
 
     def hold(self, partition, end, *, low=0, topic_id="life1", open_transaction=0):
@@ -65,7 +71,19 @@ class FakeCluster:
         self.probe()
         if group in self.unreadable:
             raise RequestRefusedError(self.alias, f"tell the offsets of group {group}", "X", "no")
-        return self.offsets[group]
+        return dict(self.offsets.get(group, {}))
+
+    def group_commits(self, group):
+        found = self.group_offsets(group)
+        return {p: (offset, self.texts.get((group, p), "")) for p, offset in found.items()}
+
+    def commit_offsets(self, group, offsets):
+        self.probe()
+        if self.states.get(group, "EMPTY") != "EMPTY":
+            raise GroupActiveError(self.alias, group)
+        held = self.offsets.setdefault(group, {})
+        for partition, (offset, text) in offsets.items():
+            held[partition], self.texts[group, partition] = offset, text
 
     def committed(self, group, partitions, require_stable=True):
         self.probe()
@@ -130,10 +148,11 @@ def replay(site, *runs, partition=ORDERS, incarnation="life1", target_life="targ
     site.lake.offset_map(FLOW).append(rows)
 
 
-def commit(site, group, committed, *, partition=ORDERS, topic_id="life1", at=1):
+def commit(site, group, committed, *, partition=ORDERS, topic_id="life1", at=1, metadata=""):
     """Say in the lake that *group* was seen to have committed an offset."""
     row = {
         "group": group, "topic": partition.topic, "topic_id": topic_id,
-        "partition": partition.partition, "committed": committed, "seen_at_ms": at,
+        "partition": partition.partition, "committed": committed, "metadata": metadata,
+        "seen_at_ms": at,
     }  # fmt: skip
     site.lake.of_cluster("us-east", GROUP_OFFSETS).append([row])

@@ -89,6 +89,15 @@ def test_a_checkpoint_is_written_when_it_changes_and_only_then(site):
     assert site.lake.of_flow(FLOW, CHECKPOINTS).rows().num_rows == 2
 
 
+def test_what_a_group_keeps_beside_its_offset_is_an_answer_too(site):
+    write_checkpoints(site, site.flow)
+    commit(site, "billing", 12, at=2, metadata="later")
+
+    (row,) = write_checkpoints(site, site.flow)
+
+    assert (row["downstream_offset"], row["metadata"]) == (6, "later")
+
+
 def test_a_group_that_goes_back_is_checkpointed_back(site):
     write_checkpoints(site, site.flow)
     commit(site, "billing", 10, at=2)
@@ -99,11 +108,11 @@ def test_a_group_that_goes_back_is_checkpointed_back(site):
 def test_checkpoints_are_told_to_the_target_under_the_remote_topics_name(lake, emitted):
     site = FakeSite(lake, emit_checkpoints_interval_s=60.0)
     replay(site, (10, 3, 2))
-    commit(site, "billing", 11)
+    commit(site, "billing", 11, metadata="AgAAAYvP5WgA")
 
     write_checkpoints(site, site.flow)
 
-    checkpoint = Checkpoint("billing", "us-east.orders", 0, 11, 4)
+    checkpoint = Checkpoint("billing", "us-east.orders", 0, 11, 4, "AgAAAYvP5WgA")
     assert emitted == [(checkpoint.key, checkpoint.value)]
 
 

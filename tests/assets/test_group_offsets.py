@@ -38,6 +38,17 @@ def test_what_has_not_changed_is_not_written_again(site):
     assert sorted(row[-1] for row in written(site)) == [3, 4]
 
 
+def test_what_a_group_keeps_beside_its_offset_is_written_with_it(site):
+    site.source.texts["billing", ORDERS] = "AgAAAYvP5WgA"
+
+    snapshot_groups(site, "us-east")
+    site.source.texts["billing", ORDERS] = "later"
+    snapshot_groups(site, "us-east")
+
+    rows = site.lake.of_cluster("us-east", GROUP_OFFSETS).rows().sort_by("seen_at_ms")
+    assert rows["metadata"].to_pylist() == ["AgAAAYvP5WgA", "later"]
+
+
 def test_the_same_offset_in_another_life_of_the_topic_is_a_change(site):
     snapshot_groups(site, "us-east")
     site.source.hold(ORDERS, 10, topic_id="life2")
@@ -46,11 +57,11 @@ def test_the_same_offset_in_another_life_of_the_topic_is_a_change(site):
 
 
 def test_an_offset_read_while_its_topic_was_re_created_is_not_written(site, monkeypatch):
-    def group_offsets(group):
+    def group_commits(group):
         site.source.hold(ORDERS, 10, topic_id="life2")
-        return {ORDERS: 4}
+        return {ORDERS: (4, "")}
 
-    monkeypatch.setattr(site.source, "group_offsets", group_offsets)
+    monkeypatch.setattr(site.source, "group_commits", group_commits)
 
     assert snapshot_groups(site, "us-east").changed == 0
 

@@ -190,6 +190,24 @@ def test_an_interval_that_is_off_is_none(config, more, refresh, checkpoints):
 
 
 @pytest.mark.parametrize(
+    ("more", "every_s"),
+    [
+        pytest.param("", None, id="not unless it is asked for"),
+        pytest.param("sync.group.offsets.enabled=true\n", 60, id="MirrorMaker 2's interval"),
+        pytest.param(
+            "A->B.sync.group.offsets.enabled=true\nsync.group.offsets.interval.seconds=5\n",
+            5,
+            id="its own",
+        ),
+    ],
+)
+def test_groups_of_the_target_are_set_on_demand(config, more, every_s):
+    (flow,) = config(more).flows
+
+    assert flow.sync_group_offsets_interval_s == every_s
+
+
+@pytest.mark.parametrize(
     ("more", "hearts"),
     [
         pytest.param("", {"A->B": (1, 2), "B->A": (1, 2)}, id="each pair, enabled or not"),

@@ -1,0 +1,68 @@
+"""The source's groups carried over to the target by themselves, where nobody uses them there."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from assets.group_plan import GroupPlan, plan_groups
+from assets.site import Site
+from pipeline.advance import advances
+from resources.cluster import KafkaCluster
+from schemas.config import FlowConfig
+from schemas.errors import GroupActiveError, RequestRefusedError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a sync did, by group: how many partitions it *moved*, and who was left alone.
+
+    *active* groups have members on the target; of *refused* ones the target did not let us.
+    """
+
+    moved: dict[str, int] = field(default_factory=dict)
+    active: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+def sync_groups(site: Site, flow_config: FlowConfig) -> Synced:
+    """Set where the flow's groups resume on the target, from their last snapshot.
+
+    Groups without members there, and forward only: so it is whatever their protocol is (classic,
+    KIP-848, Streams), for the broker itself refuses to set an active group's offsets. Raises
+    DeltamirrorError where the target or the lake is down.
+    """
+    cluster = site.cluster(flow_config.flow.target)
+    done = Synced()
+    for plan in plan_groups(site, flow_config):
+        if not plan.is_idle:
+            done.active.append(plan.group)
+            continue
+        try:
+            moved = _move(cluster, plan)
+        except GroupActiveError:
+            done.active.append(plan.group)
+        except RequestRefusedError as refused:
+            log.warning("%s: %s", flow_config.flow, refused)
+            done.refused.append(plan.group)
+        else:
+            if moved:
+                done.moved[plan.group] = moved
+    return done
+
+
+def _move(cluster: KafkaCluster, plan: GroupPlan) -> int:
+    """Move the group forward; return in how many partitions."""
+    wanted = {
+        each.at.target: (each.resumes_at, each.metadata)
+        for each in plan.partitions
+        if each.resumes_at is not None and each.action == "set"
+    }
+    if not wanted:
+        return 0
+    # Read again: the group may have been at work, and gone, since the plan was made.
+    forward = advances(wanted, cluster.group_offsets(plan.group))
+    cluster.commit_offsets(plan.group, forward)
+    return len(forward)

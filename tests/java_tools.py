@@ -1,0 +1,29 @@
+"""Kafka's own command-line tools, from the brokers' jars."""
+
+import subprocess
+
+from resources.downloads import kafka_home
+from resources.java import java
+
+TOOL_SECONDS = 60
+
+
+def console_consumer(bootstrap: str, topic: str, group: str, at_most: int) -> list[str]:
+    """Return the values that `kafka-console-consumer` reads as a member of *group*, in order.
+
+    It ends behind *at_most* records, or when none came for a while; it commits what it has read.
+    """
+    done = subprocess.run(
+        [
+            *(str(java()), "-cp", f"{kafka_home()}/*"),
+            "org.apache.kafka.tools.consumer.ConsoleConsumer",
+            *("--bootstrap-server", bootstrap, "--topic", topic, "--group", group),
+            *("--from-beginning", "--isolation-level", "read_committed"),
+            *("--max-messages", str(at_most), "--timeout-ms", "20000"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TOOL_SECONDS,
+    )
+    return done.stdout.splitlines()
