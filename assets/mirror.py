@@ -155,8 +155,9 @@ class Mirror:
     def run(self) -> None:
         """Run until stopped, or until caught up.
 
-        Raises LeaseHeldError: another process replays one of the flows. NotCaughtUpError: the run
-        was to end when caught up, and a flow or a partition is failed or paused.
+        Raises ClientSettingsError: the file's settings make no client. LeaseHeldError: another
+        process replays one of the flows. NotCaughtUpError: the run was to end when caught up, and
+        a flow or a partition is failed or paused.
         """
         self.site.lake.make()
         try:
@@ -171,6 +172,8 @@ class Mirror:
         """Take the flows' leases and, for a run with an end, see where that is."""
         for replaying in self.replayings:
             replaying.open()
+        for alias in {*self._goals, *(flow.flow.target for flow in self._flows)}:
+            self.site.cluster(alias).open()
         if self._until_caught_up:
             for alias in self._goals:
                 self.site.cluster(alias).probe()

@@ -9,15 +9,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Uuid
 from confluent_kafka.admin import AdminClient
 
+from resources.diagnosis import Finding, find_out
 from resources.group_client import GroupClient
-from schemas.errors import ConfigError, DeltamirrorError, RequestRefusedError, UnreachableError
+from schemas.errors import (
+    ClientSettingsError,
+    DeltamirrorError,
+    RequestRefusedError,
+    UnreachableError,
+)
 from schemas.topic_partition import NO_TOPIC_ID
 
 Answer = TypeVar("Answer")
@@ -55,14 +61,14 @@ class AdminSession:
 
     @property
     def client(self) -> AdminClient:
-        """Return the client, made at first use. Raises ConfigError on settings that are wrong."""
+        """Return the client, made at first use. Raises ClientSettingsError."""
         return self._clients().client
 
     @property
     def groups(self) -> GroupClient:
         """Return the client for what groups committed, made at first use.
 
-        Raises ConfigError on settings that are wrong.
+        Raises ClientSettingsError.
         """
         kept = self._clients()
         with _making:
@@ -85,7 +91,7 @@ class AdminSession:
             try:
                 self._kept = _kept_clients(self.settings)
             except KafkaException as failure:
-                raise ConfigError(f"cluster {self.alias}: {_error_of(failure).str()}") from None
+                raise ClientSettingsError(self.alias, _error_of(failure).str()) from None
         return self._kept
 
     @contextmanager
@@ -117,12 +123,18 @@ class AdminSession:
 
     def _unreachable(self, reason: str) -> UnreachableError:
         told = self._tellings()
+        best = min(told, key=lambda error: SILENCE.index(error.code()), default=None)
         if self._kept is not None:
             self._kept.missed()
-        best = min(told, key=lambda error: SILENCE.index(error.code()), default=None)
-        if best is not None:
-            reason = f"{best.str()} ({best.name()})"
-        return UnreachableError(self.alias, self.servers, reason)
+        if best is None or self._kept is None:
+            return UnreachableError(self.alias, self.servers, reason)
+        findings = self._kept.findings
+        if best.code() not in findings:  # it may look, which takes time: once
+            findings[best.code()] = find_out(self.settings, best)
+        finding = findings[best.code()]
+        if finding is not None:
+            return finding.kind(self.alias, self.servers, finding.reason)
+        return UnreachableError(self.alias, self.servers, f"{best.str()} ({best.name()})")
 
     def _tellings(self) -> list[KafkaError]:
         """Return what the client reported beside its answers since the last good one."""
@@ -146,12 +158,14 @@ class _KeptClients:
     client: AdminClient
     told: deque[KafkaError]
     groups: GroupClient | None = None
+    findings: dict[int, Finding | None] = field(default_factory=dict)
     silent_since: float | None = None
     renew_after_s: float = RENEW_S
 
     def heard(self) -> None:
         """Take note of an answer."""
         self.told.clear()
+        self.findings.clear()
         self.silent_since, self.renew_after_s = None, RENEW_S
 
     def missed(self) -> None:

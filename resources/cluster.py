@@ -50,6 +50,10 @@ class KafkaCluster:
         self.alias = alias
         self._admin = AdminSession(alias, settings)
 
+    def open(self) -> None:
+        """Make the client, without asking the cluster. Raises ConfigError: wrong settings."""
+        _ = self._admin.client
+
     def probe(self, timeout_s: float = 3.0) -> None:
         """Return when the cluster has answered. Raises UnreachableError within *timeout_s*."""
         self._metadata(timeout_s)

@@ -159,6 +159,9 @@ class FakeCluster:
 
     # What resources.cluster.KafkaCluster answers
 
+    def open(self):
+        pass
+
     def probe(self, timeout_s=3.0):
         if self.is_down:
             raise UnreachableError(self.alias, "nowhere:1", "it is down")

@@ -5,12 +5,14 @@ what and where, `hint` one that says what to do next. `ConfigError` ends a comma
 everything else with 1. A `PartitionError` belongs to one partition and never stops another one.
 """
 
+from schemas.errors.access import LoginRefusedError, TlsFailedError
 from schemas.errors.base import (
     ConfigError,
     DeltamirrorError,
     PartitionError,
 )
 from schemas.errors.configuration import (
+    ClientSettingsError,
     ConfigFileError,
     InvalidPatternError,
     RefusedKeyError,
@@ -79,6 +81,7 @@ __all__ = [
     "BrokerStartError",
     "BrokerStopError",
     "ChunkRefusedError",
+    "ClientSettingsError",
     "CommitUnknownError",
     "CommitsGoneError",
     "ConfigError",
@@ -93,6 +96,7 @@ __all__ = [
     "LakeError",
     "LeaseHeldError",
     "LogTruncatedError",
+    "LoginRefusedError",
     "MapAmbiguousError",
     "MapDiffersError",
     "MapUnpairedError",
@@ -121,6 +125,7 @@ __all__ = [
     "TargetTopicError",
     "TargetTruncatedError",
     "ThrottledError",
+    "TlsFailedError",
     "TopicDeletedError",
     "TopicMissingError",
     "TopicRecreatedError",

@@ -38,6 +38,15 @@ class RefusedKeyError(ConfigError):
         super().__init__(f"{key}: {why}")
 
 
+class ClientSettingsError(ConfigError):
+    """The Kafka client does not take what the file says of a cluster."""
+
+    hint = "Correct what the file says of this cluster; docs/security.md says what each way needs."
+
+    def __init__(self, alias: str, why: str) -> None:
+        super().__init__(f"cluster {alias}: {why}")
+
+
 class InvalidPatternError(ConfigError):
     """A regular expression that cannot be read."""
 

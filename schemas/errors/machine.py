@@ -8,10 +8,14 @@ from schemas.errors.base import DeltamirrorError
 class UnreachableError(DeltamirrorError):
     """A cluster did not answer."""
 
-    hint = "Check that it runs and that bootstrap.servers names it; the next run goes on from here."
+    says = "does not answer"
+    hint = (
+        "Check that it runs, that bootstrap.servers names it and that security.protocol is that of "
+        "its listener; the next run goes on from here."
+    )
 
     def __init__(self, alias: str, servers: str, reason: str) -> None:
-        super().__init__(f"cluster {alias} ({servers}) does not answer: {reason}")
+        super().__init__(f"cluster {alias} ({servers}) {self.says}: {reason}")
 
 
 class JavaMissingError(DeltamirrorError):

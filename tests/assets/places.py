@@ -47,6 +47,9 @@ class FakeCluster:
         self.offsets.setdefault(FLOW.progress_group, {})[partition] = offset
         self.metadata[partition] = f"{incarnation} target1"
 
+    def open(self):
+        pass
+
     def probe(self, timeout_s=3.0):
         if self.is_down:
             raise UnreachableError(self.alias, "localhost:1", "refused")

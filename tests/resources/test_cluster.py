@@ -12,6 +12,7 @@ from resources.cluster import KafkaCluster
 from resources.processes import free_ports
 from schemas.errors import (
     ConfigError,
+    LoginRefusedError,
     TargetTopicError,
     TopicMissingError,
     UnreachableError,
@@ -83,7 +84,7 @@ def test_a_login_that_fails_is_named_as_one_without_its_secret(tmp_path):
         KafkaCluster("us-east", _login(f"127.0.0.1:{port}", "mirror", "right-secret")).probe()
         stranger = KafkaCluster("us-east", _login(f"127.0.0.1:{port}", "mirror", "wrong-secret"))
 
-        with pytest.raises(UnreachableError, match="_AUTHENTICATION") as raised:
+        with pytest.raises(LoginRefusedError, match="password is wrong") as raised:
             stranger.probe()
 
     assert "secret" not in str(raised.value)
