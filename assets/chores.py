@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from assets.acls import TopicAcls
 from assets.checkpoints import write_checkpoints
 from assets.group_offsets import snapshot_groups
 from assets.group_sync import sync_groups
@@ -42,11 +43,15 @@ def _topics(site: Site, flow: FlowConfig) -> list[Chore]:
 
     A run that ends when it is caught up has done each of them once at least.
     """
-    settings_s = flow.sync_topic_configs_interval_s
-    if settings_s is None:
-        return []
-    step = TopicSettings(site, flow).sync
-    return [Chore(f"topic settings of {flow.flow}", settings_s, step, is_last_word=True)]
+    syncs: dict[str, tuple[float | None, Callable[[], object]]] = {
+        "topic settings": (flow.sync_topic_configs_interval_s, TopicSettings(site, flow).sync),
+        "topic ACLs": (flow.sync_topic_acls_interval_s, TopicAcls(site, flow).sync),
+    }
+    return [
+        Chore(f"{what} of {flow.flow}", every_s, step, is_last_word=True)
+        for what, (every_s, step) in syncs.items()
+        if every_s is not None
+    ]
 
 
 def _groups(site: Site, alias: str, flows: Sequence[FlowConfig]) -> list[Chore]:

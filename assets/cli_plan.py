@@ -43,6 +43,8 @@ def _tables(data: Mapping[str, Any]) -> Group:
     from rich.console import Group
     from rich.table import Table
 
+    from schemas.acl import TopicAcl
+
     steps = Table(
         "where", "step", "what", title="On the targets and in the lake", title_justify="left"
     )
@@ -55,6 +57,8 @@ def _tables(data: Mapping[str, Any]) -> Group:
             steps.add_row(flow["flow"], "add partitions", f"{step['topic']}: {step['partitions']}")
         for step in flow["alter"]:
             steps.add_row(flow["flow"], "alter settings", _altered(step))
+        for step in flow["acls"]:
+            steps.add_row(flow["flow"], "create ACL", str(TopicAcl(**step)))
         for step in flow["refused"]:
             steps.add_row(flow["flow"], "cannot create", step["error"])
     for cluster in data["clusters"]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from assets.acls import acls_to_create
 from assets.ledger import Ledger
 from assets.site import Site
 from assets.survey import survey
@@ -102,6 +104,7 @@ def _flow(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
         "error": state.error,
         **_remote_topics(site, flow, mirrored),
         "alter": _alterations(site, flow, mirrored),
+        "acls": _acls(site, flow),
         "replay": [
             {
                 "topic": p.topic,
@@ -151,6 +154,13 @@ def _alterations(site: Site, flow: FlowConfig, topics: Collection[str]) -> list[
         {"topic": step.name, "configs": dict(step.configs), "before": dict(step.before)}
         for step in settings_to_alter(site, flow, topics)
     ]
+
+
+def _acls(site: Site, flow: FlowConfig) -> list[Row]:
+    """Return which access rules would be made on the target, if it has an authorizer."""
+    if flow.sync_topic_acls_interval_s is None:
+        return []
+    return [asdict(acl) for acl in acls_to_create(site, flow)]
 
 
 def _reason(flow: FlowConfig, topic: str) -> str:

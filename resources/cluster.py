@@ -16,9 +16,10 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from resources import groups, topics
+from resources import acls, groups, topics
 from resources.admin import WAIT_S, AdminSession
 from resources.topics import MISSING
+from schemas.acl import TopicAcl
 from schemas.errors import (
     DeltamirrorError,
     RequestRefusedError,
@@ -111,6 +112,19 @@ class KafkaCluster:
         of such a topic nothing is changed.
         """
         return topics.alter_configs(self._admin, changes)
+
+    # Access rules of topics
+
+    def topic_acls(self) -> set[TopicAcl]:
+        """Return the rules that name a topic by its whole name, or `*`.
+
+        There are none also where the cluster has no authorizer, or does not let this user see them.
+        """
+        return acls.listed(self._admin)
+
+    def create_acls(self, wanted: Collection[TopicAcl]) -> dict[TopicAcl, RequestRefusedError]:
+        """Make the rules *wanted*; return those that the cluster refuses, with why."""
+        return acls.create(self._admin, wanted)
 
     # Offsets
 

@@ -137,6 +137,7 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
         # MirrorMaker 2 reads it at the flow only: it is no key of its connectors.
         uses_source_defaults=file.at_flow(flow).get("use.defaults.from", "").strip() == "source",
         sync_topic_configs_interval_s=_interval_s(file, flow, "sync.topic.configs"),
+        sync_topic_acls_interval_s=_interval_s(file, flow, "sync.topic.acls"),
     )
 
 

@@ -53,6 +53,7 @@ class FlowConfig:
     uses_source_defaults: bool = False
     # How often settings and ACLs of topics are synced; None: never.
     sync_topic_configs_interval_s: float | None = None
+    sync_topic_acls_interval_s: float | None = None
     # None: the target's own groups are left alone.
     sync_group_offsets_interval_s: float | None = None
 

@@ -19,7 +19,6 @@ _MIRROR = r"(org\.apache\.kafka\.connect\.mirror\.)?"
 _BYTES = r"(org\.apache\.kafka\.connect\.converters\.)?ByteArrayConverter"
 _AS_BYTES = "records travel as bytes, untouched: leave it out"
 _SYNCS_LATER = "Not done yet: offset syncs are for MirrorMaker 2's tools; our offset map is exact."
-_ACLS_LATER = "Not done yet: ACLs are not copied."
 _GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
 _NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
 
@@ -76,8 +75,9 @@ TOPICS = (
     Key("sync.topic.configs.interval.seconds", _I, "600", "TF", _H,
         "How often; 0 or less: never after the topic was created."),
     Key("use.incremental.alter.configs", _S, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
-    Key("sync.topic.acls.enabled", _B, "true", "TF", _N, _ACLS_LATER),
-    Key("sync.topic.acls.interval.seconds", _I, "600", "TF", _N, _ACLS_LATER),
+    Key("sync.topic.acls.enabled", _B, "true", "TF", _H,
+        "Make source topics' ACLs for remote topics: whole names, never to write, never deleted."),
+    Key("sync.topic.acls.interval.seconds", _I, "600", "TF", _H, "How often; 0 or less: never."),
     Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N, "Topics are made directly.",
         allowed=r"(org\.apache\.kafka\.clients\.admin\.)?ForwardingAdmin",
         otherwise="a Java admin class cannot be used; create the remote topics beforehand"),

@@ -6,6 +6,7 @@ import pytest
 
 from assets import site as site_module
 from assets.console import Console
+from schemas.acl import TopicAcl
 from schemas.name_filter import NameFilter
 from schemas.topic import ConfigValue
 from schemas.topic_partition import TopicPartition
@@ -80,6 +81,20 @@ def test_settings_that_differ_would_be_altered_and_are_left_alone_where_they_are
         }
     ]
     assert "retention.ms: default -> 1000" in run("plan").stdout
+
+
+def test_rules_that_are_missing_on_the_target_would_be_made(asked_site):
+    acl = TopicAcl("orders", "User:bob", "*", "ALL", "ALLOW")
+    asked_site.source.topic_acls = lambda: {acl}
+    asked_site.target.topic_acls = set
+    synced = dataclasses.replace(asked_site.flow, sync_topic_acls_interval_s=600.0)
+    asked_site.config = dataclasses.replace(asked_site.config, flows=(synced,))
+
+    (flow,) = answer("plan")["flows"]
+
+    expected = dataclasses.replace(acl, topic="us-east.orders", operation="READ")
+    assert flow["acls"] == [dataclasses.asdict(expected)]
+    assert "create ACL" in run("plan").stdout
 
 
 def test_what_waits_for_an_operator_is_shown_with_what_to_do(asked_site):

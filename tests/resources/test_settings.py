@@ -55,14 +55,15 @@ def test_a_small_file_has_mirrormakers_defaults(config, tmp_path):
     assert flow.config_properties_exclude.matches("min.insync.replicas")
 
 
-def test_settings_of_topics_are_synced_unless_the_file_says_otherwise(config):
+@pytest.mark.parametrize("what", ["configs", "acls"])
+def test_settings_and_acls_of_topics_are_synced_unless_the_file_says_otherwise(config, what):
     def interval(more=""):
-        return config(more).flows[0].sync_topic_configs_interval_s
+        return getattr(config(more).flows[0], f"sync_topic_{what}_interval_s")
 
     assert interval() == 600
-    assert interval("A->B.sync.topic.configs.interval.seconds = 5\n") == 5
-    assert interval("sync.topic.configs.interval.seconds = 0\n") is None
-    assert interval("sync.topic.configs.enabled = false\n") is None
+    assert interval(f"A->B.sync.topic.{what}.interval.seconds = 5\n") == 5
+    assert interval(f"sync.topic.{what}.interval.seconds = 0\n") is None
+    assert interval(f"sync.topic.{what}.enabled = false\n") is None
 
 
 def test_defaults_are_the_sources_only_where_the_flow_says_so(config):

@@ -32,7 +32,7 @@ def verdict(tmp_path):
         ("A->B.clusters=A", N),
         ("tasks.max=2", T),
         ("topics.blacklist=secret.*", R),
-        ("sync.topic.acls.enabled=false", N),
+        ("sync.topic.acls.enabled=false", H),
         ("A->B.sync.group.offsets.enabled=true", N),
         ("use.defaults.from=source", N),
         ("A->B.use.defaults.from=source", H),

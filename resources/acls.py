@@ -1,0 +1,88 @@
+"""Access rules of a cluster's topics: told and made, never taken away."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from resources.admin import WAIT_S, AdminSession
+from schemas.acl import TopicAcl
+from schemas.errors import RequestRefusedError
+
+_ANY: Any = None  # the client's annotations forbid what its documentation allows
+OF_WHOLE_NAMES = AclBindingFilter(
+    ResourceType.TOPIC,
+    _ANY,
+    ResourcePatternType.LITERAL,
+    _ANY,
+    _ANY,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
+
+
+def listed(admin: AdminSession) -> set[TopicAcl]:
+    """Return the rules that name a topic by its whole name.
+
+    There are none also where the cluster has no authorizer, or does not let this user see them
+    (Describe on the cluster): librdkafka 2.16 passes over the error in the answer.
+    """
+    future = admin.client.describe_acls(OF_WHOLE_NAMES, request_timeout=WAIT_S)
+    return {
+        TopicAcl(
+            found.name,
+            found.principal,
+            found.host,
+            found.operation.name,
+            found.permission_type.name,
+        )
+        for found in admin.answer(future, "list its topics' ACLs")
+        # An operation that librdkafka has no name for cannot be made elsewhere either.
+        if found.operation is not AclOperation.UNKNOWN
+    }
+
+
+def create(admin: AdminSession, acls: Collection[TopicAcl]) -> dict[TopicAcl, RequestRefusedError]:
+    """Make *acls*; one that is there already is no error. Return those refused, with why."""
+    if not acls:
+        return {}
+    wanted = {_binding(acl): acl for acl in acls}
+    futures = admin.client.create_acls(list(wanted), request_timeout=WAIT_S)
+    refused = {}
+    for binding, future in futures.items():
+        try:
+            admin.answer(future, f"make an ACL of topic {binding.name}")
+        except RequestRefusedError as error:
+            refused[wanted[binding]] = _explained(admin.alias, error)
+    return refused
+
+
+def _binding(acl: TopicAcl) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC,
+        acl.topic,
+        ResourcePatternType.LITERAL,
+        acl.principal,
+        acl.host,
+        AclOperation[acl.operation],
+        AclPermissionType[acl.permission],
+    )
+
+
+def _explained(alias: str, error: RequestRefusedError) -> RequestRefusedError:
+    """Return what a person should read: the broker's own words are the whole request."""
+    denied = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    if error.code != denied.name():
+        return error
+    what = "make ACLs, which needs Alter on the cluster"
+    return RequestRefusedError(alias, what, error.code, denied.str())
