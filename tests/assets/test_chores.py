@@ -18,4 +18,4 @@ def test_settings_and_acls_of_a_flows_topics_are_synced_in_a_thread_of_the_flows
 def test_a_flow_that_syncs_nothing_of_its_topics_has_no_thread_for_that(lake):
     site = FakeSite(lake)
 
-    assert chores_of(site, site.config.flows, ()).keys() == {"groups"}
+    assert chores_of(site, site.config.flows, ()).keys() == {"groups of us-east"}

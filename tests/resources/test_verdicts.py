@@ -33,7 +33,7 @@ def verdict(tmp_path):
         ("tasks.max=2", T),
         ("topics.blacklist=secret.*", R),
         ("sync.topic.acls.enabled=false", H),
-        ("A->B.sync.group.offsets.enabled=true", N),
+        ("A->B.sync.group.offsets.enabled=true", H),
         ("use.defaults.from=source", N),
         ("A->B.use.defaults.from=source", H),
         ("A->B.use.defaults.from=Source", R),
