@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from assets.acls import TopicAcls
@@ -11,22 +11,30 @@ from assets.group_offsets import snapshot_groups
 from assets.group_sync import sync_groups
 from assets.heartbeats import Heart
 from assets.lag import write_lag
+from assets.offset_syncs import OffsetSyncs
 from assets.site import Site
 from assets.topic_settings import TopicSettings
 from assets.upkeep import Chore
 from schemas.config import FlowConfig, HeartbeatConfig
+from schemas.flow import Flow
 
 EVERY_S = 60.0
 """How often where a flow sets no interval of its own (emit.checkpoints.interval.seconds)."""
 
+SYNC_EVERY_S = 1.0
+"""How often offset syncs that wait are written."""
+
 
 def chores_of(
-    site: Site, flows: Sequence[FlowConfig], heartbeats: Sequence[HeartbeatConfig]
+    site: Site,
+    flows: Sequence[FlowConfig],
+    heartbeats: Sequence[HeartbeatConfig] = (),
+    offset_syncs: Mapping[Flow, OffsetSyncs] | None = None,
 ) -> dict[str, list[Chore]]:
     """Return what is to be done beside the loops of *flows*, by the name of its thread.
 
-    Each source's groups, each of *heartbeats* and the topics of each flow have a thread of their
-    own: a cluster that is down stops only what concerns it.
+    Each source's groups, each of *heartbeats* and the topics and the *offset_syncs* of each flow
+    have a thread of their own: a cluster that is down stops only what concerns it.
     """
     chores = {f"topics of {flow.flow}": _topics(site, flow) for flow in flows}
     for alias in dict.fromkeys(flow.flow.source for flow in flows):
@@ -35,6 +43,9 @@ def chores_of(
     for each in heartbeats:
         name = f"heartbeat {each.flow}"
         chores[name] = [Chore(name, each.interval_s, Heart(site, each).beat)]
+    for flow_name, syncs in (offset_syncs or {}).items():
+        name = f"offset syncs of {flow_name}"
+        chores[name] = [Chore(name, SYNC_EVERY_S, syncs.write, is_last_word=True)]
     return {thread: own for thread, own in chores.items() if own}
 
 

@@ -11,12 +11,12 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from assets.chores import chores_of
+from assets.goal import Goal
 from assets.housekeeping import Housekeeping
-from assets.ledger import Ledger
+from assets.offset_syncs import OffsetSyncs
 from assets.patience import Patience
 from assets.replaying import Replaying
 from assets.site import Site
@@ -32,8 +32,6 @@ from schemas.errors import (
     StalePlanError,
 )
 from schemas.flow import Flow
-from schemas.frontier import base_id
-from schemas.progress import Progress
 from schemas.replay_work import Move
 from schemas.segment import Segment
 from schemas.topic_partition import TopicPartition
@@ -83,39 +81,6 @@ class Silent:
         """Say nothing."""
 
 
-@dataclass
-class Goal:
-    """Where the loops of a run may end: topic ids and last stable offsets seen at its start."""
-
-    ends: Mapping[TopicPartition, tuple[str, int]] = field(default_factory=dict)
-
-    def is_staged(self, ledger: Ledger, but: Collection[TopicPartition]) -> bool:
-        """Return whether everything up to the goal is in *ledger*, *but* for these.
-
-        A life of a topic that another one has followed meanwhile is over.
-        """
-        return all(
-            _has_reached(ledger, p, topic_id, end)
-            for p, (topic_id, end) in self.ends.items()
-            if end > 0 and p not in but
-        )
-
-
-def _has_reached(ledger: Ledger, partition: TopicPartition, topic_id: str, end: int) -> bool:
-    known = ledger.chains.frontiers.get(partition)
-    if known is None or base_id(known.source.topic_id) != topic_id:
-        return topic_id in map(base_id, ledger.lives(partition))
-    return known.next_offset >= end
-
-
-def _has_replayed(progress: Progress | None, topic_id: str, end: int) -> bool:
-    return (
-        progress is not None
-        and base_id(progress.incarnation) == topic_id
-        and progress.next_offset >= end
-    )
-
-
 class Mirror:
     """A run of the loops for *flows* of *config*, and of *heartbeats*; `run` blocks until it ends.
 
@@ -148,6 +113,11 @@ class Mirror:
         self._failures: dict[str, DeltamirrorError] = {}
         self.stagings = {s: Staging(self.site, s, self._workers) for s in self._goals}
         self.replayings = [Replaying(self.site, flow, self._workers) for flow in flows]
+        self._offset_syncs = {
+            flow.flow: OffsetSyncs(self.site, flow.offset_syncs)
+            for flow in flows
+            if flow.offset_syncs is not None
+        }
         duties = [s.duty for s in self.stagings.values()] + [r.duty for r in self.replayings]
         self._patience = {duty: Patience() for duty in duties}
         self._passing = {replaying.duty: Patience() for replaying in self.replayings}
@@ -203,7 +173,9 @@ class Mirror:
             threading.Thread(target=loop, args=(duty,), name=name, daemon=True)
             for name, loop, duty in loops
         ]
-        for name, chores in chores_of(self.site, self._flows, self._heartbeats).items():
+        for name, chores in chores_of(
+            self.site, self._flows, self._heartbeats, self._offset_syncs
+        ).items():
             upkeep = Upkeep(chores, self._stop, self._done)
             threads.append(threading.Thread(target=upkeep.run, name=name, daemon=True))
         leases = {alias: staging.lease for alias, staging in self.stagings.items()}
@@ -308,6 +280,8 @@ class Mirror:
             if replayed.moves:
                 self._passing[replaying.duty].worked()
                 self._reporter.replayed(replaying.flow, replayed.moves)
+                if replaying.flow in self._offset_syncs:
+                    self._offset_syncs[replaying.flow].note(replayed.moves)
                 if self._until_caught_up and self._is_past_goal(replaying):
                     return
                 continue
@@ -331,15 +305,10 @@ class Mirror:
         return self._goals[source].is_staged(replaying.ledger, but)
 
     def _is_past_goal(self, replaying: Replaying) -> bool:
-        """Return whether a flow without troubles has replayed all up to the goal.
-
-        It need not be idle: there are topics that never rest, heartbeats first of all.
-        """
+        """Return whether a flow without troubles has replayed all up to the goal, idle or not."""
         goal = self._goals[replaying.flow.source]
-        return not replaying.troubles and all(
-            _has_replayed(replaying.progress(p), topic_id, end)
-            for p, (topic_id, end) in goal.ends.items()
-            if end > 0 and replaying.config.replicates(p.topic)
+        return not replaying.troubles and goal.is_replayed(
+            replaying.progress, replaying.config.replicates
         )
 
     def _post(self, replaying: Replaying) -> None:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from assets.goal import Goal
 from assets.ledger import Ledger
-from assets.mirror import Goal
 from assets.offset_maps import OffsetMap
 from assets.patience import GIVE_UP_S
 from assets.replaying import Replaying

@@ -11,7 +11,7 @@ from resources.librdkafka import settings_of
 from resources.mm2_file import Mm2File
 from resources.policies import policy_of
 from resources.verdicts import judge
-from schemas.config import ClusterConfig, Config, FlowConfig, HeartbeatConfig
+from schemas.config import ClusterConfig, Config, FlowConfig, HeartbeatConfig, OffsetSyncsConfig
 from schemas.errors import ConfigError, RefusedKeyError
 from schemas.flow import Flow
 from schemas.keys import KeyVerdict, parse_boolean, parse_integer, split_list
@@ -130,6 +130,7 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
         ),
         refresh_topics_interval_s=_interval_s(file, flow, "refresh.topics"),
         emit_checkpoints_interval_s=_interval_s(file, flow, "emit.checkpoints"),
+        offset_syncs=_offset_syncs(file, flow),
         sync_group_offsets_interval_s=_interval_s(file, flow, "sync.group.offsets"),
         config_properties_exclude=NameFilter(names("config.properties.exclude")),
         checkpoints_replication_factor=_copies(file, flow, "checkpoints"),
@@ -138,6 +139,20 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
         uses_source_defaults=file.at_flow(flow).get("use.defaults.from", "").strip() == "source",
         sync_topic_configs_interval_s=_interval_s(file, flow, "sync.topic.configs"),
         sync_topic_acls_interval_s=_interval_s(file, flow, "sync.topic.acls"),
+    )
+
+
+def _offset_syncs(file: Mm2File, flow: Flow) -> OffsetSyncsConfig | None:
+    """Return where the offset syncs go; the topic's name always carries the other's alias."""
+    if not parse_boolean(_text(file, flow, "emit.offset-syncs.enabled")):
+        return None
+    is_on_source = _text(file, flow, "offset-syncs.topic.location").strip() == "source"
+    cluster, other = (flow.source, flow.target) if is_on_source else (flow.target, flow.source)
+    return OffsetSyncsConfig(
+        cluster=cluster,
+        topic=_policy(file, flow).offset_syncs_topic(other),
+        lag_max=parse_integer(_text(file, flow, "offset.lag.max")),
+        replication_factor=_copies(file, flow, "offset-syncs"),
     )
 
 

@@ -34,6 +34,20 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True)
+class OffsetSyncsConfig:
+    """Which *cluster* of a flow has its offset syncs in which *topic* (KIP-716).
+
+    At most *lag_max* records lie between two syncs; a *replication_factor* of -1 is the brokers'
+    default.
+    """
+
+    cluster: str
+    topic: str
+    lag_max: int
+    replication_factor: int
+
+
+@dataclass(frozen=True)
 class FlowConfig:
     """One enabled flow: what of the source arrives on the target, and under which name."""
 
@@ -56,6 +70,8 @@ class FlowConfig:
     sync_topic_acls_interval_s: float | None = None
     # None: the target's own groups are left alone.
     sync_group_offsets_interval_s: float | None = None
+    # None: none are written.
+    offset_syncs: OffsetSyncsConfig | None = None
 
     def replicates(self, topic: str) -> bool:
         """Return whether *topic* of the source belongs on the target, as MirrorMaker 2 decides.

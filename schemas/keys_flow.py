@@ -18,7 +18,6 @@ CONFIG_PROPERTIES_EXCLUDE = (
 _MIRROR = r"(org\.apache\.kafka\.connect\.mirror\.)?"
 _BYTES = r"(org\.apache\.kafka\.connect\.converters\.)?ByteArrayConverter"
 _AS_BYTES = "records travel as bytes, untouched: leave it out"
-_SYNCS_LATER = "Not done yet: offset syncs are for MirrorMaker 2's tools; our offset map is exact."
 _GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
 _NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
 
@@ -96,11 +95,16 @@ GROUPS = (
         "Set where groups resume on the target, where they have no members there; never back."),
     Key("sync.group.offsets.interval.seconds", _I, "60", "TF", _H,
         "How often; 0 or less: never. The source's groups are looked at as often, at least."),
-    Key("emit.offset-syncs.enabled", _B, "true", "TF", _N, _SYNCS_LATER),
-    Key("offset-syncs.topic.replication.factor", _I, "3", "TF", _N, _SYNCS_LATER),
-    Key("offset-syncs.topic.location", _S, "source", "TF", _N, _SYNCS_LATER,
+    Key("emit.offset-syncs.enabled", _B, "true", "TF", _H,
+        "Write a sample of the offset map for MirrorMaker 2's tools; ours need none of it."),
+    Key("offset-syncs.topic.replication.factor", _I, None, "TF", _H,
+        "Copies of the offset-syncs topic; not set: as replication.factor (MirrorMaker 2: 3).",
+        least=-1),
+    Key("offset-syncs.topic.location", _S, "source", "TF", _H,
+        "The cluster that has the offset-syncs topic.",
         allowed="source|target", otherwise="it must be source or target"),
-    Key("offset.lag.max", _I, "100", "TF", _N, "Every offset has its translation: none is sampled.",
+    Key("offset.lag.max", _I, "100", "TF", _H,
+        "Records between two offset syncs, at most. Our own translation needs none: it is exact.",
         least=0),
     Key("emit.heartbeats.enabled", _B, "true", "TF", _H,
         "Write A->B's sign of life to `heartbeats` on B, also where A->B replicates nothing."),

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -30,14 +31,113 @@ def mm2_tools() -> Iterator[JavaGateway]:
         gateway.java_process.wait(10) if gateway.java_process else None
 
 
+Translated = Mapping[tuple[str, int], tuple[int, str]]
+"""Offset and metadata by topic and partition."""
+
+
 def translate_offsets(
     gateway: JavaGateway, bootstrap: str, remote_alias: str, group: str
 ) -> Mapping[tuple[str, int], int]:
     """Return what `RemoteClusterUtils.translateOffsets` says, keyed by (topic, partition)."""
-    jvm = gateway.jvm
-    properties = jvm.java.util.HashMap()
-    properties.put("bootstrap.servers", bootstrap)
-    answer = jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils.translateOffsets(
-        properties, remote_alias, group, jvm.java.time.Duration.ofSeconds(30)
+    answer = gateway.jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils.translateOffsets(
+        _properties(gateway, bootstrap), remote_alias, group, _patience(gateway)
     )
-    return {(at.topic(), at.partition()): answer[at].offset() for at in answer}
+    return {at: offset for at, (offset, _) in _translated(answer).items()}
+
+
+def translate_groups(
+    gateway: JavaGateway, bootstrap: str, remote_alias: str, pattern: str
+) -> Mapping[str, Translated]:
+    """Return what it says of all groups that match the regular expression *pattern* (KIP-1239)."""
+    compiled = gateway.jvm.java.util.regex.Pattern.compile(pattern)
+    answer = gateway.jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils.translateOffsets(
+        _properties(gateway, bootstrap), remote_alias, compiled, _patience(gateway)
+    )
+    return {group: _translated(answer[group]) for group in answer}
+
+
+class MirrorClient:
+    """MirrorMaker 2's MirrorClient for the cluster at *bootstrap*."""
+
+    def __init__(self, gateway: JavaGateway, bootstrap: str) -> None:
+        self._gateway = gateway
+        self._client = gateway.jvm.org.apache.kafka.connect.mirror.MirrorClient(
+            _properties(gateway, bootstrap)
+        )
+
+    def names(self, question: str, *of: str) -> set[str]:
+        """Return the answer to `heartbeatTopics`, `checkpointTopics`, `remoteTopics`, ..."""
+        return set(getattr(self._client, question)(*of))
+
+    def hops(self, upstream: str) -> int:
+        """Return what `replicationHops` says."""
+        return int(self._client.replicationHops(upstream))
+
+    def offsets(self, remote_alias: str, group: str) -> Translated:
+        """Return what `remoteConsumerOffsets` says."""
+        patience = _patience(self._gateway)
+        return _translated(self._client.remoteConsumerOffsets(group, remote_alias, patience))
+
+    def close(self) -> None:
+        """Let go of its clients."""
+        self._client.close()
+
+
+class SyncStore:
+    """What MirrorMaker 2's checkpoint task makes of the offset syncs of *source* to *target*.
+
+    *knows_former*: it has found its checkpoints of an earlier life, so that it keeps more of what
+    it reads first than the newest sync of each partition.
+    """
+
+    def __init__(
+        self,
+        gateway: JavaGateway,
+        source: tuple[str, str],
+        target: tuple[str, str],
+        *,
+        knows_former: bool,
+    ) -> None:
+        self._gateway = gateway
+        jvm = gateway.jvm
+        settings = jvm.java.util.HashMap()
+        for side, (alias, bootstrap) in (("source", source), ("target", target)):
+            settings.put(f"{side}.cluster.alias", alias)
+            settings.put(f"{side}.cluster.bootstrap.servers", bootstrap)
+        settings.put("name", "judge")
+        settings.put("connector.class", "org.apache.kafka.connect.mirror.MirrorCheckpointConnector")
+        config = jvm.org.apache.kafka.connect.mirror.MirrorCheckpointConfig(settings)
+        # Only its package may make one.
+        store = jvm.java.lang.Class.forName("org.apache.kafka.connect.mirror.OffsetSyncStore")
+        (constructor,) = (c for c in store.getDeclaredConstructors() if c.getParameterCount() == 1)
+        constructor.setAccessible(True)
+        arguments = gateway.new_array(jvm.java.lang.Object, 1)
+        arguments[0] = config
+        self._store = constructor.newInstance(arguments)
+        self._store.start(not knows_former)
+
+    def translate(self, topic: str, partition: int, committed: int) -> int | None:
+        """Return where a group that has committed *committed* would resume; None: not known."""
+        at = self._gateway.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+        answer = self._store.translateDownstream("any", at, committed)
+        return int(answer.getAsLong()) if answer.isPresent() else None
+
+    def close(self) -> None:
+        """Let go of its clients."""
+        self._store.close()
+
+
+def _properties(gateway: JavaGateway, bootstrap: str) -> Any:
+    properties = gateway.jvm.java.util.HashMap()
+    properties.put("bootstrap.servers", bootstrap)
+    return properties
+
+
+def _patience(gateway: JavaGateway) -> Any:
+    return gateway.jvm.java.time.Duration.ofSeconds(30)
+
+
+def _translated(answer: Any) -> Translated:
+    return {
+        (at.topic(), at.partition()): (answer[at].offset(), answer[at].metadata()) for at in answer
+    }

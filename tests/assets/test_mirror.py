@@ -7,8 +7,9 @@ import pytest
 
 from assets import mirror as mirror_module
 from assets import patience
+from assets.goal import Goal
 from assets.ledger import Ledger
-from assets.mirror import Goal, Mirror
+from assets.mirror import Mirror
 from assets.orders import PAUSE, Orders
 from assets.replaying import Replayed, Replaying
 from assets.staging import Staged, Staging

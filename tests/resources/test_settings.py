@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from resources.settings import check, read_config
+from schemas.config import OffsetSyncsConfig
 from schemas.errors import (
     ConfigError,
     ConfigFileError,
@@ -206,6 +207,27 @@ def test_groups_of_the_target_are_set_on_demand(config, more, every_s):
     (flow,) = config(more).flows
 
     assert flow.sync_group_offsets_interval_s == every_s
+
+
+@pytest.mark.parametrize(
+    ("more", "syncs"),
+    [
+        pytest.param(
+            "", ("A", "mm2-offset-syncs.B.internal", 100, 2), id="on the source, as MirrorMaker 2"
+        ),
+        pytest.param(
+            "offset-syncs.topic.location=target\noffset.lag.max=0\n"
+            "offset-syncs.topic.replication.factor=3\nreplication.policy.separator=_\n",
+            ("B", "mm2-offset-syncs_A_internal", 0, 3),
+            id="on the target, under the other alias",
+        ),
+        pytest.param("A->B.emit.offset-syncs.enabled=false\n", None, id="nowhere"),
+    ],
+)
+def test_offset_syncs_go_where_the_file_says(config, more, syncs):
+    (flow,) = config(more).flows
+
+    assert flow.offset_syncs == (syncs and OffsetSyncsConfig(*syncs))
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,13 @@ from tests.brokers import ROOT, cli_environment, consume_all, run_cli
 FLOW = "us-east->eu-west"
 WAIT_S = 90.0
 
-# Heartbeats would meet those of other tests on the shared brokers, and count as records. Whoever
-# wants them says so, on brokers of its own.
-QUIET = {"emit.heartbeats.enabled": "false", "heartbeats.replication.enabled": "false"}
+# Heartbeats would meet those of other tests on the shared brokers, and count as records; the
+# offset syncs of all tests would be in one topic. Whoever wants them says so.
+QUIET = {
+    "emit.heartbeats.enabled": "false",
+    "heartbeats.replication.enabled": "false",
+    "emit.offset-syncs.enabled": "false",
+}
 
 
 @dataclass

@@ -1,0 +1,79 @@
+"""Offset syncs for MirrorMaker 2's own tools: where some records are on the target.
+
+Nothing of ours reads them: the offset map holds every record's place. With them MirrorMaker 2 can
+take a flow over, and its checkpoint task can work beside ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import Lock
+
+from assets.site import Site
+from pipeline.sample import sampled
+from resources.compacted_topic import CompactedTopic
+from schemas.config import OffsetSyncsConfig
+from schemas.errors import DeltamirrorError
+from schemas.offset_sync import OffsetSync
+from schemas.replay_work import Move
+from schemas.topic_partition import TopicPartition
+
+WAITING = 1_000
+"""Syncs of a partition that wait for a cluster that is down; of more, the newest count."""
+
+
+class OffsetSyncs:
+    """The offset syncs of a flow: noted by its replay loop, written by another thread.
+
+    So the cluster that takes them, mostly the source, holds up no replay.
+    """
+
+    def __init__(self, site: Site, config: OffsetSyncsConfig) -> None:
+        self._config = config
+        self._topic = CompactedTopic(
+            site.cluster(config.cluster),
+            config.topic,
+            site.config.clusters[config.cluster].producer,
+        )
+        self._is_made = False
+        self._lock = Lock()
+        self._waiting: dict[TopicPartition, list[OffsetSync]] = {}
+
+    def note(self, moves: Iterable[Move]) -> None:
+        """Remember a sample of *moves*, which the target has committed, to be written."""
+        found: dict[TopicPartition, list[OffsetSync]] = {}
+        for move in moves:
+            at = move.partition
+            found.setdefault(at, []).extend(
+                OffsetSync(at.topic, at.partition, *pair)
+                for pair in sampled(move.runs, self._config.lag_max)
+            )
+        with self._lock:
+            for at, syncs in found.items():
+                self._waiting[at] = [*self._waiting.get(at, []), *syncs]
+
+    def write(self) -> int:
+        """Write what is waiting, in order by partition; return how much it was.
+
+        The topic is made first, whether anything waits or not. Raises DeltamirrorError where the
+        cluster is down or says no; then it is written the next time.
+        """
+        with self._lock:
+            taken, self._waiting = self._waiting, {}
+        records = [(sync.key, sync.value) for syncs in taken.values() for sync in syncs]
+        try:
+            if not self._is_made:
+                self._topic.make(self._config.replication_factor)
+                self._is_made = True
+            if records:
+                self._topic.write(records)
+        except DeltamirrorError:
+            self._is_made = False
+            self._put_back(taken)
+            raise
+        return len(records)
+
+    def _put_back(self, taken: dict[TopicPartition, list[OffsetSync]]) -> None:
+        with self._lock:
+            for at, syncs in taken.items():
+                self._waiting[at] = [*syncs, *self._waiting.get(at, [])][-WAITING:]

@@ -1,0 +1,72 @@
+"""Whatever sample of the offset map MirrorMaker 2 sees, it leads no group past a record."""
+
+from bisect import bisect_right
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.map import expand
+from pipeline.runs import Runs
+from pipeline.sample import sampled
+from pipeline.translate import translate
+from schemas.offset_run import OffsetRun
+
+
+@st.composite
+def runs(draw):
+    """Runs that rise on both sides, with gaps on either."""
+    upstream, downstream, found = 0, 0, []
+    parts = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 12))
+    for gap_up, gap_down, length in draw(st.lists(parts, min_size=1, max_size=6)):
+        found.append(OffsetRun(upstream + gap_up, downstream + gap_down, length))
+        upstream, downstream = found[-1].upstream_end, found[-1].downstream_end
+    return found
+
+
+def mm2_translates(committed, syncs):
+    """As OffsetSyncStore does: the newest sync at or before it, or one offset behind that."""
+    i = bisect_right([upstream for upstream, _ in syncs], committed) - 1
+    if i < 0:
+        return None
+    upstream, downstream = syncs[i]
+    return downstream if upstream == committed else downstream + 1
+
+
+@pytest.mark.parametrize(
+    ("lag_max", "pairs"),
+    [
+        pytest.param(100, [(10, 3), (14, 6), (15, 7)], id="each run's first record, and the last"),
+        pytest.param(0, [(10, 3), (11, 4), (14, 6), (15, 7)], id="every record"),
+    ],
+)
+def test_a_sample_has_the_ends_and_what_lies_between_at_its_distance(lag_max, pairs):
+    assert sampled([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)], lag_max) == pairs
+
+
+def test_a_long_run_is_sampled_as_far_apart_as_mirrormaker_2_does():
+    assert sampled([OffsetRun(0, 0, 203)], 100) == [(0, 0), (101, 101), (202, 202)]
+
+
+def test_nothing_moved_is_no_sample():
+    assert sampled([], 100) == []
+
+
+@given(runs(), st.integers(0, 5), st.data())
+def test_no_subset_of_a_sample_leads_a_group_past_its_next_record(some, lag_max, data):
+    syncs = sampled(some, lag_max)
+    kept = sorted(data.draw(st.sets(st.sampled_from(syncs))))
+
+    for committed in range(some[-1].upstream_end + 3):
+        resumes_at = mm2_translates(committed, kept)
+        exact = translate(committed, Runs.of(some))
+        assert resumes_at is None or resumes_at <= exact
+
+
+@given(runs(), st.integers(0, 5))
+def test_with_a_whole_sample_a_group_reads_no_more_again_than_the_distance(some, lag_max):
+    syncs, places = sampled(some, lag_max), [downstream for _, downstream in expand(some)]
+
+    for committed in range(some[0].upstream_start, some[-1].upstream_end + 3):
+        resumes_at, exact = mm2_translates(committed, syncs), translate(committed, Runs.of(some))
+        assert sum(resumes_at <= place < exact for place in places) <= lag_max
