@@ -49,7 +49,9 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
     table = site.lake.of_cluster(alias, GROUP_OFFSETS)
     # Ids before and after: an offset never gets the id of another life of its topic.
     before = _topic_ids(cluster)
-    groups = [group for group in sorted(cluster.groups()) if _is_wanted(group, flows)]
+    # A group that is hidden from us is not listed: of one that the file names this is told.
+    known_groups = {*cluster.groups(), *(name for flow in flows for name in flow.groups.names)}
+    groups = [group for group in sorted(known_groups) if _is_wanted(group, flows)]
     found: Commits = {}
     troubles: list[str] = []
     for group in groups:

@@ -29,6 +29,7 @@ from schemas.errors import (
     DeltamirrorError,
     LeaseHeldError,
     NotCaughtUpError,
+    PermissionMissingError,
     StalePlanError,
 )
 from schemas.flow import Flow
@@ -243,7 +244,7 @@ class Mirror:
                 continue
             except DeltamirrorError as error:
                 self._trouble(staging.duty, error)
-                self._rest(patience.failed())
+                self._rest(patience.failed(is_hopeless=_is_hopeless(error)))
                 continue
             patience.worked()
             self._failures.pop(staging.duty, None)
@@ -268,7 +269,7 @@ class Mirror:
             except DeltamirrorError as error:
                 is_stale = isinstance(error, StalePlanError | DefectError)
                 self._trouble(replaying.duty, error)
-                wait = patience.failed()
+                wait = patience.failed(is_hopeless=_is_hopeless(error))
                 if self._until_caught_up and patience.is_over():
                     return
                 self._rest(wait)
@@ -337,6 +338,11 @@ def _defects_told() -> Iterator[None]:
     except Exception as error:
         log.exception("a defect")
         raise DefectError(error) from error
+
+
+def _is_hopeless(error: DeltamirrorError) -> bool:
+    """Return whether only a person can mend what *error* tells."""
+    return isinstance(error, ConfigError | PermissionMissingError)
 
 
 def _told(troubles: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str, object]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from assets.site import Site
 from pipeline.remote_topics import (
@@ -14,7 +14,8 @@ from pipeline.remote_topics import (
     plan_remote_topics,
 )
 from schemas.config import FlowConfig
-from schemas.errors import PartitionError, TargetTopicError
+from schemas.errors import PartitionError, PermissionMissingError, TargetTopicError
+from schemas.permission import Permission
 from schemas.topic import Topic
 from schemas.topic_partition import TopicPartition
 
@@ -42,6 +43,7 @@ class RemoteTopics:
 
         A topic is made when something of it is staged: the source is only asked then.
         """
+        self._forgive()
         needed: dict[str, int] = {}
         for p in partitions:
             if self._config.replicates(p.topic) and p.topic not in self._refused:
@@ -53,10 +55,21 @@ class RemoteTopics:
         self._there = target.topics(names)
         self._looked_at = time.monotonic()
         if not self._has(needed):
-            self._make(needed)
+            hidden = target.hidden_topics(names - self._there.keys())
+            self._refuse({t: hidden.get(self._config.remote_topic(t)) for t in needed})
+            self._make({t: n for t, n in needed.items() if t not in self._refused})
             self._there = target.topics(names)
+        self._refuse({t: self._missing(t) for t in needed})
         remote = {TopicPartition(t.name, i) for t in self._there.values() for i in t.short}
         self._short = target.why_short(self._there, remote) if remote else {}
+
+    def _forgive(self) -> None:
+        """Try topics again whose permission was missing one topic refresh ago."""
+        interval = self._config.refresh_topics_interval_s or float("inf")
+        if time.monotonic() - self._looked_at > interval:
+            for topic, error in list(self._refused.items()):
+                if isinstance(error, PermissionMissingError):
+                    del self._refused[topic]
 
     def topic_id(self, topic: str) -> str | None:
         """Return the id of the remote topic of source *topic*; None: it is not there."""
@@ -84,13 +97,37 @@ class RemoteTopics:
             for topic, count in needed.items()
         )
 
+    def _refuse(self, errors: Mapping[str, PartitionError | None]) -> None:
+        """Leave the topics out that have an error; they are tried again in a while."""
+        found = {topic: error for topic, error in errors.items() if error is not None}
+        for topic, error in found.items():
+            self._refused[topic] = error
+            self._there.pop(self._config.remote_topic(topic), None)
+
+    def _missing(self, topic: str) -> PermissionMissingError | None:
+        """Return what our user may not do to the remote topic of *topic*, if it is there."""
+        target, name = self._config.flow.target, self._config.remote_topic(topic)
+        found = self._there.get(name)
+        # Read, because progress of a topic is kept for those only who may read it.
+        for operation, code in (("Write", "WRITE"), ("Read", "READ")):
+            if found is not None and found.lacks(code):
+                what = f"let {name} be replayed into"
+                return PermissionMissingError(target, what, Permission(operation, "topic", name))
+        return None
+
     def _make(self, needed: dict[str, int]) -> None:
         """Make what is missing, with the source's partition counts and configurations."""
         flow = self._config
         source = self._site.cluster(flow.flow.source)
         topics = {n: t for n, t in source.topics(list(needed)).items() if n in needed}
+        for name, topic in topics.items():
+            if topic.lacks("DESCRIBE_CONFIGS"):
+                permission = Permission("DescribeConfigs", "topic", name)
+                what = f"tell the settings of {name}"
+                self._refuse({name: PermissionMissingError(flow.flow.source, what, permission)})
+        topics = {n: t for n, t in topics.items() if n not in self._refused}
         configs = source.topic_configs(missing_topics(flow, topics, self._there))
-        for gone in set(needed) - set(topics):
+        for gone in set(needed) - set(topics) - set(self._refused):
             remote = flow.remote_topic(gone)
             if remote not in self._there:
                 self._refused[gone] = TargetTopicError(
@@ -109,5 +146,5 @@ class RemoteTopics:
                         target.add_partitions(step.name, step.total)
                     case RefusedTopic():
                         self._refused[step.source_topic] = step.error
-            except TargetTopicError as error:
+            except (TargetTopicError, PermissionMissingError) as error:
                 self._refused[step.source_topic] = error

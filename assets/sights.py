@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Mapping
 
 from assets.site import Site
 from pipeline.plan import unfinished
-from schemas.errors import PartitionError, RangeUnfinishedError, TopicDeletedError
+from schemas.errors import (
+    PartitionError,
+    PermissionMissingError,
+    RangeUnfinishedError,
+    TopicDeletedError,
+)
 from schemas.frontier import Frontier, Sight
+from schemas.permission import Permission
 from schemas.topic import Topic
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
+
+log = logging.getLogger(__name__)
 
 
 class Sights:
@@ -26,6 +35,7 @@ class Sights:
         self._topics: dict[str, Topic] = {}
         self._topics_at = float("-inf")
         self._lives: dict[TopicPartition, dict[str, Sight]] = {}
+        self._forbidden: dict[str, PermissionMissingError] = {}
 
     def refresh_topics(self) -> None:
         """Look for new topics and partitions at the next look."""
@@ -40,11 +50,20 @@ class Sights:
         """
         self._list_topics()
         wanted = {n: t for n, t in self._topics.items() if only is None or n in only}
+        forbidden: dict[TopicPartition, PartitionError] = {
+            TopicPartition(name, i): error
+            for name, error in self._forbidden.items()
+            if only is None or name in only
+            for i in range(wanted[name].partitions if name in wanted else 1)
+        }
         partitions = [
-            TopicPartition(t.name, i) for t in wanted.values() for i in range(t.partitions)
+            TopicPartition(t.name, i)
+            for t in wanted.values()
+            if t.name not in self._forbidden
+            for i in range(t.partitions)
         ]
         if not partitions:
-            return {}, {}
+            return {}, forbidden
         answers = self._site.cluster(self._alias).watermarks(partitions)
         seen: dict[TopicPartition, Sight] = {}
         lost: dict[TopicPartition, PartitionError] = {}
@@ -55,7 +74,7 @@ class Sights:
                 lost[p] = RangeUnfinishedError(p, at=0, end=0, why=str(answer))
         if lost:
             self.refresh_topics()
-        return self._confirmed(seen), lost
+        return self._confirmed(seen), {**forbidden, **lost}
 
     def owed(
         self, staged: Mapping[TopicPartition, Frontier], *, from_latest: bool
@@ -99,9 +118,31 @@ class Sights:
         due = self._topics_at + min(intervals, default=float("inf"))
         if self._topics and time.monotonic() < due:
             return
-        found = self._site.cluster(self._alias).topics()
+        cluster = self._site.cluster(self._alias)
+        found = cluster.topics()
         self._topics = {name: topic for name, topic in found.items() if self._wants(name)}
         self._topics_at = time.monotonic()
+        unseen = self._named() - found.keys()
+        forbidden = cluster.hidden_topics(unseen) if unseen else {}
+        for name, topic in self._topics.items():
+            if topic.lacks("READ"):
+                needed = Permission("Read", "topic", name)
+                forbidden[name] = PermissionMissingError(
+                    self._alias, f"let topic {name} be read", needed
+                )
+        for name in forbidden.keys() - self._forbidden.keys():
+            log.warning("%s", forbidden[name])
+        self._forbidden = forbidden
+
+    def _named(self) -> set[str]:
+        """Return the topics that the file names outright: what is hidden matches no pattern."""
+        return {
+            name
+            for flow in self._site.config.flows
+            if flow.flow.source == self._alias
+            for name in flow.topics.names
+            if flow.replicates(name)
+        }
 
     def _wants(self, topic: str) -> bool:
         flows = self._site.config.flows

@@ -21,9 +21,11 @@ from resources.group_client import GroupClient
 from schemas.errors import (
     ClientSettingsError,
     DeltamirrorError,
+    PermissionMissingError,
     RequestRefusedError,
     UnreachableError,
 )
+from schemas.permission import Permission
 from schemas.topic_partition import NO_TOPIC_ID
 
 Answer = TypeVar("Answer")
@@ -95,12 +97,15 @@ class AdminSession:
         return self._kept
 
     @contextmanager
-    def asking(self, what: str) -> Iterator[None]:
-        """Turn what the client raises inside into UnreachableError or RequestRefusedError."""
+    def asking(self, what: str, *needs: Permission) -> Iterator[None]:
+        """Turn what the client raises inside into UnreachableError or RequestRefusedError.
+
+        Of *needs* the one that is missing is named, as PermissionMissingError.
+        """
         try:
             yield
         except KafkaException as failure:
-            raise self.explained(_error_of(failure), what) from None
+            raise self.explained(_error_of(failure), what, *needs) from None
         except (TimeoutError, concurrent.futures.TimeoutError):
             raise self._unreachable("no answer in time") from None
         else:
@@ -108,17 +113,20 @@ class AdminSession:
                 self._kept.heard()
 
     def answer(
-        self, future: concurrent.futures.Future[Answer], what: str, timeout_s: float = WAIT_S
+        self, future: concurrent.futures.Future[Answer], what: str, *needs: Permission
     ) -> Answer:
         """Return what *future* brings. Raises UnreachableError or RequestRefusedError."""
-        with self.asking(what):
+        with self.asking(what, *needs):
             # The request itself has ended by then; the second is for the client's own threads.
-            return future.result(timeout=timeout_s + 1)
+            return future.result(timeout=WAIT_S + 1)
 
-    def explained(self, error: KafkaError, what: str) -> DeltamirrorError:
+    def explained(self, error: KafkaError, what: str, *needs: Permission) -> DeltamirrorError:
         """Return the error that a person should read where *what* was asked."""
         if error.code() in SILENCE:
             return self._unreachable(error.str())
+        for permission in needs:
+            if permission.is_missed_by(error.name()):
+                return PermissionMissingError(self.alias, what, permission)
         return RequestRefusedError(self.alias, what, error.name(), error.str())
 
     def _unreachable(self, reason: str) -> UnreachableError:

@@ -11,8 +11,12 @@ from schemas.errors import (
     CommitUnknownError,
     DeltamirrorError,
     FencedError,
+    PermissionMissingError,
     UnreachableError,
 )
+from schemas.flow import Flow
+from schemas.permission import Permission
+from schemas.replay_flow import ReplayFlow
 from schemas.topic_partition import TopicPartition
 
 REFUSALS = (
@@ -38,10 +42,19 @@ Any other error (purged, timed out, fenced) is that of the producer and blames n
 
 
 def meaning_of(
-    error: KafkaException, transactional_id: str, alias: str, refused: Mapping[TopicPartition, str]
+    error: KafkaException,
+    flow: Flow | ReplayFlow,
+    transactional_id: str,
+    refused: Mapping[TopicPartition, str],
 ) -> DeltamirrorError:
     """Return the error a person should read. Flags: reference kafka-clients, section 5."""
     cause: KafkaError = error.args[0]
+    alias = flow.target
+    ids = Permission("Write", "transactional-id", f"{transactional_id.rpartition('.')[0]}.", True)
+    group = Permission("Read", "group", flow.progress_group)
+    for needed, what in ((ids, "open a transaction"), (group, f"keep progress of {flow.name}")):
+        if needed.is_missed_by(cause.name()):
+            return PermissionMissingError(alias, what, needed)
     if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
         return FencedError(transactional_id)
     if refused:

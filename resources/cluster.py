@@ -22,10 +22,12 @@ from resources.topics import MISSING
 from schemas.acl import TopicAcl
 from schemas.errors import (
     DeltamirrorError,
+    PermissionMissingError,
     RequestRefusedError,
     TopicMissingError,
     UnreachableError,
 )
+from schemas.permission import Permission
 from schemas.topic import ConfigValue, Topic
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
@@ -77,6 +79,10 @@ class KafkaCluster:
         A topic that the cluster names but does not describe is left out with a warning.
         """
         return topics.described(self._admin, names)
+
+    def hidden_topics(self, names: Collection[str]) -> dict[str, PermissionMissingError]:
+        """Return those of *names* that our user may not describe, with the error that says so."""
+        return topics.hidden(self._admin, names)
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
@@ -265,7 +271,8 @@ class KafkaCluster:
         for at, future in futures.items():
             partition = TopicPartition(at.topic, at.partition)
             try:
-                told = self._admin.answer(future, f"tell the offsets of {partition}")
+                needed = Permission("Describe", "topic", partition.topic)
+                told = self._admin.answer(future, f"tell the offsets of {partition}", needed)
                 if told.offset == kafka.OFFSET_INVALID:  # the client's own, where no answer came
                     raise UnreachableError(self.alias, f"{partition}", "it told no offset")
                 found[partition] = told

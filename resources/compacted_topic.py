@@ -8,7 +8,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from resources.cluster import KafkaCluster
-from schemas.errors import RequestRefusedError, UnreachableError
+from schemas.errors import PermissionMissingError, RequestRefusedError, UnreachableError
+from schemas.permission import Permission
 
 WAIT_S = 10.0
 
@@ -77,7 +78,9 @@ class CompactedTopic:
         # Kafka's client numbers its own troubles below zero, the brokers' answers above.
         if error.code() < 0:
             return self._silent(error.str())
-        what = f"take records of {self._name}"
+        what, needed = f"take records of {self._name}", Permission("Write", "topic", self._name)
+        if needed.is_missed_by(error.name()):
+            return PermissionMissingError(self._cluster.alias, what, needed)
         return RequestRefusedError(self._cluster.alias, what, error.name(), error.str())
 
     def _silent(self, why: str) -> UnreachableError:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from resources.admin import WAIT_S, AdminSession, Answer, patiently
 from resources.group_client import GroupClient, Offsets
 from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
+from schemas.permission import Permission
 from schemas.topic_partition import TopicPartition
 
 # How long a group may be without a coordinator: the first of a fresh cluster waits for
@@ -41,8 +42,12 @@ def listed(admin: AdminSession) -> dict[str, str]:
 
 def all_committed(admin: AdminSession, group: str) -> Offsets:
     """Return next offset to read and metadata of every partition that *group* has committed."""
-    what = f"tell the offsets of group {group}"
-    return _coordinated(admin, what, lambda client, in_s: client.committed(group, None, in_s))
+    return _coordinated(
+        admin,
+        f"tell the offsets of group {group}",
+        (Permission("Describe", "group", group),),
+        lambda client, in_s: client.committed(group, None, in_s),
+    )
 
 
 def committed(
@@ -59,8 +64,10 @@ def committed(
     def ask(client: GroupClient, in_s: float) -> Offsets:
         return client.committed(group, partitions, in_s, require_stable=require_stable)
 
-    what = f"tell the offsets of group {group}"
-    found = patiently(lambda: _coordinated(admin, what, ask), codes=(UNSTABLE,), within_s=WAIT_S)
+    what, needs = f"tell the offsets of group {group}", (Permission("Describe", "group", group),)
+    found = patiently(
+        lambda: _coordinated(admin, what, needs, ask), codes=(UNSTABLE,), within_s=WAIT_S
+    )
     return {partition: found.get(partition) for partition in partitions}
 
 
@@ -70,9 +77,9 @@ def commit(
     """Set the offsets of *group*. Raises GroupActiveError where the group has members."""
     if not offsets:
         return
-    what = f"set offsets of group {group}"
+    what, needs = f"set offsets of group {group}", (Permission("Read", "group", group),)
     try:
-        _coordinated(admin, what, lambda client, in_s: client.commit(group, offsets, in_s))
+        _coordinated(admin, what, needs, lambda client, in_s: client.commit(group, offsets, in_s))
     except RequestRefusedError as refused:
         # To set offsets without being a member is what Kafka refuses in these words.
         if refused.code in {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"}:
@@ -81,7 +88,10 @@ def commit(
 
 
 def _coordinated(
-    admin: AdminSession, what: str, ask: Callable[[GroupClient, float], Answer]
+    admin: AdminSession,
+    what: str,
+    needs: tuple[Permission, ...],
+    ask: Callable[[GroupClient, float], Answer],
 ) -> Answer:
     """Return what *ask* returns, given seconds, once the group has a coordinator that answers.
 
@@ -93,7 +103,7 @@ def _coordinated(
         left_s = began + COORDINATOR_S - time.monotonic()
         client = admin.groups
         try:
-            with admin.asking(what):
+            with admin.asking(what, *needs):
                 return ask(client, max(0.1, min(try_s, left_s)))
         except UnreachableError:
             admin.renew_groups(client)

@@ -362,7 +362,7 @@ class SlotProducer(TargetLog):
 
     def _fail(self, error: KafkaException) -> NoReturn:
         """Raise what *error* of the client means."""
-        raise meaning_of(error, self._id, self._flow.target, self._refused) from error
+        raise meaning_of(error, self._flow, self._id, self._refused) from error
 
 
 def _kafka(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:

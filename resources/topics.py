@@ -20,7 +20,13 @@ from confluent_kafka.admin import (
 )
 
 from resources.admin import WAIT_S, AdminSession, topic_id_text
-from schemas.errors import DeltamirrorError, RequestRefusedError, TargetTopicError
+from schemas.errors import (
+    DeltamirrorError,
+    PermissionMissingError,
+    RequestRefusedError,
+    TargetTopicError,
+)
+from schemas.permission import Permission
 from schemas.topic import ConfigValue, Topic
 
 log = logging.getLogger(__name__)
@@ -37,7 +43,19 @@ def described(admin: AdminSession, names: Collection[str] | None) -> dict[str, T
     if names is None:
         with admin.asking("list topics"):
             names = admin.client.list_topics(timeout=WAIT_S).topics.keys()
-    return {name: _topic(found) for name, found in _descriptions(admin, names).items()}
+    found = _descriptions(admin, names)
+    for refused in found.values():
+        if isinstance(refused, PermissionMissingError):
+            log.info("%s", refused)  # who needs the topic asks why it is hidden
+        elif isinstance(refused, RequestRefusedError):
+            log.warning("%s", refused)
+    return {n: _topic(each) for n, each in found.items() if isinstance(each, TopicDescription)}
+
+
+def hidden(admin: AdminSession, names: Collection[str]) -> dict[str, PermissionMissingError]:
+    """Return those of *names* that our user may not describe, whether they are there or not."""
+    found = _descriptions(admin, names)
+    return {n: each for n, each in found.items() if isinstance(each, PermissionMissingError)}
 
 
 def partitions_of(admin: AdminSession, name: str) -> int:
@@ -53,14 +71,16 @@ def create(
     replication_factor: int,
     configs: Mapping[str, str],
 ) -> str:
-    """Create a topic and return its id. Raises TargetTopicError."""
+    """Create a topic and return its id. Raises TargetTopicError, PermissionMissingError."""
     future = admin.client.create_topics(
         [NewTopic(name, partitions, replication_factor, config=dict(configs))],
         operation_timeout=WAIT_S,
         request_timeout=WAIT_S,
     )[name]
     try:
-        admin.answer(future, f"create topic {name}")
+        admin.answer(future, f"create topic {name}", Permission("Create", "topic", name))
+    except PermissionMissingError:
+        raise
     except RequestRefusedError as refused:
         if refused.code != "TOPIC_ALREADY_EXISTS":
             raise TargetTopicError(str(refused)) from None
@@ -69,12 +89,18 @@ def create(
 
 
 def add_partitions(admin: AdminSession, name: str, total: int) -> None:
-    """Give the topic *name* partitions up to *total*. Raises TargetTopicError."""
+    """Give the topic *name* partitions up to *total*.
+
+    Raises TargetTopicError, PermissionMissingError.
+    """
     future = admin.client.create_partitions(
         [NewPartitions(name, total)], operation_timeout=WAIT_S, request_timeout=WAIT_S
     )[name]
     try:
-        admin.answer(future, f"give topic {name} {total} partitions")
+        needed = Permission("Alter", "topic", name)
+        admin.answer(future, f"give topic {name} {total} partitions", needed)
+    except PermissionMissingError:
+        raise
     except RequestRefusedError as refused:
         # Kafka says so too where somebody else has just added them.
         if refused.code != "INVALID_PARTITIONS" or partitions_of(admin, name) < total:
@@ -89,7 +115,7 @@ def delete(admin: AdminSession, names: Sequence[str]) -> None:
     )
     for name, future in futures.items():
         try:
-            admin.answer(future, f"delete topic {name}")
+            admin.answer(future, f"delete topic {name}", Permission("Delete", "topic", name))
         except RequestRefusedError as refused:
             if refused.code not in MISSING:
                 raise
@@ -104,7 +130,8 @@ def configs(admin: AdminSession, names: Collection[str]) -> dict[str, dict[str, 
         )
         for resource, future in futures.items():
             try:
-                entries = admin.answer(future, f"tell the settings of {resource.name}")
+                needed = Permission("DescribeConfigs", "topic", resource.name)
+                entries = admin.answer(future, f"tell the settings of {resource.name}", needed)
             except RequestRefusedError as refused:
                 log.warning("%s", refused)
                 continue
@@ -123,7 +150,8 @@ def alter_configs(
         )
         for resource, future in futures.items():
             try:
-                admin.answer(future, f"alter the settings of {resource.name}")
+                needed = Permission("AlterConfigs", "topic", resource.name)
+                admin.answer(future, f"alter the settings of {resource.name}", needed)
             except RequestRefusedError as error:
                 refused[resource.name] = error
     return refused
@@ -153,16 +181,24 @@ def _value(entry: ConfigEntry) -> ConfigValue:
     )
 
 
-def _descriptions(admin: AdminSession, names: Iterable[str]) -> dict[str, TopicDescription]:
-    found: dict[str, TopicDescription] = {}
+def _descriptions(
+    admin: AdminSession, names: Iterable[str]
+) -> dict[str, TopicDescription | RequestRefusedError]:
+    """Return what each of *names* looks like, or why it is not told; none: it is not there."""
+    found: dict[str, TopicDescription | RequestRefusedError] = {}
     for batch in _batches(names):
-        futures = admin.client.describe_topics(kafka.TopicCollection(batch), request_timeout=WAIT_S)
+        futures = admin.client.describe_topics(
+            kafka.TopicCollection(batch),
+            include_authorized_operations=True,
+            request_timeout=WAIT_S,
+        )
         for name, future in futures.items():
+            needed = Permission("Describe", "topic", name)
             try:
-                found[name] = admin.answer(future, f"describe topic {name}")
+                found[name] = admin.answer(future, f"describe topic {name}", needed)
             except RequestRefusedError as refused:
                 if refused.code not in MISSING:
-                    log.warning("%s", refused)
+                    found[name] = refused
     return found
 
 
@@ -171,7 +207,12 @@ def _await_partitions(admin: AdminSession, name: str, partitions: int) -> Topic:
     give_up_at = time.monotonic() + WAIT_S
     while time.monotonic() < give_up_at:
         found = _descriptions(admin, [name]).get(name)
-        if found is not None and sum(map(_has_leader, found.partitions)) >= partitions:
+        if isinstance(found, PermissionMissingError):
+            raise found
+        if (
+            isinstance(found, TopicDescription)
+            and sum(map(_has_leader, found.partitions)) >= partitions
+        ):
             return _topic(found)
         time.sleep(0.02)
     raise TargetTopicError(
@@ -191,6 +232,7 @@ def _topic(found: TopicDescription) -> Topic:
             for each in found.partitions
             if not _has_leader(each) or len(each.isr) < len(each.replicas)
         },
+        may=frozenset(each.name for each in found.authorized_operations or ()),
     )
 
 

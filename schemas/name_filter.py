@@ -12,6 +12,8 @@ from schemas.errors import InvalidPatternError
 # `[a[b]]` is a union in Java; Python takes the inner bracket for a character, without a warning.
 NESTED_CLASS = re.compile(r"\[[^\]]*\[")
 
+NAME = re.compile(r"[A-Za-z0-9._-]+")
+
 
 @dataclass(frozen=True)
 class NameFilter:
@@ -27,6 +29,11 @@ class NameFilter:
     def __post_init__(self) -> None:
         _compiled(self.include)
         _compiled(self.exclude)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the entries of *include* that can be a topic's or group's name as they stand."""
+        return tuple(each for each in self.include if NAME.fullmatch(each))
 
     def matches(self, name: str) -> bool:
         """Return whether *name* is meant."""

@@ -11,7 +11,8 @@ class Topic:
     """A topic in its present life: *topic_id* is `none` on clusters that give topics no ids.
 
     *short* are the partitions that have fewer replicas in sync than they should, with how many
-    they have: 0 where there is no leader.
+    they have: 0 where there is no leader. *may* are the operations that our user may do, in
+    Kafka's names (`READ`); empty: the cluster does not tell.
     """
 
     name: str
@@ -19,6 +20,11 @@ class Topic:
     partitions: int
     is_internal: bool
     short: Mapping[int, int] = field(default_factory=dict)
+    may: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def lacks(self, operation: str) -> bool:
+        """Return whether our user may not do *operation*, as far as it is known."""
+        return bool(self.may) and operation not in self.may
 
 
 @dataclass(frozen=True, slots=True)

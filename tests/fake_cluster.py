@@ -162,6 +162,9 @@ class FakeCluster:
     def open(self):
         pass
 
+    def hidden_topics(self, names):
+        return {}
+
     def probe(self, timeout_s=3.0):
         if self.is_down:
             raise UnreachableError(self.alias, "nowhere:1", "it is down")

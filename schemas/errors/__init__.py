@@ -5,7 +5,7 @@ what and where, `hint` one that says what to do next. `ConfigError` ends a comma
 everything else with 1. A `PartitionError` belongs to one partition and never stops another one.
 """
 
-from schemas.errors.access import LoginRefusedError, TlsFailedError
+from schemas.errors.access import LoginRefusedError, PermissionMissingError, TlsFailedError
 from schemas.errors.base import (
     ConfigError,
     DeltamirrorError,
@@ -104,6 +104,7 @@ __all__ = [
     "NothingToTranslateError",
     "PartitionDownError",
     "PartitionError",
+    "PermissionMissingError",
     "ProgressAheadError",
     "ProgressBehindError",
     "ProgressUnknownError",

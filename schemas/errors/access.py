@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from schemas.errors.base import PartitionError
 from schemas.errors.machine import UnreachableError
+from schemas.errors.outcome import RequestRefusedError
+from schemas.permission import Permission
 
 
 class LoginRefusedError(UnreachableError):
@@ -23,3 +26,16 @@ class TlsFailedError(UnreachableError):
         "Correct the cluster's security.protocol or ssl.* in the file, or the broker's "
         "certificate; docs/security.md says what each needs."
     )
+
+
+class PermissionMissingError(RequestRefusedError, PartitionError):
+    """A cluster's authorizer does not let deltamirror's user do something that it needs."""
+
+    def __init__(self, alias: str, what: str, permission: Permission) -> None:
+        code = f"{permission.resource.replace('-', '_').upper()}_AUTHORIZATION_FAILED"
+        super().__init__(alias, what, code, f"deltamirror's user lacks {permission}")
+        self.permission = permission
+        self.hint = (
+            "Grant it: `kafka-acls.sh --bootstrap-server SERVERS --add --allow-principal User:NAME "
+            f"{permission.arguments}`; docs/security.md lists all that is needed."
+        )

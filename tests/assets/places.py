@@ -50,6 +50,9 @@ class FakeCluster:
     def open(self):
         pass
 
+    def hidden_topics(self, names):
+        return {}
+
     def probe(self, timeout_s=3.0):
         if self.is_down:
             raise UnreachableError(self.alias, "localhost:1", "refused")

@@ -30,3 +30,10 @@ def test_an_expression_that_python_reads_otherwise_than_java_is_named(bad):
         NameFilter(("fine.*", bad))
 
     assert f"the regular expression {bad} " in str(error.value)
+
+
+def test_names_are_the_entries_that_can_be_a_name_as_they_stand():
+    assert NameFilter(("orders", "ord.*", "team.orders_1", "a|b")).names == (
+        "orders",
+        "team.orders_1",
+    )
