@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from confluent_kafka import KafkaError
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -18,6 +17,7 @@ from confluent_kafka.admin import (
 from resources.admin import WAIT_S, AdminSession
 from schemas.acl import TopicAcl
 from schemas.errors import RequestRefusedError
+from schemas.permission import Permission
 
 _ANY: Any = None  # the client's annotations forbid what its documentation allows
 OF_WHOLE_NAMES = AclBindingFilter(
@@ -29,6 +29,8 @@ OF_WHOLE_NAMES = AclBindingFilter(
     AclOperation.ANY,
     AclPermissionType.ANY,
 )
+
+TO_MAKE = Permission("Alter", "cluster", "kafka-cluster")
 
 
 def listed(admin: AdminSession) -> set[TopicAcl]:
@@ -61,9 +63,9 @@ def create(admin: AdminSession, acls: Collection[TopicAcl]) -> dict[TopicAcl, Re
     refused = {}
     for binding, future in futures.items():
         try:
-            admin.answer(future, f"make an ACL of topic {binding.name}")
+            admin.answer(future, "make ACLs", TO_MAKE)
         except RequestRefusedError as error:
-            refused[wanted[binding]] = _explained(admin.alias, error)
+            refused[wanted[binding]] = error
     return refused
 
 
@@ -77,12 +79,3 @@ def _binding(acl: TopicAcl) -> AclBinding:
         AclOperation[acl.operation],
         AclPermissionType[acl.permission],
     )
-
-
-def _explained(alias: str, error: RequestRefusedError) -> RequestRefusedError:
-    """Return what a person should read: the broker's own words are the whole request."""
-    denied = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-    if error.code != denied.name():
-        return error
-    what = "make ACLs, which needs Alter on the cluster"
-    return RequestRefusedError(alias, what, error.code, denied.str())

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class Permission:
     """An *operation* (`Read`, as kafka-acls.sh has it) on a *resource*.
 
-    *resource* is `topic`, `group`, `transactional-id` or `cluster`; with *is_prefix* all whose
+    *resource* is `topic`, `group`, `transactional-id` or `cluster`, whose only *name* is Kafka's
+    `kafka-cluster`; with *is_prefix* all whose
     names begin with *name* are meant.
     """
 
@@ -27,7 +28,9 @@ class Permission:
     def arguments(self) -> str:
         """Return it as kafka-acls.sh takes it."""
         pattern = "--resource-pattern-type prefixed " if self.is_prefix else ""
-        named = f"--{self.resource} {shlex.quote(self.name)}"
+        named = f"--{self.resource}"
+        if self.resource != "cluster":
+            named += f" {shlex.quote(self.name)}"
         return f"--operation {self.operation} {pattern}{named}"
 
     def is_missed_by(self, code: str) -> bool:

@@ -1,4 +1,4 @@
-"""What deltamirror's user must be allowed, found by trying; the page on security lists just that."""
+"""What our user must be allowed, found by trying; the page on security lists just that."""
 
 import logging
 import re
