@@ -23,6 +23,7 @@ COLUMNS = (
     "leader_epoch",
     "stable",
     "staged_at_ms",
+    "min_timestamp_ms",
     "sequence",
     "version",
 )
@@ -30,11 +31,15 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class StagedLink:
-    """A link of a partition's chain, with what finds its files and its age."""
+    """A link of a partition's chain, with what finds its files and its age.
+
+    *oldest_ms* is the smallest timestamp of its records; None: it has none.
+    """
 
     link: Link
     sequence: int
     staged_at_ms: int
+    oldest_ms: int | None
 
 
 @dataclass
@@ -101,7 +106,8 @@ class Ledger:
     def _take(self, row: dict[str, int | str | None]) -> None:
         source = SourcePartition(row["topic"], row["topic_id"], row["partition"])  # type: ignore[arg-type]
         link = Link(source.topic_id, row["start"], row["end"], row["count"])  # type: ignore[arg-type]
-        staged = StagedLink(link, row["sequence"], row["staged_at_ms"])  # type: ignore[arg-type]
+        oldest_ms: int | None = row["min_timestamp_ms"]  # type: ignore[assignment]
+        staged = StagedLink(link, row["sequence"], row["staged_at_ms"], oldest_ms)  # type: ignore[arg-type]
         self.chains.links.setdefault(source.plain, []).append(staged)
         self.chains.lives.setdefault(source.plain, {})[source.topic_id] = None
         self.chains.frontiers[source.plain] = Frontier(

@@ -52,6 +52,17 @@ class OffsetMap:
                 return Mapped(Progress(mark, incarnation, target_topic_id), end)
         return None
 
+    def newest(self, target: TopicPartition, lives: Sequence[str]) -> Progress | None:
+        """Return the progress that the map of *target* reaches, whichever life the target is in.
+
+        For where the target itself cannot be asked: never too far. None: nothing is mapped.
+        """
+        found = (self.end(target, topic_id, lives) for topic_id in self._ids.get(target, ()))
+        reached = [mapped.progress for mapped in found if mapped is not None]
+        return max(
+            reached, key=lambda at: (lives.index(at.incarnation), at.next_offset), default=None
+        )
+
     def other_ids(self, target: TopicPartition, target_topic_id: str) -> set[str]:
         """Return the ids of *target*'s topic in former lives that were written to."""
         return self._ids.get(target, set()) - {target_topic_id}

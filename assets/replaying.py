@@ -14,12 +14,19 @@ from assets.orders import RESTART, RESUME, Orders, is_paused
 from assets.remote_topics import RemoteTopics
 from assets.site import Site
 from assets.tasks import ReplayJob, run_replay
+from pipeline.stand import stand
 from resources.lease import Lease
 from resources.spark import Workers
 from schemas.config import FlowConfig
-from schemas.errors import PartitionDownError, PartitionError, TargetChangedError
+from schemas.errors import (
+    DeltamirrorError,
+    PartitionDownError,
+    PartitionError,
+    TargetChangedError,
+)
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork, Unknown
+from schemas.standing import Standing
 from schemas.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -72,11 +79,22 @@ class Replaying:
         """Return the partitions that are left out, with why."""
         return {**self._remote.troubles(self.ledger.partitions()), **self._left_out}
 
+    @property
+    def is_paused(self) -> bool:
+        """Return whether an operator paused every partition of the flow."""
+        return bool(self.paused) and all(
+            p in self.paused for p in self.ledger.partitions() if self.config.replicates(p.topic)
+        )
+
     def open(self) -> None:
         """Take the lease and learn where the map ends. Raises LeaseHeldError, LakeError."""
         self._site.lake.make()
         self.lease.acquire()
-        self.learn()
+        try:
+            self.learn()
+        except DeltamirrorError:
+            self.lease.release()  # who holds it knows where the map ends
+            raise
 
     def learn(self) -> None:
         """Forget what is thought of the target, and read the map's ends."""
@@ -91,6 +109,13 @@ class Replaying:
     def progress(self, partition: TopicPartition) -> Progress | None:
         """Return where source *partition* is on the target, as last seen."""
         return self._at.get(partition)
+
+    def standings(self) -> list[Standing]:
+        """Return how far each partition of the flow is, as far as this loop knows: none is asked.
+
+        Where the target has not told yet, it is where the offset map ends.
+        """
+        return [self._stand(p) for p in self.ledger.partitions() if self.config.replicates(p.topic)]
 
     def tick(self, only: Collection[str] | None = None) -> Replayed:
         """Replay what is staged, a few chunks a slot at most; *only* these topics if given.
@@ -154,6 +179,17 @@ class Replaying:
             progress = Progress.read(*committed) if committed is not None else None
             if progress is not None:
                 self._at[unknown[target]] = progress
+
+    def _stand(self, partition: TopicPartition) -> Standing:
+        lives, target = self.ledger.lives(partition), self._target(partition)
+        return stand(
+            self.ledger.chains.frontiers[partition],
+            [(staged.link, staged.oldest_ms) for staged in self.ledger.links(partition)],
+            lives,
+            self._at.get(partition) or self._map.newest(target, lives),
+            target.topic,
+            is_paused=partition in self.paused,
+        )
 
     def _target(self, partition: TopicPartition) -> TopicPartition:
         return TopicPartition(self.config.remote_topic(partition.topic), partition.partition)

@@ -31,7 +31,9 @@ from schemas.errors import (
 from schemas.frontier import Frontier, Sight, base_id
 from schemas.offset_range import OffsetRange
 from schemas.segment import Segment
+from schemas.spread import Spread
 from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.watermarks import Watermarks
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +50,14 @@ DONE = "orders"
 
 @dataclass(frozen=True)
 class Staged:
-    """What a tick did: the segments it committed, and what was seen of the source."""
+    """What a tick did: the segments it committed, and what was seen of the source.
+
+    *stamps* are the timestamps of each segment's records, in the order of *segments*.
+    """
 
     segments: tuple[Segment, ...] = ()
-    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+    stamps: tuple[Spread, ...] = ()
+    seen: Mapping[TopicPartition, Watermarks] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +129,10 @@ class Staging:
         gone = self._sights.gone(owed, only)
         self._note_ends(owed, {**planned.troubles, **gone})
         self.troubles = {**lost, **held, **planned.troubles, **gone}
-        ends = {p: s.watermarks.stable for p, s in seen.items()}
-        segments = self._stage(planned.ranges) if planned.ranges else []
+        segments, stamps = self._stage(planned.ranges) if planned.ranges else ([], ())
         # A process that has just begun learns by reading what an order may have been given for.
         self._carry_out_orders(seen, only, is_last=True)
-        return Staged(tuple(segments), ends)
+        return Staged(tuple(segments), stamps, {p: s.watermarks for p, s in seen.items()})
 
     def _learn(self) -> None:
         """Seal what was committed and not sealed, then read the frontiers.
@@ -183,8 +188,11 @@ class Staging:
         }
         return {p: held.error for p, held in self._held.items()}
 
-    def _stage(self, ranges: Sequence[OffsetRange]) -> list[Segment]:
-        """Read and write *ranges* in Spark tasks, commit and seal; return what was committed."""
+    def _stage(self, ranges: Sequence[OffsetRange]) -> tuple[list[Segment], tuple[Spread, ...]]:
+        """Read and write *ranges* in Spark tasks, commit and seal; return what was committed.
+
+        With each segment's timestamps.
+        """
         config = self._site.config
         bundles = bundle(ranges, config.tasks_max)
         sequence = self._records.version + 1
@@ -217,12 +225,12 @@ class Staging:
         self.refresh_topics()
         log.warning("%s %s", self.duty, error)
 
-    def _commit(self, staged: Sequence[SlotStaged]) -> list[Segment]:
+    def _commit(self, staged: Sequence[SlotStaged]) -> tuple[list[Segment], tuple[Spread, ...]]:
         """Commit files and frontiers of the slots whose topics are still the planned ones."""
         staged = self._of_the_same_topics(staged)
         segments = self._explained([segment for slot in staged for segment in slot.segments])
         if not segments:
-            return []
+            return [], ()
         files = [slot.file for slot in staged if slot.file is not None]
         expected = {r.partition: r.planned_start for slot in staged for r in slot.planned}
         known = self._known_version
@@ -230,7 +238,7 @@ class Staging:
             segments,
             lambda: self._records.stage(files, segments, expected, known_version=known),
         )
-        return segments
+        return segments, tuple(stamps for slot in staged for stamps in slot.stamps)
 
     def _settle(self, segments: Sequence[Segment], also: Mapping[str, int]) -> None:
         """Commit *segments* that hold no record, with the marks *also*."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from pipeline.weigh import weigh
+from schemas.load import Load
 from schemas.progress import Progress
 from schemas.topic_partition import TopicPartition
 
@@ -50,6 +52,13 @@ class Chunk:
         """Return the source offsets of the records for *target*, in order."""
         offsets = [rows.column("offset").to_numpy() for t, rows in self.rows if t == target]
         return np.concatenate(offsets) if offsets else np.empty(0, np.int64)
+
+    def loads(self) -> dict[TopicPartition, Load]:
+        """Return what the records for each target partition weigh."""
+        found: dict[TopicPartition, Load] = {}
+        for target, rows in self.rows:
+            found[target] = found.get(target, Load()) + weigh(rows)
+        return found
 
     def targets(self) -> list[TopicPartition]:
         """Return the target partitions that records are for."""

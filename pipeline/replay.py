@@ -28,7 +28,7 @@ from schemas.errors import (
     TargetTruncatedError,
     ThrottledError,
 )
-from schemas.offset_run import OffsetRun
+from schemas.load import Load
 from schemas.progress import Progress
 from schemas.replay_work import Mapped, Move, PartitionWork, SlotReplayed, SlotWork
 from schemas.topic_partition import TopicPartition
@@ -265,10 +265,16 @@ class _Slot:
             offsets = self._target.settle()
             self._vouch(moved, offsets)
             self._target.commit(moved)
+            loads = chunk.loads()
             for target, after in moved.items():
                 upstream = chunk.upstream(target)
                 runs = tuple(encode(upstream, offsets[target])) if len(upstream) else ()
-                self._note(self._move(target, after, runs, len(upstream)))
+                work = self._partitions[target]
+                before = work.mapped.progress if work.mapped else None
+                load = loads.get(target, Load())
+                self._note(
+                    Move(work.partition, target, before, after, runs, len(upstream), load=load)
+                )
         self._chunk = self._new_chunk()
 
     def _made_anew(self, work: PartitionWork) -> PartitionError | None:
@@ -299,13 +305,6 @@ class _Slot:
         if changed:
             self._errors |= changed
             raise _LeftOutError
-
-    def _move(
-        self, target: TopicPartition, after: Progress, runs: tuple[OffsetRun, ...], records: int
-    ) -> Move:
-        work = self._partitions[target]
-        before = work.mapped.progress if work.mapped else None
-        return Move(work.partition, target, before, after, runs, records)
 
     def _note(self, move: Move) -> None:
         """Remember *move*: a later look in this tick takes its end for the map's."""

@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.digest import Digest
+from pipeline.weigh import stamps_of
 from schemas.errors import PartitionError, RecordUnreadableError
 from schemas.gap import ANY
 from schemas.offset_range import OffsetRange
 from schemas.reached import Reached
 from schemas.segment import Segment
+from schemas.spread import NOTHING, Spread
 from schemas.staged_file import StagedFile
 
 SMALL_RANGE = 4_096
@@ -68,11 +70,15 @@ class Lake(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SlotStaged:
-    """What one slot's file holds: a segment for every range, and errors beside them."""
+    """What one slot's file holds: a segment for every range, and errors beside them.
+
+    *stamps* are the timestamps of each segment's records, in the order of *segments*.
+    """
 
     slot: int
     file: StagedFile | None
     segments: tuple[Segment, ...]
+    stamps: tuple[Spread, ...]
     planned: tuple[OffsetRange, ...]
     errors: tuple[tuple[OffsetRange, PartitionError], ...]
 
@@ -97,6 +103,7 @@ class Tally:
     last: int | None = None
     min_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
+    stamps: Spread = NOTHING
     digest: Digest = field(default_factory=Digest)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -117,6 +124,7 @@ class Tally:
         known = self.min_timestamp_ms is not None
         self.min_timestamp_ms = min(self.min_timestamp_ms, low_ms) if known else low_ms
         self.max_timestamp_ms = max(self.max_timestamp_ms, high_ms) if known else high_ms
+        self.stamps += stamps_of(batch.column("timestamp_ms"))
 
     def segment(self, end: int, staged_at_ms: int, sequence: int) -> Segment:
         """Return the evidence of the range, read up to *end*."""
@@ -216,6 +224,7 @@ def _staged(
         slot,
         file,
         tuple(tally.segment(end, now_ms, sequence) for tally, end in found),
+        tuple(tally.stamps for tally, _ in found),
         tuple(tally.range for tally, _ in found),
         tuple((r.range, r.error) for _, r in ranges if r.error is not None),
     )

@@ -7,6 +7,7 @@ from enum import Enum
 
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.flow import Flow
+from schemas.load import Load
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_flow import ReplayFlow
@@ -81,7 +82,8 @@ class SlotWork:
 class Move:
     """A partition went from one progress to another, in one transaction or by pairing.
 
-    *runs* say which offset each record got. *before* is None where progress began. Of a *rebuilt*
+    *runs* say which offset each record got; *load* is what they weigh, None for those that were
+    not sent but found by pairing. *before* is None where progress began. Of a *rebuilt*
     move the target may not hold all records any more: *runs* have them all from the upstream
     offset *complete_from* on; None: from the beginning.
     """
@@ -94,6 +96,7 @@ class Move:
     records: int
     rebuilt: bool = False
     complete_from: int | None = None
+    load: Load | None = None
 
 
 @dataclass(frozen=True, slots=True)

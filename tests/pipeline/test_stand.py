@@ -1,0 +1,50 @@
+"""How far a partition is, from its staged links and its progress."""
+
+import pytest
+
+from pipeline.stand import stand
+from schemas.frontier import Frontier
+from schemas.progress import Progress
+from schemas.replay_work import Link
+from schemas.topic_partition import SourcePartition
+
+FORMER, LIFE = "life1", "life2"
+LINKS = [
+    (Link(FORMER, 0, 50, 50), 1_000),
+    (Link(LIFE, 10, 20, 10), 3_000),
+    (Link(LIFE, 20, 30, 5), 2_000),
+    (Link(LIFE, 30, 35, 0), None),
+]
+
+
+def standing(at, links=LINKS):
+    frontier = Frontier(SourcePartition("orders", LIFE, 0), 35, 1, 40)
+    return stand(frontier, links, [FORMER, LIFE], at, "us-east.orders", is_paused=False)
+
+
+@pytest.mark.parametrize(
+    ("at", "replayed", "oldest_ms"),
+    [
+        pytest.param(None, 0, 1_000, id="not begun: everything waits"),
+        pytest.param(Progress(20, FORMER, "t"), 0, 1_000, id="in the former life"),
+        pytest.param(Progress(15, LIFE, "t"), 15, 2_000, id="within a link"),
+        pytest.param(Progress(20, LIFE, "t"), 20, 2_000, id="at a link's end"),
+        pytest.param(Progress(30, LIFE, "t"), 30, None, id="only markers wait"),
+        pytest.param(Progress(35, LIFE, "t"), 35, None, id="nothing waits"),
+    ],
+)
+def test_what_waits_lies_past_progress_in_the_order_of_lives(at, replayed, oldest_ms):
+    found = standing(at)
+
+    assert (found.begin, found.staged, found.stable) == (10, 35, 40)
+    assert (found.replayed, found.oldest_ms) == (replayed, oldest_ms)
+
+
+def test_progress_that_was_read_after_the_stage_is_never_past_it():
+    found = standing(Progress(60, LIFE, "t"))
+
+    assert (found.replayed, found.staged, found.stable) == (60, 60, 60)
+
+
+def test_records_without_a_timestamp_have_no_age():
+    assert standing(None, [(Link(LIFE, 0, 35, 35), -1)]).oldest_ms is None

@@ -1,0 +1,38 @@
+"""What records weigh, told by their columns."""
+
+import pyarrow as pa
+
+from pipeline.weigh import stamps_of, weigh
+from schemas.spread import NOTHING, Spread
+
+
+def rows(values, stamps):
+    columns = {"value": pa.array(values, pa.binary()), "timestamp_ms": pa.array(stamps, pa.int64())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_values_are_counted_in_bytes_and_tombstones_are_none():
+    assert weigh(rows([b"abc", None, b""], [1, 2, 3])).value_bytes == 3
+
+
+def test_a_slice_weighs_only_its_own_records():
+    part = rows([b"abcd", b"ef", b"g"], [10, 20, 30]).slice(1, 1)
+
+    load = weigh(part)
+
+    assert (load.value_bytes, load.stamps) == (2, Spread(1, 20, 20, 20, 20))
+
+
+def test_timestamps_spread_from_the_first_to_the_last_in_order():
+    assert stamps_of(pa.array([30, 10, 20], pa.int64())) == Spread(3, 60, 10, 30, 20)
+
+
+def test_records_without_a_timestamp_are_left_out():
+    assert stamps_of(pa.array([-1, 5, None], pa.int64())) == Spread(1, 5, 5, 5, 5)
+    assert stamps_of(pa.array([-1], pa.int64())) == NOTHING
+
+
+def test_timestamps_whose_sum_does_not_fit_into_64_bits_have_a_mean():
+    last = 2**63 - 1
+
+    assert stamps_of(pa.array([last] * 4, pa.int64())).mean == float(last)

@@ -1,0 +1,28 @@
+"""Joined lots of numbers spread as all of them do."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.spread import NOTHING, Spread
+
+NUMBERS = st.lists(st.integers(0, 2**40), max_size=20)
+
+
+def spread(numbers):
+    if not numbers:
+        return NOTHING
+    return Spread(len(numbers), sum(numbers), min(numbers), max(numbers), numbers[-1])
+
+
+@given(NUMBERS, NUMBERS)
+def test_two_lots_spread_as_one(first, second):
+    assert spread(first) + spread(second) == spread(first + second)
+
+
+@given(NUMBERS.filter(bool), st.integers(0, 2**40))
+def test_the_distances_to_a_time_spread_as_each_of_them(numbers, now):
+    distances = spread([now - number for number in numbers])
+
+    assert spread(numbers).until(now) == distances
+    assert distances.mean == pytest.approx(sum(now - n for n in numbers) / len(numbers))
