@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from assets.acls import TopicAcls
-from assets.checkpoints import write_checkpoints
 from assets.group_offsets import snapshot_groups
 from assets.group_sync import sync_groups
 from assets.heartbeats import Heart
 from assets.lag import write_lag
+from assets.metrics_board import Board
+from assets.metrics_groups import checkpoint
 from assets.offset_syncs import OffsetSyncs
 from assets.site import Site
 from assets.topic_settings import TopicSettings
@@ -30,16 +31,19 @@ def chores_of(
     flows: Sequence[FlowConfig],
     heartbeats: Sequence[HeartbeatConfig] = (),
     offset_syncs: Mapping[Flow, OffsetSyncs] | None = None,
+    board: Board | None = None,
 ) -> dict[str, list[Chore]]:
     """Return what is to be done beside the loops of *flows*, by the name of its thread.
 
     Each source's groups, each of *heartbeats* and the topics and the *offset_syncs* of each flow
-    have a thread of their own: a cluster that is down stops only what concerns it.
+    have a thread of their own: a cluster that is down stops only what concerns it. *board* is told
+    what they find (None: nobody is).
     """
+    board = board or Board(flows)
     chores = {f"topics of {flow.flow}": _topics(site, flow) for flow in flows}
     for alias in dict.fromkeys(flow.flow.source for flow in flows):
         of_alias = [flow for flow in flows if flow.flow.source == alias]
-        chores[f"groups of {alias}"] = _groups(site, alias, of_alias)
+        chores[f"groups of {alias}"] = _groups(site, alias, of_alias, board)
     for each in heartbeats:
         name = f"heartbeat {each.flow}"
         chores[name] = [Chore(name, each.interval_s, Heart(site, each).beat)]
@@ -65,7 +69,7 @@ def _topics(site: Site, flow: FlowConfig) -> list[Chore]:
     ]
 
 
-def _groups(site: Site, alias: str, flows: Sequence[FlowConfig]) -> list[Chore]:
+def _groups(site: Site, alias: str, flows: Sequence[FlowConfig], board: Board) -> list[Chore]:
     """Return the chores that see the groups of source *alias*, then translate them by flow.
 
     In this order also when they are done for the last time: each works with what the one before
@@ -77,7 +81,7 @@ def _groups(site: Site, alias: str, flows: Sequence[FlowConfig]) -> list[Chore]:
     chores = [_chore(f"groups of {alias}", every_s, partial(snapshot_groups, site, alias))]
     for flow in flows:
         chores += [
-            _chore(f"checkpoints of {flow.flow}", every_s, partial(write_checkpoints, site, flow)),
+            _chore(f"checkpoints of {flow.flow}", every_s, partial(checkpoint, site, flow, board)),
             _chore(f"lag of {flow.flow}", every_s, partial(write_lag, site, flow)),
         ]
         sync_s = syncs[flow.flow]

@@ -28,30 +28,45 @@ if TYPE_CHECKING:
     is_flag=True,
     help="End when everything that the sources held at the start has arrived.",
 )
+@click.option(
+    "--standby",
+    is_flag=True,
+    help="Wait for flows that other processes replay; take over each whose process has died.",
+)
 @options
 @click.pass_obj
 def run_command(
-    console: Console, clusters: str | None, flows: tuple[str, ...], until_caught_up: bool
+    console: Console,
+    clusters: str | None,
+    flows: tuple[str, ...],
+    until_caught_up: bool,
+    standby: bool,
 ) -> None:
     """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
     from assets.dagster_reporter import Both, reporter_or_silent
-    from assets.mirror import mirror
+    from assets.metrics_pages import served
+    from assets.mirror import mirror_of
     from assets.run_reporter import RunReporter
+
+    if standby and until_caught_up:
+        raise click.UsageError("--standby waits for ever: it does not go with --until-caught-up")
 
     config = console.config()
     targets = [alias.strip() for alias in clusters.split(",")] if clusters else None
     _log_to_stderr()
     stop = threading.Event()
     reporter = RunReporter(is_quiet=console.format == "json" or not sys.stderr.isatty())
-    with _stopped_by_signals(stop), reporter:
-        mirror(
-            config,
-            flows=flows or None,
-            targets=targets,
-            until_caught_up=until_caught_up,
-            reporter=Both(reporter, reporter_or_silent()),
-            stop=stop,
-        )
+    run = mirror_of(
+        config,
+        flows=flows or None,
+        targets=targets,
+        until_caught_up=until_caught_up,
+        reporter=Both(reporter, reporter_or_silent()),
+        stop=stop,
+        is_standby=standby,
+    )
+    with _stopped_by_signals(stop), served(config.metrics_listen, run.board), reporter:
+        run.run()
     _answer(console, reporter)
     _leave()
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from assets.mirror import Reporter, Silent
+from assets.reporter import Reporter, Silent
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
 from schemas.replay_work import Move

@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from assets.docs_configuration import configuration_page
+from assets.docs_grafana import dashboard
+from assets.docs_metrics import metrics_page
 from assets.docs_tables import tables_page
 
 DOCS = Path(__file__).parent.parent / "docs"
+DASHBOARD = DOCS.parent / "deploy" / "grafana" / "deltamirror.json"
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration_page,
+    "metrics.md": metrics_page,
     "tables.md": tables_page,
 }
 NOTICE = "<!-- Made from the code by `make docs`: change the code, not this page. -->\n\n"
@@ -22,12 +26,14 @@ def page(name: str) -> str:
     return NOTICE + PAGES[name]()
 
 
-def main(folder: Path = DOCS) -> None:
-    """Write every page into *folder*."""
+def main(folder: Path = DOCS, grafana: Path = DASHBOARD) -> None:
+    """Write every page into *folder*, and Grafana's dashboard as *grafana*."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in PAGES:
         (folder / name).write_text(page(name), encoding="utf-8")
         sys.stdout.write(f"wrote {folder.name}/{name}\n")
+    grafana.write_text(dashboard(), encoding="utf-8")
+    sys.stdout.write(f"wrote {grafana.name}\n")
 
 
 if __name__ == "__main__":

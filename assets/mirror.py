@@ -9,19 +9,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Protocol
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 
-from assets.chores import chores_of
+from assets.beside import Beside
+from assets.bulletins import Bulletins
+from assets.defects import DefectError, defects_told
 from assets.goal import Goal
 from assets.housekeeping import Housekeeping
+from assets.metrics_board import Board
+from assets.metrics_loops import LoopWatch
 from assets.offset_syncs import OffsetSyncs
-from assets.patience import Patience
+from assets.patience import Patience, is_hopeless
 from assets.replaying import Replaying
+from assets.reporter import Reporter, Silent
 from assets.site import Site
 from assets.staging import Staging
-from assets.upkeep import Upkeep
 from resources.spark import Workers
 from schemas.config import Config, FlowConfig, HeartbeatConfig
 from schemas.errors import (
@@ -29,12 +32,8 @@ from schemas.errors import (
     DeltamirrorError,
     LeaseHeldError,
     NotCaughtUpError,
-    PermissionMissingError,
     StalePlanError,
 )
-from schemas.flow import Flow
-from schemas.replay_work import Move
-from schemas.segment import Segment
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 
@@ -46,46 +45,16 @@ IDLE_S = 0.2
 STOP_S = 8.0
 """How long a loop may take to end once it is told to; then the process ends without it."""
 
-
-class DefectError(DeltamirrorError):
-    """Something failed in a way that was not thought of."""
-
-    hint = "This is a defect of deltamirror: the log holds the whole report. The loop tries again."
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__("".join(f"{type(error).__name__}: {error}".splitlines()[:1]))
-
-
-class Reporter(Protocol):
-    """Hears what moved; called from the loops' threads, and never lets an error out."""
-
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
-        """Hear that *segments* of source cluster *alias* were committed."""
-
-    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
-        """Hear that *moves* of *flow* were committed on its target."""
-
-    def troubled(self, duty: str, error: DeltamirrorError) -> None:
-        """Hear that *duty*'s tick failed; it tries again."""
-
-
-class Silent:
-    """A reporter that says nothing."""
-
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
-        """Say nothing."""
-
-    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
-        """Say nothing."""
-
-    def troubled(self, duty: str, error: DeltamirrorError) -> None:
-        """Say nothing."""
+LEASE_S = 1.0
+"""How often a duty that another process does is tried for."""
 
 
 class Mirror:
     """A run of the loops for *flows* of *config*, and of *heartbeats*; `run` blocks until it ends.
 
     *topics*: only these, and only once (a materialization from the UI). *stop* ends it cleanly.
+    *is_standby*: it waits for flows that other processes replay, and takes over each that is left
+    alone. *board* is told everything that can be watched.
     """
 
     def __init__(
@@ -98,17 +67,21 @@ class Mirror:
         topics: Collection[str] | None = None,
         reporter: Reporter | None = None,
         stop: threading.Event | None = None,
+        is_standby: bool = False,
     ) -> None:
         if not flows:
             raise ConfigError("no flow is enabled: set <source>-><target>.enabled = true")
         self.site = Site(config)
         self._workers = Workers(config.tasks_max)
-        self._flows, self._heartbeats = flows, heartbeats
-        self._until_caught_up = until_caught_up
+        self._flows = flows
+        self._until_caught_up, self._is_standby = until_caught_up, is_standby
         self._topics = topics
         self._reporter = reporter or Silent()
         self._stop = stop or threading.Event()
         self._done = threading.Event()
+        self.board = Board(flows)
+        self._bulletins = Bulletins(self.site.bulletin, self.board)
+        self._mine: set[str] = set()  # duties that this process has done: others' are not its word
         self._news = threading.Condition()
         self._goals = {flow.flow.source: Goal() for flow in flows}
         self._failures: dict[str, DeltamirrorError] = {}
@@ -119,6 +92,9 @@ class Mirror:
             for flow in flows
             if flow.offset_syncs is not None
         }
+        self._beside = Beside(
+            self.site, heartbeats, self._offset_syncs, self.board, self._stop, self._done
+        )
         duties = [s.duty for s in self.stagings.values()] + [r.duty for r in self.replayings]
         self._patience = {duty: Patience() for duty in duties}
         self._passing = {replaying.duty: Patience() for replaying in self.replayings}
@@ -141,8 +117,9 @@ class Mirror:
 
     def _begin(self) -> None:
         """Take the flows' leases and, for a run with an end, see where that is."""
-        for replaying in self.replayings:
+        for replaying in () if self._is_standby else self.replayings:
             replaying.open()
+            self._mine.add(replaying.duty)
         for alias in {*self._goals, *(flow.flow.target for flow in self._flows)}:
             self.site.cluster(alias).open()
         if self._until_caught_up:
@@ -174,16 +151,13 @@ class Mirror:
             threading.Thread(target=loop, args=(duty,), name=name, daemon=True)
             for name, loop, duty in loops
         ]
-        for name, chores in chores_of(
-            self.site, self._flows, self._heartbeats, self._offset_syncs
-        ).items():
-            upkeep = Upkeep(chores, self._stop, self._done)
-            threads.append(threading.Thread(target=upkeep.run, name=name, daemon=True))
         leases = {alias: staging.lease for alias, staging in self.stagings.items()}
         keeping = Housekeeping(self.site, leases, self._done)
         threads.append(threading.Thread(target=keeping.run, name="housekeeping", daemon=True))
         for thread in threads:
             thread.start()
+        if not self._is_standby:
+            self._beside.begin(self._flows)
         return threads
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
@@ -194,20 +168,20 @@ class Mirror:
                 thread.join(0.2)
         self._done.set()
         deadline = time.monotonic() + STOP_S
-        for thread in threads:
+        for thread in (*threads, *self._beside.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def _end(self) -> None:
         for staging in self.stagings.values():
             staging.close()
-            self.site.bulletin.post(staging.duty, "stopped", None, _told(staging.troubles))
+            if staging.duty in self._mine:
+                self._bulletins.post(staging.duty, "stopped", None, staging.troubles)
         for replaying in self.replayings:
             replaying.close()
             error = self._failures.get(replaying.duty)
-            state = "failed" if error else "stopped"
-            self.site.bulletin.post(
-                replaying.duty, state, str(error) if error else None, _told(replaying.troubles)
-            )
+            if replaying.duty in self._mine:
+                state = "failed" if error else "stopped"
+                self._bulletins.post(replaying.duty, state, error, replaying.troubles)
         self.site.close()
 
     def _judge(self) -> None:
@@ -229,28 +203,34 @@ class Mirror:
 
     def _stage_loop(self, staging: Staging) -> None:
         """Stage until told to stop; where another process does it, wait for its lease."""
-        patience = self._patience[staging.duty]
+        patience, watch = self._patience[staging.duty], self.board.stagings[staging.alias]
         while not self._is_over():
+            watch.begins()
             try:
-                with _defects_told():
+                with defects_told():
                     if not staging.lease.is_held:
                         staging.open()
+                        self._mine.add(staging.duty)
                     staged = staging.tick(self._topics)
             except LeaseHeldError:
-                self._rest(1.0)  # another process stages: replay follows what it commits
+                watch.waits()
+                self._rest(LEASE_S)  # another process stages: replay follows what it commits
                 continue
             except StalePlanError as error:
                 log.info("%s %s", staging.duty, error)
                 continue
             except DeltamirrorError as error:
-                self._trouble(staging.duty, error)
-                self._rest(patience.failed(is_hopeless=_is_hopeless(error)))
+                self._trouble(watch, error)
+                self._rest(patience.failed(is_hopeless=is_hopeless(error)))
                 continue
             patience.worked()
+            watch.worked(staging.troubles.values())
             self._failures.pop(staging.duty, None)
-            self.site.bulletin.post(staging.duty, "running", None, _told(staging.troubles))
+            self._bulletins.post(staging.duty, "running", None, staging.troubles)
+            self.board.saw(staging.alias, staged.seen, staging.troubles)
             if staged.segments:
                 self._reporter.staged(staging.alias, staged.segments)
+                self.board.staged(staging.alias, staged.segments, staged.stamps)
                 with self._news:
                     self._news.notify_all()
             else:
@@ -258,18 +238,28 @@ class Mirror:
 
     def _replay_loop(self, replaying: Replaying) -> None:
         """Replay until told to stop, or until everything up to the goal has arrived."""
-        patience = self._patience[replaying.duty]
+        patience, watch = self._patience[replaying.duty], self.board.replays[replaying.flow]
         is_stale = False
         while not self._is_over():
+            watch.begins()
             try:
-                with _defects_told():
-                    if is_stale:
+                with defects_told():
+                    if not replaying.lease.is_held:
+                        self._take_over(replaying)
+                    elif is_stale:
                         replaying.learn()
                     replayed = replaying.tick(self._topics)
+            except LeaseHeldError as error:
+                if watch.state.state != "waiting":
+                    log.info("standby: %s", error)
+                watch.waits()
+                self._rest(LEASE_S)
+                continue
             except DeltamirrorError as error:
                 is_stale = isinstance(error, StalePlanError | DefectError)
-                self._trouble(replaying.duty, error)
-                wait = patience.failed(is_hopeless=_is_hopeless(error))
+                self._trouble(watch, error)
+                self._measure(replaying)
+                wait = patience.failed(is_hopeless=is_hopeless(error))
                 if self._until_caught_up and patience.is_over():
                     return
                 self._rest(wait)
@@ -277,10 +267,14 @@ class Mirror:
             is_stale = False
             patience.worked()
             self._failures.pop(replaying.duty, None)
-            self._post(replaying)
+            troubles = replaying.troubles
+            watch.worked(troubles.values(), is_paused=replaying.is_paused)
+            self._bulletins.post(replaying.duty, "running", None, troubles)
+            self._measure(replaying)
             if replayed.moves:
                 self._passing[replaying.duty].worked()
                 self._reporter.replayed(replaying.flow, replayed.moves)
+                self.board.replayed(replaying.flow, replayed.moves)
                 if replaying.flow in self._offset_syncs:
                     self._offset_syncs[replaying.flow].note(replayed.moves)
                 if self._until_caught_up and self._is_past_goal(replaying):
@@ -290,6 +284,19 @@ class Mirror:
                 return
             with self._news:
                 self._news.wait(IDLE_S)
+
+    def _take_over(self, replaying: Replaying) -> None:
+        """Begin to replay a flow that no other process replays any more. Raises LeaseHeldError."""
+        replaying.open()
+        self._mine.add(replaying.duty)
+        log.info("%s: taken over", replaying.duty)
+        self._beside.begin([replaying.config])
+
+    def _measure(self, replaying: Replaying) -> None:
+        """Tell the board how far the flow is, now and then; also while its target is away."""
+        if self.board.is_due(replaying.flow):
+            with suppress(DeltamirrorError):
+                self.board.stands(replaying.flow, replaying.standings())
 
     def _has_arrived(self, replaying: Replaying) -> bool:
         """Return whether an idle flow has everything, as far as it can be had."""
@@ -312,14 +319,14 @@ class Mirror:
             replaying.progress, replaying.config.replicates
         )
 
-    def _post(self, replaying: Replaying) -> None:
-        self.site.bulletin.post(replaying.duty, "running", None, _told(replaying.troubles))
-
-    def _trouble(self, duty: str, error: DeltamirrorError) -> None:
-        """Tell that a tick of *duty* failed; it is tried again."""
+    def _trouble(self, watch: LoopWatch, error: DeltamirrorError) -> None:
+        """Tell that a tick of the loop that *watch* is on failed; it is tried again."""
+        duty = watch.state.name
+        watch.failed(error)
+        self._mine.add(duty)
         self._failures[duty] = error
         log.warning("%s: %s", duty, error)
-        self.site.bulletin.post(duty, "failed", str(error), [])
+        self._bulletins.post(duty, "failed", error, {})
         self._reporter.troubled(duty, error)
 
     def _rest(self, seconds: float) -> None:
@@ -328,38 +335,7 @@ class Mirror:
             self._stop.wait(seconds)
 
 
-@contextmanager
-def _defects_told() -> Iterator[None]:
-    """Raise DefectError for any error that is none of ours: a loop goes on and says so."""
-    try:
-        yield
-    except DeltamirrorError:
-        raise
-    except Exception as error:
-        log.exception("a defect")
-        raise DefectError(error) from error
-
-
-def _is_hopeless(error: DeltamirrorError) -> bool:
-    """Return whether only a person can mend what *error* tells."""
-    return isinstance(error, ConfigError | PermissionMissingError)
-
-
-def _told(troubles: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str, object]]:
-    """Return *troubles* as a bulletin holds them."""
-    return [
-        {
-            "topic": p.topic,
-            "partition": p.partition,
-            "type": error.kind,
-            "message": str(error),
-            "hint": error.hint,
-        }
-        for p, error in sorted(troubles.items())
-    ]
-
-
-def mirror(
+def mirror_of(
     config: Config,
     *,
     flows: Collection[str] | None = None,
@@ -368,13 +344,12 @@ def mirror(
     topics: Collection[str] | None = None,
     reporter: Reporter | None = None,
     stop: threading.Event | None = None,
-) -> None:
-    """Mirror the flows of *config*: all, those named, or those into *targets* (MM2's --clusters).
+    is_standby: bool = False,
+) -> Mirror:
+    """Return a run of the flows of *config*: all, those named, or those into *targets*.
 
-    Heartbeats are emitted for the pairs that are so chosen, be they enabled flows or not.
-
-    Blocks until *stop* is set or, with *until_caught_up*, until progress has reached the last
-    stable offsets seen at the start. Raises ConfigError, LeaseHeldError, NotCaughtUpError.
+    The last is MM2's --clusters. Heartbeats are emitted for the pairs that are so chosen, be they
+    enabled flows or not. Raises ConfigError.
     """
     chosen = [config.flow(name) for name in flows] if flows else list(config.flows)
     if targets:
@@ -384,10 +359,35 @@ def mirror(
         for each in config.heartbeats
         if (not flows or each.flow.name in flows) and (not targets or each.flow.target in targets)
     ]
-    Mirror(
+    return Mirror(
         config,
         flows=chosen,
         heartbeats=heartbeats,
+        until_caught_up=until_caught_up,
+        topics=topics,
+        reporter=reporter,
+        stop=stop,
+        is_standby=is_standby,
+    )
+
+
+def mirror(
+    config: Config,
+    *,
+    flows: Collection[str] | None = None,
+    until_caught_up: bool = False,
+    topics: Collection[str] | None = None,
+    reporter: Reporter | None = None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Mirror the flows of *config*: all, or those named.
+
+    Blocks until *stop* is set or, with *until_caught_up*, until progress has reached the last
+    stable offsets seen at the start. Raises ConfigError, LeaseHeldError, NotCaughtUpError.
+    """
+    mirror_of(
+        config,
+        flows=flows,
         until_caught_up=until_caught_up,
         topics=topics,
         reporter=reporter,

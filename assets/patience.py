@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from schemas.errors import ConfigError, DeltamirrorError, PermissionMissingError
+
 BACKOFF_S = (0.2, 5.0)
 """First and longest wait after a failure; it doubles in between."""
 
@@ -44,3 +46,8 @@ class Patience:
         if self._is_hopeless:
             return True
         return failed is not None and failed[1] - failed[0] > GIVE_UP_S
+
+
+def is_hopeless(error: DeltamirrorError) -> bool:
+    """Return whether only a person can mend what *error* tells."""
+    return isinstance(error, ConfigError | PermissionMissingError)

@@ -206,17 +206,18 @@ def _flow_state(
 ) -> FlowState:
     said = site.bulletin.read(f"replay {flow.name}")
     staging = site.bulletin.read(f"stage {flow.source}")
+    address = said.get("metrics") if said is not None and said["is_alive"] else None
     told = _error(said) or _error(staging) or _first_trouble(states)
     if errors:
         down = any(isinstance(error, UnreachableError) for error in errors)
         text = "; ".join(str(error) for error in errors)
         state = "unreachable" if down else "failed"
-        return FlowState(flow.name, state, text, errors[0].hint, states)
+        return FlowState(flow.name, state, text, errors[0].hint, states, address)
     if is_paused(orders, WHOLE_FLOW):
-        return FlowState(flow.name, "paused", told, None, states)
+        return FlowState(flow.name, "paused", told, None, states, address)
     if said is None or (said["state"] == "running" and not said["is_alive"]):
         return FlowState(flow.name, "stopped", told, None, states)
-    return FlowState(flow.name, said["state"], told, None, states)
+    return FlowState(flow.name, said["state"], told, None, states, address)
 
 
 def _first_trouble(states: tuple[PartitionState, ...]) -> str | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from assets.mirror import Silent, mirror
+from assets.mirror import mirror
+from assets.reporter import Silent
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from schemas.config import Config

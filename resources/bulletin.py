@@ -1,6 +1,6 @@
 """What each duty's process last said about itself: a small file that `status` reads.
 
-    <lake>/bulletins/replay_us-east__eu-west.json   {pid, at_ms, state, error, troubles}
+    <lake>/bulletins/replay_us-east__eu-west.json   {pid, at_ms, state, error, troubles, metrics}
 
 A bulletin informs people and decides nothing: losing one loses no record.
 """
@@ -29,11 +29,20 @@ class Bulletin:
         self._posted: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def post(
-        self, duty: str, state: str, error: str | None, troubles: Sequence[Mapping[str, Any]]
+        self,
+        duty: str,
+        state: str,
+        error: str | None,
+        troubles: Sequence[Mapping[str, Any]],
+        metrics: str | None = None,
     ) -> None:
-        """Say how *duty* is; the file is replaced in one go. A disk that is full is only logged."""
+        """Say how *duty* is, and where its process serves its *metrics*, if it does.
+
+        The file is replaced in one go. A disk that is full is only logged.
+        """
         now_ms = int(time.time() * 1000)
-        said = {"state": state, "error": error, "troubles": [dict(each) for each in troubles]}
+        told = [dict(each) for each in troubles]
+        said = {"state": state, "error": error, "troubles": told, "metrics": metrics}
         before_ms, before = self._posted.get(duty, (0, {}))
         if said == before and abs(now_ms - before_ms) < REPEAT_MS:
             return

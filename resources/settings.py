@@ -43,6 +43,7 @@ def read_config(path: Path) -> Config:
         stage_retention_ms=_retention(file, "deltamirror.stage.retention.ms"),
         stage_retention_bytes=_retention(file, "deltamirror.stage.retention.bytes"),
         heartbeats=tuple(_heartbeats(file)),
+        metrics_listen=_listen(file, "deltamirror.metrics.listen"),
     )
 
 
@@ -66,6 +67,12 @@ def _retention(file: Mm2File, key: str) -> int | None:
 
 def _pairs(file: Mm2File) -> Iterator[Flow]:
     return itertools.starmap(Flow, itertools.permutations(file.aliases, 2))
+
+
+def _listen(file: Mm2File, key: str) -> tuple[str, int] | None:
+    """Return the host and the port that *key* names; None: it is empty."""
+    host, _, port = file.values.get(key, default_of(key)).strip().rpartition(":")
+    return (host.strip("[]"), int(port)) if port else None
 
 
 def _enabled_flows(file: Mm2File) -> list[Flow]:

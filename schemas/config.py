@@ -127,6 +127,8 @@ class Config:
     stage_retention_ms: int | None = None
     stage_retention_bytes: int | None = None
     heartbeats: tuple[HeartbeatConfig, ...] = ()
+    # Host and port (0: any that is free) of /metrics and /healthz; None: they are not served.
+    metrics_listen: tuple[str, int] | None = None
 
     def flow(self, name: str) -> FlowConfig:
         """Return the flow written as *name*. Raises UnknownFlowError, which names the known."""

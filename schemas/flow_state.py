@@ -29,13 +29,17 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class FlowState:
-    """How a flow is: *state* is running, stopped, paused, failed or unreachable."""
+    """How a flow is: *state* is running, stopped, paused, failed or unreachable.
+
+    *metrics* is where the process that replays it serves its metrics, if it does.
+    """
 
     flow: str
     state: str
     error: str | None
     hint: str | None = None
     partitions: tuple[PartitionState, ...] = ()
+    metrics: str | None = None
 
     @property
     def lag(self) -> int:

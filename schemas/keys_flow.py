@@ -15,8 +15,12 @@ CONFIG_PROPERTIES_EXCLUDE = (
     r"unclean\.leader\.election\.enable, min\.insync\.replicas"
 )
 
+METRICS_LISTEN = "127.0.0.1:9877"
+_PORT = r"(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_LISTEN = rf"|(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):{_PORT}"
 _MIRROR = r"(org\.apache\.kafka\.connect\.mirror\.)?"
 _BYTES = r"(org\.apache\.kafka\.connect\.converters\.)?ByteArrayConverter"
+_NO_JMX = "`deltamirror run` serves /metrics, with MirrorMaker 2's names; there is no JMX here."
 _AS_BYTES = "records travel as bytes, untouched: leave it out"
 _GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
 _NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
@@ -123,8 +127,8 @@ CONNECTOR = (
     Key("admin.timeout.ms", _I, "60000", "TF", _N,
         "A cluster is probed for 3 s, then tried again later."),
     Key("add.source.alias.to.metrics", _B, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
-    Key("metric.names.formats", _L, "legacy", "TF", _N, "There are no JMX metrics here."),
-    Key("metric.reporters", _L, "JmxReporter", "TF", _N, "There are no JMX metrics here."),
+    Key("metric.names.formats", _L, "legacy", "TF", _N, _NO_JMX),
+    Key("metric.reporters", _L, "JmxReporter", "TF", _N, _NO_JMX),
     *(
         Key(name, _S, "ByteArrayConverter", "TCF", _N, "Records travel as bytes, untouched.",
             allowed=_BYTES, otherwise=_AS_BYTES)
@@ -173,6 +177,11 @@ OWN = (
         "Bytes that a cluster has staged beyond which the oldest that all flows have replayed go; "
         "-1: no bound.",
         least=-1),
+    Key("deltamirror.metrics.listen", _S, METRICS_LISTEN, "T", _H,
+        "Where `deltamirror run` serves /metrics and /healthz, as host:port; empty: nowhere. Port "
+        "0 is any free one (the log and `status --format json` say which). A port that is taken "
+        "is logged, and taken over once it is free.",
+        allowed=_LISTEN, otherwise="it must be host:port, [IPv6 address]:port, or empty"),
 )  # fmt: skip
 
 SECTIONS = {

@@ -1,11 +1,15 @@
+import json
+import re
 from pathlib import Path
 
 import pytest
 
-from assets.docs import PAGES, main, page
+from assets.docs import DASHBOARD, PAGES, main, page
+from assets.docs_grafana import ROWS, WIDTH, dashboard
 from schemas.keys_client import ROLES, client_names
 from schemas.keys_flow import KEYS
 from schemas.keys_worker import worker_names
+from schemas.metrics import METRICS
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -23,6 +27,32 @@ def test_every_key_is_documented(names):
 
 
 def test_every_page_is_written(tmp_path):
-    main(tmp_path)
+    main(tmp_path / "docs", tmp_path / "dashboard.json")
 
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(PAGES)
+    assert sorted(path.name for path in (tmp_path / "docs").iterdir()) == sorted(PAGES)
+    assert (tmp_path / "dashboard.json").read_text(encoding="utf-8") == dashboard()
+
+
+def test_grafanas_dashboard_is_up_to_date():
+    assert DASHBOARD.read_text(encoding="utf-8") == dashboard(), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_metric_is_documented_and_on_the_dashboard(name):
+    queries = " ".join(query for panels in ROWS.values() for p in panels for query, _ in p.queries)
+
+    assert f"`{name}`" in page("metrics.md")
+    assert re.search(rf"\b{name}\b", queries)
+
+
+def test_panels_of_the_dashboard_lie_beside_one_another():
+    places = [panel["gridPos"] for panel in json.loads(dashboard())["panels"]]
+    cells = [
+        (x, y)
+        for place in places
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < WIDTH

@@ -7,7 +7,7 @@ from assets.checks import count_falling
 from assets.dagster_news import TOPIC_EVERY_S, News, Teller
 from assets.dagster_reporter import Both, reporter_or_silent
 from assets.definitions import build_definitions
-from assets.mirror import Silent
+from assets.reporter import Silent
 from schemas.flow import Flow
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress

@@ -24,30 +24,13 @@ from schemas.errors import (
 )
 from schemas.flow import Flow
 from schemas.topic_partition import TopicPartition
-from tests.assets.fakes import FakeClusters, Inline
+from tests.assets.fakes import Inline
+from tests.assets.looping import looping_site
 from tests.assets.places import config
 from tests.fake_cluster import Said
 
 ORDERS = TopicPartition("orders", 0)
 REMOTE = TopicPartition("us-east.orders", 0)
-
-
-class Idle:
-    """Stands for what goes on beside the loops."""
-
-    def __init__(self, *_):
-        pass
-
-    def run(self):
-        pass
-
-
-class Warm(Inline):
-    def __init__(self, cores):
-        pass
-
-    def warm(self):
-        pass
 
 
 class Heard:
@@ -70,16 +53,7 @@ class Heard:
 
 @pytest.fixture
 def site(lake, monkeypatch):
-    made = FakeClusters(lake, monkeypatch)
-    made.source.make("orders")
-    monkeypatch.setattr(mirror_module, "Site", lambda config: made)
-    monkeypatch.setattr(mirror_module, "Workers", Warm)
-    monkeypatch.setattr(mirror_module, "Upkeep", Idle)
-    monkeypatch.setattr(mirror_module, "Housekeeping", Idle)
-    monkeypatch.setattr(patience, "BACKOFF_S", (0.01, 0.02))
-    monkeypatch.setattr(patience, "GIVE_UP_S", 0.5)
-    monkeypatch.setattr(made, "close", lambda: None)
-    return made
+    return looping_site(lake, monkeypatch)
 
 
 def run(site, *, until_caught_up=True, **options):
@@ -151,7 +125,7 @@ def test_heartbeats_are_emitted_for_the_pairs_that_are_chosen(monkeypatch, lake,
 
     monkeypatch.setattr(mirror_module, "Mirror", Made)
 
-    mirror_module.mirror(
+    mirror_module.mirror_of(
         dataclasses.replace(config(lake), flows=flows, heartbeats=hearts), **chosen
     )
 

@@ -368,3 +368,22 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(config, key, nearest)
 
     assert str(error.value).startswith(f"{key} is not a key")
     assert nearest in error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "listen"),
+    [
+        ("", ("127.0.0.1", 9877)),
+        ("deltamirror.metrics.listen = 0.0.0.0:0\n", ("0.0.0.0", 0)),
+        ("deltamirror.metrics.listen = [::1]:65535\n", ("::1", 65535)),
+        ("deltamirror.metrics.listen =\n", None),
+    ],
+)
+def test_metrics_are_served_where_the_file_says_or_nowhere(config, said, listen):
+    assert config(said).metrics_listen == listen
+
+
+@pytest.mark.parametrize("said", ["9877", ":9877", "here:65536", "a:b:1", "http://here:1"])
+def test_an_address_for_metrics_that_is_none_is_refused(config, said):
+    with pytest.raises(RefusedKeyError, match="host:port"):
+        config(f"deltamirror.metrics.listen = {said}\n")

@@ -56,6 +56,7 @@ class Mesh:
             "tasks.max": "2",
             "refresh.topics.interval.seconds": "1",
             "deltamirror.lake": "lake",
+            "deltamirror.metrics.listen": "",  # tests that run side by side would take one port
             **QUIET,
             **self.said,
         }

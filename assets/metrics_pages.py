@@ -1,0 +1,56 @@
+"""What `deltamirror run` serves over HTTP: /metrics for Prometheus, /healthz for who watches it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http import HTTPStatus
+
+from assets.metrics import samples
+from assets.metrics_board import Board
+from assets.patience import GIVE_UP_S
+from pipeline.diagnose import FAILING, diagnose
+from resources.http_pages import Endpoint, Page
+from resources.prometheus import CONTENT_TYPE, Scrape
+
+
+@contextmanager
+def served(listen: tuple[str, int] | None, board: Board) -> Iterator[None]:
+    """Serve what *board* knows at *listen* (None: nowhere) until the block ends."""
+    if listen is None:
+        yield
+        return
+    scrape = Scrape(partial(samples, board))
+    pages = {
+        "/metrics": lambda: Page(scrape.text(), CONTENT_TYPE),
+        "/healthz": lambda: health_page(board),
+    }
+    endpoint = Endpoint(*listen, pages, partial(setattr, board, "address"))
+    endpoint.open()
+    try:
+        yield
+    finally:
+        endpoint.close()
+
+
+def health_page(board: Board) -> Page:
+    """Return how the loops of *board* are, as JSON: 503 where one is sick, which `sick` names."""
+    loops = [watch.state for watch in board.watches()]
+    health = diagnose(loops, time.monotonic(), GIVE_UP_S)
+    said = {
+        "status": health.status,
+        "sick": health.sick,
+        "loops": [
+            {
+                "loop": loop.name,
+                "state": loop.state,
+                "error": str(loop.error) if loop.state == "failed" else None,
+            }
+            for loop in loops
+        ],
+    }
+    status = HTTPStatus.SERVICE_UNAVAILABLE if health.status == FAILING else HTTPStatus.OK
+    return Page(json.dumps(said).encode() + b"\n", "application/json", status)

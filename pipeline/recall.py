@@ -1,0 +1,45 @@
+"""Numbers as they come in; what they were like in the last minute out, as Kafka's clients tell it.
+
+Source of the rule: SampledStat and Rate of org.apache.kafka.common.metrics, with their defaults of
+two samples of 30 s (`metrics.num.samples`, `metrics.sample.window.ms`).
+
+    time      ...│ former sample │ present one ─ now
+    counts        30 s             up to 30 s          rate = amount / time since the former's start
+"""
+
+from __future__ import annotations
+
+from schemas.spread import NOTHING, Spread
+
+WINDOW_S = 30.0
+"""How long a sample lasts; the present one and the one before it count."""
+
+
+class Recent:
+    """The spread of what was added in the last 30 to 60 s. Times are monotonic, in seconds."""
+
+    __slots__ = ("_former", "_index", "_present")
+
+    def __init__(self) -> None:
+        self._index = -1
+        self._former = self._present = NOTHING
+
+    def add(self, numbers: Spread, now_s: float) -> None:
+        """Take in *numbers*, measured now."""
+        index = int(now_s // WINDOW_S)
+        if index != self._index:
+            self._former = self._present if index == self._index + 1 else NOTHING
+            self._present, self._index = NOTHING, index
+        self._present += numbers
+
+    def read(self, now_s: float) -> Spread:
+        """Return the spread of what counts now."""
+        age = int(now_s // WINDOW_S) - self._index
+        if age == 0:
+            return self._former + self._present
+        return self._present if age == 1 else NOTHING
+
+
+def per_second(amount: float, now_s: float) -> float:
+    """Return the rate that *amount*, which `read` gave at *now_s*, stands for."""
+    return amount / (WINDOW_S + now_s % WINDOW_S)

@@ -1,0 +1,181 @@
+"""Every metric of `deltamirror run`, once: what it is called, what it counts, what tells it apart.
+
+MirrorMaker 2's names are those that its JMX metrics have in Prometheus with the lower-case rules
+that Strimzi's dashboards use: `kafka.connect.mirror:type=MirrorSourceConnector` `record-count` is
+`kafka_connect_mirror_mirrorsourceconnector_record_count`. They are gauges there, and here. Our own
+follow Prometheus: `deltamirror_`, a unit, `_total` for what only rises.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Kind(str, Enum):
+    """What a metric's values do, in Prometheus' words."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric: its full name (of a counter with `_total`), its labels in order, what it says."""
+
+    name: str
+    labels: tuple[str, ...]
+    help: str
+    kind: Kind = Kind.GAUGE
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A value of *metric*; *labels* are the values of its labels, in their order."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+SOURCE_CONNECTOR = "kafka_connect_mirror_mirrorsourceconnector_"
+CHECKPOINT_CONNECTOR = "kafka_connect_mirror_mirrorcheckpointconnector_"
+
+PARTITION = ("source", "target", "topic", "partition")
+GROUP = ("source", "target", "group", "topic", "partition")
+LOOP = ("loop", "source", "target")
+
+_RECENT = " of the last 30 to 60 s; left out where there were none"
+_AGE = "from a record's timestamp to when it was staged"
+_LATENCY = "from a record's timestamp to when its transaction and its offset map were committed"
+_CHECKPOINT = "from the beginning of a round of checkpoints to the answer to the last one written"
+
+
+def _spread(name: str, labels: tuple[str, ...], what: str) -> tuple[Metric, ...]:
+    """Return the four metrics that MirrorMaker 2 has of a measured time."""
+    return (
+        Metric(name, labels, f"ms {what}: the last one."),
+        Metric(f"{name}_min", labels, f"ms {what}: the least{_RECENT}."),
+        Metric(f"{name}_max", labels, f"ms {what}: the greatest{_RECENT}."),
+        Metric(f"{name}_avg", labels, f"ms {what}: the mean{_RECENT}."),
+    )
+
+
+RECORD_COUNT = Metric(
+    SOURCE_CONNECTOR + "record_count", PARTITION, "Records committed on the target since the start."
+)
+RECORD_RATE = Metric(
+    SOURCE_CONNECTOR + "record_rate",
+    PARTITION,
+    "Records committed on the target per second, over the last 30 to 60 s.",
+)
+BYTE_COUNT = Metric(
+    SOURCE_CONNECTOR + "byte_count",
+    PARTITION,
+    "Bytes of their values, without keys and headers, since the start.",
+)
+BYTE_RATE = Metric(
+    SOURCE_CONNECTOR + "byte_rate",
+    PARTITION,
+    "Bytes of values per second, over the last 30 to 60 s.",
+)
+RECORD_AGE = _spread(SOURCE_CONNECTOR + "record_age_ms", PARTITION, _AGE)
+REPLICATION_LATENCY = _spread(SOURCE_CONNECTOR + "replication_latency_ms", PARTITION, _LATENCY)
+CHECKPOINT_LATENCY = _spread(CHECKPOINT_CONNECTOR + "checkpoint_latency_ms", GROUP, _CHECKPOINT)
+
+MM2 = (
+    RECORD_COUNT,
+    RECORD_RATE,
+    BYTE_COUNT,
+    BYTE_RATE,
+    *RECORD_AGE,
+    *REPLICATION_LATENCY,
+    *CHECKPOINT_LATENCY,
+)
+
+SOURCE_END = Metric(
+    "deltamirror_source_end_offset",
+    PARTITION,
+    "Last stable offset of the source, as last seen: where a read_committed reader ends.",
+)
+STAGED = Metric("deltamirror_staged_offset", PARTITION, "Next offset of the source to stage.")
+REPLAYED = Metric("deltamirror_replayed_offset", PARTITION, "Next offset of the source to replay.")
+LAG = Metric(
+    "deltamirror_lag_records",
+    PARTITION,
+    "Offsets of the source that are not on the target yet.",
+)
+AGE = Metric(
+    "deltamirror_lag_seconds",
+    PARTITION,
+    "Age of the oldest record that waits in the stage; 0 where the lag is 0, left out where "
+    "records wait on the source only.",
+)
+PAUSED = Metric(
+    "deltamirror_paused_partitions", ("source", "target"), "Partitions that an operator paused."
+)
+GROUP_LAG = Metric(
+    "deltamirror_group_lag_records",
+    GROUP,
+    "Offsets of the source that a group, as last seen there, has not read.",
+)
+STAGED_RECORDS = Metric(
+    "deltamirror_staged_records_total", ("source",), "Records staged since the start.", Kind.COUNTER
+)
+STAGED_BYTES = Metric(
+    "deltamirror_staged_bytes_total",
+    ("source",),
+    "Bytes of their keys, values and headers.",
+    Kind.COUNTER,
+)
+STATE = Metric(
+    "deltamirror_loop_state",
+    (*LOOP, "state"),
+    "1 for the state that the loop is in, 0 for the others.",
+)
+TICKS = Metric("deltamirror_loop_ticks_total", LOOP, "Ticks that ended.", Kind.COUNTER)
+TICK_SECONDS = Metric(
+    "deltamirror_loop_tick_seconds_total", LOOP, "Seconds that they took.", Kind.COUNTER
+)
+SINCE_SIGN = Metric(
+    "deltamirror_loop_silent_seconds", LOOP, "Seconds since the loop's last sign of life."
+)
+FAILURES = Metric(
+    "deltamirror_loop_failures_total", LOOP, "Ticks that failed and were begun anew.", Kind.COUNTER
+)
+LAST_ERROR = Metric(
+    "deltamirror_loop_last_error_timestamp_seconds",
+    (*LOOP, "type"),
+    "When the loop last failed (s since 1970), and of what; left out where it never did.",
+)
+TROUBLES = Metric(
+    "deltamirror_troubled_partitions",
+    (*LOOP, "type"),
+    "Partitions that are left out while the others go on, by the error's type.",
+)
+STANDBY = Metric(
+    "deltamirror_standby", (), "1 while every replay waits for another process, else 0."
+)
+INFO = Metric("deltamirror_info", ("version",), "1; the version that runs.")
+
+OWN = (
+    SOURCE_END,
+    STAGED,
+    REPLAYED,
+    LAG,
+    AGE,
+    PAUSED,
+    GROUP_LAG,
+    STAGED_RECORDS,
+    STAGED_BYTES,
+    STATE,
+    TICKS,
+    TICK_SECONDS,
+    SINCE_SIGN,
+    FAILURES,
+    LAST_ERROR,
+    TROUBLES,
+    STANDBY,
+    INFO,
+)
+METRICS = {metric.name: metric for metric in (*MM2, *OWN)}

@@ -1,0 +1,50 @@
+"""Who is sick, and for how long it has to be so."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.diagnose import FAILING, LATE_S, OK, STANDBY, diagnose
+from schemas.errors import UnreachableError
+from schemas.loop_state import LoopState
+
+STAGE = LoopState("stage", "us-east", "", 1_000, 1_000, "running")
+REPLAY = LoopState("replay", "us-east", "eu-west", 1_000, 1_000, "running")
+FAILED = replace(
+    REPLAY,
+    state="failed",
+    failing_since_s=1_000,
+    error=UnreachableError("eu-west", "", "it is down"),
+)
+
+
+def test_loops_that_tick_are_well():
+    assert diagnose([STAGE, REPLAY], 1_001, 30).status == OK
+
+
+@pytest.mark.parametrize(
+    ("now_s", "status"),
+    [
+        pytest.param(1_030, OK, id="it may come back"),
+        pytest.param(1_031, FAILING, id="for longer than is borne"),
+    ],
+)
+def test_a_flow_that_fails_is_sick_once_it_failed_for_longer_than_its_patience(now_s, status):
+    health = diagnose([STAGE, FAILED], now_s, 30)
+
+    assert health.status == status
+    assert all("replay us-east->eu-west: " in why and "it is down" in why for why in health.sick)
+    assert bool(health.sick) == (status == FAILING)
+
+
+def test_a_loop_that_gives_no_sign_of_life_is_sick_and_named():
+    health = diagnose([STAGE, replace(REPLAY, sign_at_s=2_000)], 1_001 + LATE_S, 30)
+
+    assert health.sick == (f"stage us-east: no sign of life for {LATE_S + 1:.0f} s",)
+
+
+def test_a_process_whose_flows_are_all_replayed_by_others_is_on_standby():
+    waiting = replace(REPLAY, state="waiting")
+
+    assert diagnose([STAGE, waiting], 1_001, 30).status == STANDBY
+    assert diagnose([STAGE, waiting, REPLAY], 1_001, 30).status == OK
