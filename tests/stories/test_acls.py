@@ -57,7 +57,7 @@ def become(cluster, topic, *expected):
     def there():
         return {acl for acl in cluster.topic_acls() if acl.topic == topic}
 
-    until(lambda: there() == set(expected), f"{topic} has {expected}", 30)
+    until(lambda: there() == set(expected), f"{topic} has {expected}")
 
 
 def test_sync_topic_acls(guarded, between, read):
