@@ -138,10 +138,8 @@ def test_a_user_who_may_not_make_rules_is_told_once_which_right_is_missing(
     sync.sync()
 
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert line == (
-        "an ACL is missing on eu-west: cluster eu-west refused to make ACLs, which needs Alter on "
-        "the cluster: Broker: Cluster authorization failed (CLUSTER_AUTHORIZATION_FAILED)"
-    )
+    assert line.startswith("an ACL is missing on eu-west: cluster eu-west refused to make ACLs: ")
+    assert "lacks Alter on cluster" in line
 
 
 def test_a_running_mirror_makes_the_rules_that_plan_named(guarded, between, read):
