@@ -11,6 +11,7 @@ import click
 from assets.cli_config import config_group
 from assets.cli_gaps import gaps_command
 from assets.cli_groups import groups
+from assets.cli_import import export_command, import_command
 from assets.cli_kafka import kafka
 from assets.cli_maintain import maintain_command
 from assets.cli_orders import accept_gap_command, pause_command, resume_command
@@ -40,6 +41,8 @@ for command in (
     translate_command,
     groups,
     replay_command,
+    import_command,
+    export_command,
     accept_gap_command,
     pause_command,
     resume_command,

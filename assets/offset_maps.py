@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
@@ -12,6 +12,9 @@ from resources.table import CLOCK, LakeTable
 from schemas.progress import Progress
 from schemas.replay_work import Mapped, Move
 from schemas.topic_partition import SourcePartition, TopicPartition
+
+_SINCE = ("since/", "since-place/")
+"""Before the name of a mark: what a takeover from MirrorMaker 2 keeps of it."""
 
 
 class OffsetMap:
@@ -76,8 +79,8 @@ class OffsetMap:
         mark = f"restart/{target_topic}/{target_topic_id}"
         self._table.append([], marks={mark: order}, expected={mark: None})
 
-    def write(self, moves: Iterable[Move]) -> None:
-        """Append the runs of *moves* and move the marks, in one commit.
+    def write(self, moves: Iterable[Move], also: Mapping[str, int] | None = None) -> None:
+        """Append the runs of *moves* and move the marks, in one commit, new ones *also*.
 
         Raises StalePlanError, with nothing written: another process wrote this map.
         """
@@ -106,10 +109,21 @@ class OffsetMap:
                 for run in move.runs
             ]
         if marks:
-            self._table.append(rows, marks={**marks, CLOCK: now_ms}, expected=expected)
+            marks |= {**(also or {}), CLOCK: now_ms}
+            self._table.append(rows, marks=marks, expected=expected)
         for row in rows:
             end = row["downstream_start"] + row["length"]
             self._reach(row["target_topic"], row["target_topic_id"], row["target_partition"], end)
+
+    def take_over(self, move: Move, end: int) -> None:
+        """Write *move*, with which this map goes on where MirrorMaker 2 stopped.
+
+        It is kept for `taken_over` that what lies before place *end* is not ours. Raises
+        StalePlanError as `write` does.
+        """
+        app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
+        since = {_SINCE[0] + app_id: move.after.next_offset, _SINCE[1] + app_id: end}
+        self.write([move], also=since)
 
     def _reach(self, topic: str, topic_id: str, partition: int, end: int) -> None:
         """Remember that the map of this life of a target partition goes to downstream *end*."""
@@ -128,6 +142,20 @@ def complete_from(move: Move, records: Records) -> int | None:
     source = SourcePartition(topic, move.after.incarnation, number)
     kept_from = records.kept_from(source) if move.before is None else None
     return max((o for o in (move.complete_from, kept_from) if o is not None), default=None)
+
+
+def taken_over(
+    table: LakeTable, target: TopicPartition, target_topic_id: str, incarnation: str
+) -> tuple[int, int]:
+    """Return from which upstream offset, and from which place, on replay is ours; 0, 0: always.
+
+    *table* is a flow's offset map.
+    """
+    if not table.exists():
+        return 0, 0
+    app_id = _app_id(target, target_topic_id, incarnation)
+    upstream, place = (table.mark(what + app_id) or 0 for what in _SINCE)
+    return upstream, place
 
 
 def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> str:

@@ -18,12 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from assets.offset_maps import taken_over
 from assets.site import Site
 from pipeline.rising import rising
 from pipeline.runs import NO_RUNS, Runs
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView, shares
 from resources.cluster import KafkaCluster
+from resources.table import LakeTable
 from schemas.config import FlowConfig
 from schemas.errors import (
     DeltamirrorError,
@@ -70,6 +72,7 @@ class TargetSeen:
     *held_back* are the ends of target partitions that an open transaction hides a part of.
     """
 
+    offset_map: LakeTable
     targets: dict[TopicPartition, TopicPartition]
     topic_ids: dict[str, str] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
@@ -138,7 +141,8 @@ def look_at_target(
     cluster = site.cluster(flow.flow.target)
     cluster.probe()
     seen = TargetSeen(
-        {p: TopicPartition(flow.remote_topic(p.topic), p.partition) for p in partitions}
+        site.lake.offset_map(flow.flow),
+        {p: TopicPartition(flow.remote_topic(p.topic), p.partition) for p in partitions},
     )
     names = {target.topic for target in seen.targets.values()}
     seen.topic_ids = {name: t.topic_id for name, t in cluster.topics(names).items()}
@@ -150,7 +154,7 @@ def look_at_target(
     seen.before = _progress(cluster, flow, seen.targets)
     _settle(cluster, seen, settle_s)
     seen.after = _progress(cluster, flow, seen.targets)
-    _read_runs(site, flow, seen)
+    _read_runs(seen)
     return seen
 
 
@@ -190,11 +194,12 @@ def target_lives(
     if isinstance(marks, DeltamirrorError):
         raise marks
     share = shares(order, _place(before, topic_id), _place(after, topic_id))
-    lives = [Life(name, runs.get(name, NO_RUNS), *share[name]) for name in order]
+    since = {n: taken_over(seen.offset_map, target, topic_id, n) for n in order}
+    lives = [Life(n, runs.get(n, NO_RUNS), *share[n], since[n][0]) for n in order]
     if target in seen.held_back:
         lives = [_visible(life, marks.stable) for life in lives]
-    view = TargetView(target, marks.low, marks.stable, target.topic in seen.compacted, topic_id)
-    return lives, view
+    is_compacted, place = target.topic in seen.compacted, max(at for _, at in since.values())
+    return lives, TargetView(target, marks.low, marks.stable, is_compacted, topic_id, place)
 
 
 def _visible(life: Life, end: int) -> Life:
@@ -241,9 +246,9 @@ def _settle(cluster: KafkaCluster, seen: TargetSeen, settle_s: float) -> None:
     }
 
 
-def _read_runs(site: Site, flow: FlowConfig, seen: TargetSeen) -> None:
+def _read_runs(seen: TargetSeen) -> None:
     where = ds.field("topic").isin(sorted({each.topic for each in seen.targets}))
-    rows = site.lake.offset_map(flow.flow).rows(RUN_COLUMNS, where)
+    rows = seen.offset_map.rows(RUN_COLUMNS, where)
     key = ("topic", "partition", "target_topic_id", "incarnation")
     for (topic, number, target_life, life), group in _groups(
         rows.sort_by([(name, "ascending") for name in key]), key

@@ -30,6 +30,7 @@ from schemas.verification import (
     EXPIRED_DOWNSTREAM,
     FOREIGN,
     LOST,
+    NEVER_COPIED,
     REORDERED,
     STAGED,
     TARGET,
@@ -50,7 +51,7 @@ class TargetView:
     """What was seen of a target partition: it is read in `[low, end)`.
 
     *is_compacted*: a record may have made way for a later one of its key. *topic_id* is the life
-    of the topic that was seen.
+    of the topic that was seen. What lies before place *since* somebody else wrote.
     """
 
     partition: TopicPartition
@@ -58,19 +59,22 @@ class TargetView:
     end: int
     is_compacted: bool = False
     topic_id: str = ""
+    since: int = 0
 
 
 @dataclass(frozen=True)
 class Life:
     """A staged incarnation: the *runs* of its map, in any order, and its share of progress.
 
-    Records below *due* must have arrived, those below *reach* may have while we looked.
+    Records below *due* must have arrived, those below *reach* may have while we looked. Of those
+    below *since* only what a run holds was ever sent.
     """
 
     incarnation: str
     runs: Runs
     due: int
     reach: int
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +155,9 @@ class TargetAudit:
             if is_mapped[start]:
                 self._mapped(part, places[start:stop], due[start:stop])
             else:
-                self._unmapped(part, due[start:stop])
+                never = int(np.searchsorted(offsets[start:stop], life.since))
+                self._found.counts[NEVER_COPIED] += never
+                self._unmapped(part.slice(never), due[start:stop][never:])
 
     def finish(self) -> None:
         """Take in what is left of the target, and give up looking."""
@@ -292,7 +298,7 @@ class TargetAudit:
     def _set_aside(self, place: int, mark: Fingerprint) -> None:
         """Keep an unexpected record until the whole stage has been asked about it."""
         self._extra_count += 1
-        if self._extra_count <= EXTRAS:
+        if self._extra_count <= EXTRAS and place >= self._view.since:
             self.extras[mark].append(place)
         else:
             self._found.counts[FOREIGN] += 1

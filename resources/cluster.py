@@ -209,6 +209,10 @@ class KafkaCluster:
         """Return the state of every consumer group (`STABLE`, `EMPTY`, ...) by its id."""
         return groups.listed(self._admin)
 
+    def worker_state(self, group: str) -> str:
+        """Return the state of a group of Connect's workers; DEAD where it is not there."""
+        return groups.worker_state(self._admin, group)
+
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
         """Return every offset that *group* has committed: the next record it will read."""
         return {each: offset for each, (offset, _) in self.group_commits(group).items()}

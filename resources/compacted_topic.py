@@ -1,4 +1,4 @@
-"""A compacted topic of one partition that MirrorMaker 2's tools read: checkpoints, heartbeats."""
+"""A compacted topic that MirrorMaker 2 or its tools read: checkpoints, heartbeats, its offsets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,28 @@ WAIT_S = 10.0
 # A reader keeps the last record of a key: an unordered retry would leave it an old one.
 SETTINGS = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "log_level": 2}
 
+ANY = -1
+"""In place of a partition: the partitioner chooses (librdkafka's RD_KAFKA_PARTITION_UA)."""
+
+# Where Java's producer puts a key: a later value must lie behind the former one.
+AS_JAVA = {"partitioner": "murmur2_random"}
+
 
 class CompactedTopic:
     """The topic *name* on *cluster*, written with librdkafka's producer *settings*.
 
-    The producer is kept from one write to the next until one fails. Not thread-safe.
+    It has *partitions* where this makes it; of several, a record's key says which is its own. The
+    producer is kept from one write to the next until one fails. Not thread-safe.
     """
 
-    def __init__(self, cluster: KafkaCluster, name: str, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, cluster: KafkaCluster, name: str, settings: Mapping[str, Any], partitions: int = 1
+    ) -> None:
         self._cluster = cluster
         self._name = name
-        self._settings = {**settings, **SETTINGS, "message.timeout.ms": int(WAIT_S * 1000)}
+        self._partitions = partitions
+        bounds = {"message.timeout.ms": int(WAIT_S * 1000)}
+        self._settings = {**settings, **SETTINGS, **AS_JAVA, **bounds}
         self._producer: Producer | None = None
 
     def make(self, replication_factor: int) -> None:
@@ -36,7 +47,7 @@ class CompactedTopic:
         """
         if not self._cluster.topics([self._name]):
             compact = {"cleanup.policy": "compact"}
-            self._cluster.create_topic(self._name, 1, replication_factor, compact)
+            self._cluster.create_topic(self._name, self._partitions, replication_factor, compact)
 
     def write(self, records: Iterable[tuple[bytes, bytes]]) -> None:
         """Append *records* (key, value) in order and return when all are acknowledged.
@@ -67,12 +78,17 @@ class CompactedTopic:
     def _send(self, producer: Producer, key: bytes, value: bytes, report: Any) -> None:  # noqa: ANN401 - the client's callback
         while True:
             try:
-                producer.produce(self._name, value, key, 0, on_delivery=report)
+                producer.produce(self._name, value, key, self._place, on_delivery=report)
             except BufferError:  # bounded: what waits is acknowledged or times out
                 producer.poll(0.1)
             else:
                 producer.poll(0)
                 return
+
+    @property
+    def _place(self) -> int:
+        # MirrorMaker 2's tools read partition 0 and no other, however many there are.
+        return 0 if self._partitions == 1 else ANY
 
     def _explained(self, error: KafkaError) -> UnreachableError | RequestRefusedError:
         # Kafka's client numbers its own troubles below zero, the brokers' answers above.

@@ -40,6 +40,16 @@ def listed(admin: AdminSession) -> dict[str, str]:
     }
 
 
+def worker_state(admin: AdminSession, group: str) -> str:
+    """Return the state of *group*, of whatever protocol; DEAD where it is not there.
+
+    Connect's workers are no consumers: `listed` does not know them.
+    """
+    with admin.asking(f"tell the state of group {group}"):
+        found = admin.client.list_groups(group, timeout=WAIT_S)
+    return next((str(each.state).upper() for each in found if each.id == group), "DEAD")
+
+
 def all_committed(admin: AdminSession, group: str) -> Offsets:
     """Return next offset to read and metadata of every partition that *group* has committed."""
     return _coordinated(

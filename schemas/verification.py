@@ -12,14 +12,16 @@ from schemas.topic_partition import TopicPartition
 LOST, DUPLICATED, REORDERED, ALTERED = KINDS = ("lost", "duplicated", "reordered", "altered")
 """The four differences that there are."""
 
-GONE_UPSTREAM, EXPIRED_STAGED, EXPIRED_DOWNSTREAM, FOREIGN = EXPLAINED = (
+GONE_UPSTREAM, EXPIRED_STAGED, EXPIRED_DOWNSTREAM, NEVER_COPIED, FOREIGN = EXPLAINED = (
     "gone_upstream",
     "expired_staged",
     "expired_downstream",
+    "never_copied",
     "foreign",
 )
-"""What is told and is no difference: records that retention or compaction took on one side, and
-other producers' records on the target."""
+"""What is told and is no difference: records that retention or compaction took on one side, what
+MirrorMaker 2 had left out when it was taken over from, and other producers' records on the target.
+"""
 
 SOURCE, STAGED, TARGET = SIDES = ("source", "staged", "target")
 """Where a flow's records are, and what is compared."""

@@ -55,6 +55,14 @@ from schemas.errors.source import (
     TopicMissingError,
     TopicRecreatedError,
 )
+from schemas.errors.takeover import (
+    AlreadyMirroredError,
+    CopiedAheadError,
+    MirrorMakerRunningError,
+    NothingToTakeOverError,
+    RemoteTopicMissingError,
+    TakeoverUnclearError,
+)
 from schemas.errors.target import (
     MapAmbiguousError,
     MapDiffersError,
@@ -78,6 +86,7 @@ from schemas.errors.transaction import (
 )
 
 __all__ = [
+    "AlreadyMirroredError",
     "BrokerStartError",
     "BrokerStopError",
     "ChunkRefusedError",
@@ -86,6 +95,7 @@ __all__ = [
     "CommitsGoneError",
     "ConfigError",
     "ConfigFileError",
+    "CopiedAheadError",
     "DeltamirrorError",
     "DifferencesFoundError",
     "DownloadFailedError",
@@ -100,7 +110,9 @@ __all__ = [
     "MapAmbiguousError",
     "MapDiffersError",
     "MapUnpairedError",
+    "MirrorMakerRunningError",
     "NotCaughtUpError",
+    "NothingToTakeOverError",
     "NothingToTranslateError",
     "PartitionDownError",
     "PartitionError",
@@ -113,6 +125,7 @@ __all__ = [
     "RecordUnreadableError",
     "RecordsExpiredError",
     "RefusedKeyError",
+    "RemoteTopicMissingError",
     "RequestRefusedError",
     "SecretError",
     "SegmentLostError",
@@ -121,6 +134,7 @@ __all__ = [
     "StagedFileError",
     "StalePlanError",
     "TableDamagedError",
+    "TakeoverUnclearError",
     "TargetChangedError",
     "TargetHeldBackError",
     "TargetTopicError",

@@ -145,9 +145,11 @@ RUNS = (OffsetRun(10, 3, 2), OffsetRun(14, 6, 2))
 ARRIVED = [(3, b"10"), (4, b"11"), (6, b"14"), (7, b"15")]
 
 
-def audit_target(target, staged=STAGED, runs=RUNS, due=18, reach=18, low=0, end=100, **view):
+def audit_target(
+    target, staged=STAGED, runs=RUNS, due=18, reach=18, low=0, end=100, ours=0, **view
+):
     found = PartitionFindings("a->b", ORDERS)
-    lives = [Life("id", Runs.of(runs), due, reach)]
+    lives = [Life("id", Runs.of(runs), due, reach, ours)]
     audit = TargetAudit(
         found, lives, TargetView(REMOTE, low, end, **view), Feed(iter([rows(*target)]))
     )
@@ -214,6 +216,16 @@ def test_records_that_no_run_holds_may_have_expired_but_only_before_the_first_th
     assert audit_target(ARRIVED[2:], runs=(), low=5).counts == counts(expired_downstream=2)
     found = audit_target([ARRIVED[0], *ARRIVED[2:]], runs=(), low=2)
     assert found.counts == counts(lost=1)
+
+
+def test_what_mirrormaker_2_left_out_is_told_and_what_it_copied_twice_is_not_ours():
+    target = [(0, b"11"), (1, b"10"), *ARRIVED[1:]]
+
+    taken_over = audit_target(target, runs=[OffsetRun(11, 4, 1), RUNS[1]], ours=14, since=6)
+    ours_all_along = audit_target(target, runs=[OffsetRun(11, 4, 1), RUNS[1]])
+
+    assert taken_over.counts == {**NONE, "never_copied": 1, "foreign": 2}
+    assert ours_all_along.counts["duplicated"] == 1
 
 
 def test_what_is_sent_while_we_look_is_neither_lost_nor_foreign():

@@ -1,0 +1,140 @@
+"""`deltamirror import-mm2` and `export-mm2`: each goes on where the other stopped."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from assets.console import Console, options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from assets.handback import Handback
+    from assets.takeover import Taken, Takeover
+    from schemas.errors import DeltamirrorError
+
+
+@click.command("import-mm2")
+@click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
+@click.option("--dry-run", is_flag=True, help="Stage and compare, but take nothing over.")
+@options
+@click.pass_context
+def import_command(context: click.Context, flow_name: str | None, dry_run: bool) -> None:
+    """Take over what a MirrorMaker 2, now stopped, has mirrored under the same file.
+
+    Reads its source offsets and offset syncs, stages the source, finds each record on the target
+    and goes on at the very next one. Ends with exit code 1 where a partition is not taken over.
+    """
+    from assets.site import Site
+    from assets.takeover import import_mm2
+    from resources.spark import Workers
+
+    console: Console = context.obj
+    config = console.config()
+    flows = [config.flow(flow_name)] if flow_name else list(config.flows)
+    with closing(Site(config)) as site:
+        workers = Workers(config.tasks_max)
+        done = [import_mm2(site, flow, workers, is_trial=dry_run) for flow in flows]
+    console.show({"flows": [_as_json(each) for each in done]}, lambda: _table(done))
+    context.exit(1 if any(each.errors for each in done) else 0)
+
+
+@click.command("export-mm2")
+@click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
+@options
+@click.pass_context
+def export_command(context: click.Context, flow_name: str | None) -> None:
+    """Let a MirrorMaker 2 that is started next go on where deltamirror, now stopped, is.
+
+    Notes progress as MirrorMaker 2 notes its own, and pauses the flow here: `import-mm2` takes it
+    back. Ends with exit code 1 where a partition cannot be handed on.
+    """
+    from rich.table import Table
+
+    from assets.handback import export_mm2
+    from assets.site import Site
+
+    console: Console = context.obj
+    config = console.config()
+    flows = [config.flow(flow_name)] if flow_name else list(config.flows)
+    with closing(Site(config)) as site:
+        done = [export_mm2(site, flow) for flow in flows]
+    table = Table("flow", "partition", "MirrorMaker 2 goes on at")
+    for each in done:
+        for at, offset in sorted(each.next_offsets.items()):
+            table.add_row(each.flow, str(at), str(offset))
+    console.show({"flows": [_handed_back(each) for each in done]}, table)
+    context.exit(1 if any(each.errors for each in done) else 0)
+
+
+def _handed_back(done: Handback) -> dict[str, Any]:
+    rows = [
+        {"topic": at.topic, "partition": at.partition, "next_offset": offset}
+        for at, offset in sorted(done.next_offsets.items())
+    ]
+    return {"flow": done.flow, "partitions": rows, "errors": _told(done.errors)}
+
+
+def _told(errors: Sequence[DeltamirrorError]) -> list[dict[str, str]]:
+    return [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
+
+
+def _as_json(done: Takeover) -> dict[str, Any]:
+    return {
+        "flow": done.flow,
+        "partitions": [_row(each) for each in done.taken],
+        "errors": _told(done.errors),
+    }
+
+
+def _row(taken: Taken) -> dict[str, Any]:
+    found = taken.found
+    return {
+        "topic": taken.partition.topic,
+        "partition": taken.partition.partition,
+        "target_topic": taken.target.topic,
+        "noted": taken.noted.copied,
+        "next_offset": found.next_offset,
+        "paired": sum(run.length for run in found.runs),
+        "missing": found.missing,
+        "complete_from": found.complete_from,
+        "others": found.others,
+        "doubtful_until": found.doubtful_until,
+    }
+
+
+def _table(done: Sequence[Takeover]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table("flow", "partition", "goes on at", "records paired", "not on the target", "notes")
+    for takeover in done:
+        for each in takeover.taken:
+            row = _row(each)
+            table.add_row(
+                takeover.flow,
+                str(each.target),
+                str(row["next_offset"]),
+                f"{row['paired']:,}",
+                f"{row['missing']:,}",
+                "; ".join(_notes(row)) or "-",
+            )
+    errors = [error for takeover in done for error in takeover.errors]
+    return Group(table, *(f"{error} {error.hint}" for error in errors))
+
+
+def _notes(row: dict[str, Any]) -> list[str]:
+    notes = []
+    if row["complete_from"] is not None:
+        notes.append(f"the map is complete from upstream offset {row['complete_from']}")
+    if row["others"]:
+        notes.append(f"{row['others']:,} copies or aborted records on the target")
+    if row["doubtful_until"] is not None:
+        interval = f"[{row['next_offset']}, {row['doubtful_until']})"
+        notes.append(f"{interval} may be there already: that cannot be known, so it is sent")
+    return notes

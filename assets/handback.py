@@ -1,0 +1,79 @@
+"""Handing a flow back to MirrorMaker 2: it goes on at the very next record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from assets.ledger import Ledger
+from assets.orders import PAUSE, Orders
+from assets.site import Site
+from assets.takeover import offsets_topic, refuse_two_writers
+from resources.compacted_topic import CompactedTopic
+from resources.lease import Lease
+from resources.mm2_topics import Mm2Topics
+from schemas.config import FlowConfig
+from schemas.errors import DeltamirrorError, TopicRecreatedError
+from schemas.frontier import base_id
+from schemas.progress import Progress
+from schemas.topic_partition import TopicPartition
+
+PARTITIONS = 25
+"""Of Connect's topic of source offsets, where there is none yet (offset.storage.partitions)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handback:
+    """What MirrorMaker 2 will take for copied, by source partition, and why the rest is not."""
+
+    flow: str
+    next_offsets: dict[TopicPartition, int]
+    errors: tuple[DeltamirrorError, ...]
+
+
+def export_mm2(site: Site, config: FlowConfig) -> Handback:
+    """Note for MirrorMaker 2 how far deltamirror is, as it notes that itself, and pause the flow.
+
+    Raises MirrorMakerRunningError: it has read its notes already; LeaseHeldError: a run of ours
+    replays the flow; UnreachableError, RequestRefusedError, TargetTopicError, LakeError.
+    """
+    flow = config.flow
+    with Lease(site.lake.root, f"replay {flow.name}"):
+        cluster, settings = site.cluster(flow.target), site.config.clusters[flow.target]
+        refuse_two_writers(cluster, flow)
+        progress, errors = _progress(site, config)
+        topic = CompactedTopic(cluster, offsets_topic(flow), settings.producer, PARTITIONS)
+        topic.make(config.replication_factor)
+        noted = {at: each.next_offset - 1 for at, each in progress.items() if each.next_offset}
+        # First: a run that went on beside MirrorMaker 2 would copy everything twice.
+        Orders(site.lake.control).give(PAUSE, flow.name)
+        Mm2Topics.note_source_offsets(topic, flow.source, noted)
+    return Handback(flow.name, {at: last + 1 for at, last in noted.items()}, tuple(errors))
+
+
+def _progress(
+    site: Site, config: FlowConfig
+) -> tuple[dict[TopicPartition, Progress], list[DeltamirrorError]]:
+    """Return the progress of each partition of the flow, in the life that the source has now."""
+    flow = config.flow
+    ledger = Ledger(site.lake.segments(flow.source))
+    ledger.refresh()
+    mine = [p for p in ledger.partitions() if config.replicates(p.topic)]
+    targets = {TopicPartition(config.remote_topic(p.topic), p.partition): p for p in mine}
+    found = site.cluster(flow.target).committed(flow.progress_group, list(targets))
+    topics = site.cluster(flow.source).topics({p.topic for p in mine})
+    progress: dict[TopicPartition, Progress] = {}
+    errors: list[DeltamirrorError] = []
+    for target, partition in targets.items():
+        committed = found[target]
+        at = Progress.read(*committed) if committed is not None else None
+        there = topics.get(partition.topic)
+        if at is None or there is None:
+            continue
+        if base_id(at.incarnation) == there.topic_id:
+            progress[partition] = at
+        else:
+            frontier = ledger.chains.frontiers[partition]
+            errors.append(
+                TopicRecreatedError(partition, frontier=at.next_offset, end=frontier.last_stable)
+            )
+    return progress, errors

@@ -1,0 +1,183 @@
+"""Where MirrorMaker 2 left a partition: its records on the target paired with what is staged.
+
+    staged     10 11 12 13 14       MirrorMaker 2 has noted that it copied up to 11
+    target      x 11 12 11 12 13    -> 13 is there too: replay goes on at 14,
+                                       runs (11, 3, 3); 10 is not on the target
+
+It copies in order and at least once (KIP-382), so that after a crash a block of records stands
+there twice; it may have begun late, and what aborted transactions left may stand between. Its own
+offset syncs are exact: the last one splits the log where nothing can be mistaken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.compare import NOTHING, Offsets
+from pipeline.map import encode
+from pipeline.pair import Fingerprint
+from schemas.errors import MapAmbiguousError
+from schemas.offset_run import OffsetRun
+from schemas.topic_partition import TopicPartition
+
+Marks = npt.NDArray[np.bytes_]
+
+
+class Log(NamedTuple):
+    """Records of one partition on one side: rising *offsets*, and what each says."""
+
+    offsets: Offsets
+    marks: Marks
+
+    @classmethod
+    def of(cls, records: Iterable[tuple[int, Fingerprint]]) -> Log:
+        """Return *records*, in order, as columns."""
+        rows = list(records)
+        return cls(
+            np.array([offset for offset, _ in rows], np.int64),
+            np.array([mark for _, mark in rows], "S16"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """Replay goes on at *next_offset*; the records before it that were found are in *runs*.
+
+    *missing* staged records before it are not on the target: all from *complete_from* on are
+    (None: all). *others* are on the target and nobody's pair: copies, aborted records. The records
+    from *next_offset* to *doubtful_until* say what some on the target say: whether they are copies
+    of them cannot be known, so that they are sent. None: there are no such records.
+    """
+
+    next_offset: int
+    runs: tuple[OffsetRun, ...]
+    missing: int
+    complete_from: int | None
+    others: int
+    doubtful_until: int | None
+
+
+def take_over(
+    partition: TopicPartition, staged: Log, target: Log, copied: int, sync: tuple[int, int] | None
+) -> TakenOver:
+    """Return where replay of *partition* goes on, and what is known of the records before.
+
+    *copied* is the upstream offset behind the last record that MirrorMaker 2 noted as copied,
+    *sync* its last offset sync (upstream, downstream). *staged* goes to *copied* at least. Raises
+    MapAmbiguousError where the order on the target fits no order of copying.
+    """
+    known, theirs = np.unique(target.marks, return_inverse=True)
+    ours = _groups(staged.marks, known)
+    here, there = _synced(staged, target, ours, theirs, sync) or _last_noted(
+        staged, ours, theirs, copied
+    )
+    tail = _follow(ours, theirs, here, there)
+    head = _last_copies(ours[: here + 1], theirs[: there + 1], len(known))
+    rows, places = np.concatenate([head, tail], axis=1)
+    falls = np.flatnonzero(np.diff(rows) <= 0)
+    if len(falls):
+        raise MapAmbiguousError(partition, int(target.offsets[places[falls[0] + 1]]))
+    upstream, downstream = staged.offsets[rows], target.offsets[places]
+    next_offset = max(copied, int(upstream[-1]) + 1 if len(rows) else 0)
+    after = int(np.searchsorted(staged.offsets, next_offset))
+    left = np.setdiff1d(np.arange(after), rows, assume_unique=True)
+    return TakenOver(
+        next_offset,
+        tuple(encode(upstream, downstream)),
+        missing=len(left),
+        complete_from=int(staged.offsets[left[-1]]) + 1 if len(left) else None,
+        others=len(theirs) - len(places),
+        doubtful_until=_doubtful(staged, ours, after),
+    )
+
+
+def _doubtful(staged: Log, ours: Offsets, after: int) -> int | None:
+    """Return the offset behind the records from row *after* on that say what the target says."""
+    unknown = np.flatnonzero(ours[after:] < 0)
+    count = int(unknown[0]) if len(unknown) else len(ours) - after
+    return int(staged.offsets[after + count - 1]) + 1 if count else None
+
+
+def _groups(marks: Marks, known: Marks) -> Offsets:
+    """Return which of the sorted *known* marks each of *marks* is; -1: none."""
+    if not len(known):
+        return np.full(len(marks), -1, np.int64)
+    at = np.minimum(np.searchsorted(known, marks), len(known) - 1)
+    found: Offsets = np.where(known[at] == marks, at, -1)
+    return found
+
+
+def _synced(
+    staged: Log, target: Log, ours: Offsets, theirs: Offsets, sync: tuple[int, int] | None
+) -> tuple[int, int] | None:
+    """Return the rows of the pair that *sync* names; None: they do not say the same, or are gone.
+
+    A sync of a former life of either topic names records that never were a pair.
+    """
+    if sync is None:
+        return None
+    here, there = (
+        int(np.searchsorted(log.offsets, offset))
+        for log, offset in zip((staged, target), sync, strict=True)
+    )
+    is_there = here < len(ours) and there < len(theirs)
+    if not is_there or (staged.offsets[here], target.offsets[there]) != sync:
+        return None
+    return (here, there) if ours[here] == theirs[there] else None
+
+
+def _last_noted(staged: Log, ours: Offsets, theirs: Offsets, copied: int) -> tuple[int, int]:
+    """Return the rows of the last record below *copied* that is on the target, -1 without any."""
+    noted = np.flatnonzero((ours >= 0) & (staged.offsets < copied))
+    if not len(noted):
+        return -1, -1
+    here = int(noted[-1])
+    return here, int(np.flatnonzero(theirs == ours[here])[-1])
+
+
+def _follow(ours: Offsets, theirs: Offsets, here: int, there: int) -> Offsets:
+    """Return the pairs of rows behind the pair (*here*, *there*), as far as one follows another.
+
+    What was written behind the last note was written by one life: nothing in it is a copy.
+    """
+    pairs: list[tuple[int, int]] = []
+    if here >= 0:
+        for place in range(there + 1, len(theirs)):
+            here += 1
+            if here == len(ours):
+                break
+            if theirs[place] == ours[here]:
+                pairs.append((here, place))
+            else:
+                here -= 1
+    return np.array(pairs, np.int64).reshape(-1, 2).T
+
+
+def _last_copies(ours: Offsets, theirs: Offsets, kinds: int) -> Offsets:
+    """Return the pairs of rows of which the last ones of each kind of record stand together.
+
+    Of records that say the same, retention leaves the last ones, and copies come behind.
+    """
+    here = np.flatnonzero(ours >= 0)
+    in_stage = np.bincount(ours[here], minlength=kinds)
+    on_target = np.bincount(theirs, minlength=kinds)
+    rows = _last(here, ours[here], in_stage, on_target)
+    places = _last(np.arange(len(theirs)), theirs, on_target, in_stage)
+    if not len(rows):
+        return np.array([NOTHING, NOTHING])
+    order = np.argsort(places)
+    return np.array([rows[order], places[order]])
+
+
+def _last(rows: Offsets, kinds: Offsets, count: Offsets, wanted: Offsets) -> Offsets:
+    """Return *rows* by kind, of each the last *wanted*; *count* is how many of each there are."""
+    order = np.argsort(kinds, kind="stable")
+    sorted_kinds = kinds[order]
+    from_end = np.cumsum(count)[sorted_kinds] - np.arange(len(order))
+    chosen: Offsets = rows[order[from_end <= wanted[sorted_kinds]]]
+    return chosen

@@ -1,0 +1,92 @@
+"""What MirrorMaker 2 notes of its work in internal topics: how far it copied, and what is where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from resources.cluster import KafkaCluster
+from resources.compacted_topic import CompactedTopic
+from resources.target_log import TargetLog
+from schemas.offset_sync import OffsetSync
+from schemas.topic_partition import TopicPartition
+
+CONNECTOR = "MirrorSourceConnector"
+"""What dedicated mode calls the connector that copies records."""
+
+
+class Mm2Topics:
+    """The internal topics on cluster *alias*, read with librdkafka's consumer *settings*."""
+
+    def __init__(self, cluster: KafkaCluster, settings: Mapping[str, Any]) -> None:
+        self._cluster = cluster
+        self._log = TargetLog(cluster.alias, settings)
+
+    def source_offsets(self, topic: str, source_alias: str) -> dict[TopicPartition, int]:
+        """Return the offset of the last record noted as copied of each partition of a source.
+
+        *topic* is Connect's topic of source offsets. A key is a JSON list of the connector and
+        `{"cluster", "topic", "partition"}`, a value `{"offset"}` (MirrorUtils 4.3.0); other
+        connectors' keys are of other kinds. Raises UnreachableError, RangeUnfinishedError.
+        """
+        found: dict[TopicPartition, int] = {}
+        for key, value in self._newest(topic):
+            with suppress(ValueError, KeyError, TypeError):
+                _, at = json.loads(key)
+                if at["cluster"] == source_alias:
+                    partition = TopicPartition(at["topic"], int(at["partition"]))
+                    found[partition] = int(json.loads(value)["offset"])
+        return found
+
+    @staticmethod
+    def note_source_offsets(
+        topic: CompactedTopic, source_alias: str, offsets: Mapping[TopicPartition, int]
+    ) -> None:
+        """Write as copied what `source_offsets` reads, byte for byte as Connect writes it.
+
+        Connect finds an offset by the bytes of its key. Raises UnreachableError,
+        RequestRefusedError.
+        """
+        topic.write(
+            (_written([CONNECTOR, _place(source_alias, at)]), _written({"offset": offset}))
+            for at, offset in offsets.items()
+        )
+
+    def offset_syncs(self, topic: str) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the last sync (upstream, downstream offset) of each partition of the source.
+
+        Raises UnreachableError, RangeUnfinishedError.
+        """
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for key, value in self._newest(topic):
+            with suppress(ValueError):
+                sync = OffsetSync.read(key, value)
+                at = TopicPartition(sync.topic, sync.partition)
+                found[at] = sync.upstream_offset, sync.downstream_offset
+        return found
+
+    def _newest(self, topic: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the last record of each key of compacted *topic*; none where it is not there."""
+        there = self._cluster.topics([topic]).get(topic)
+        values: dict[bytes, bytes | None] = {}
+
+        def take(rows: pa.RecordBatch) -> None:
+            keys, contents = rows.column("key").to_pylist(), rows.column("value").to_pylist()
+            values.update(zip(keys, contents, strict=True))
+
+        for partition in range(there.partitions if there else 0):
+            self._log.read_back(TopicPartition(topic, partition), 0, take)
+        return ((key, value) for key, value in values.items() if key and value)
+
+
+def _place(source_alias: str, at: TopicPartition) -> dict[str, Any]:
+    # In the order of Java's HashMap, which Connect writes them in.
+    return {"cluster": source_alias, "partition": at.partition, "topic": at.topic}
+
+
+def _written(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

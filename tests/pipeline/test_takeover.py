@@ -1,0 +1,134 @@
+"""Taking over from MirrorMaker 2: where replay goes on, and what is known of the records before."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.map import expand
+from pipeline.takeover import Log, take_over
+from schemas.errors import MapAmbiguousError
+from schemas.offset_run import OffsetRun
+from schemas.topic_partition import TopicPartition
+
+AT = TopicPartition("orders", 0)
+
+
+def log(first, *said):
+    """Return records that say one letter each, '.' being an offset without a record."""
+    return Log.of((first + i, s.encode()) for i, s in enumerate("".join(said)) if s != ".")
+
+
+def taken(staged, target, copied, sync=None):
+    return take_over(AT, staged, target, copied, sync)
+
+
+def test_a_clean_stop_is_gone_on_with_behind_what_was_noted():
+    found = taken(log(10, "abcdef"), log(0, "abcd"), copied=14)
+
+    assert found.next_offset == 14
+    assert found.runs == (OffsetRun(10, 0, 4),)
+    assert (found.missing, found.complete_from, found.others) == (0, None, 0)
+    assert found.doubtful_until is None
+
+
+def test_what_was_copied_and_not_noted_is_not_copied_again():
+    found = taken(log(10, "abcdef"), log(0, "abcde"), copied=12)
+
+    assert found.next_offset == 15
+    assert found.runs == (OffsetRun(10, 0, 5),)
+
+
+def test_of_a_block_that_stands_there_twice_the_last_copy_counts():
+    found = taken(log(0, "abcdef"), log(0, "abcd" + "cdef"), copied=6)
+
+    assert found.next_offset == 6
+    assert found.runs == (OffsetRun(0, 0, 2), OffsetRun(2, 4, 4))
+    assert found.others == 2
+
+
+def test_records_from_before_mirrormaker_2_began_are_told_as_missing():
+    found = taken(log(0, "abcdef"), log(0, "def"), copied=6)
+
+    assert found.runs == (OffsetRun(3, 0, 3),)
+    assert (found.missing, found.complete_from) == (3, 3)
+
+
+def test_what_aborted_transactions_left_is_nobody_s_pair():
+    found = taken(log(0, "ab..cd"), log(0, "abXYcd"), copied=6)
+
+    assert found.runs == (OffsetRun(0, 0, 2), OffsetRun(4, 4, 2))
+    assert (found.missing, found.others) == (0, 2)
+
+
+def test_markers_behind_the_last_record_do_not_matter():
+    found = taken(log(0, "ab"), log(0, "ab."), copied=2)
+
+    assert found.next_offset == 2
+
+
+def test_nothing_on_the_target_begins_behind_what_was_noted():
+    found = taken(log(0, "abcd"), log(0, ""), copied=2)
+
+    assert (found.next_offset, found.runs, found.missing) == (2, (), 2)
+
+
+def test_records_that_say_the_same_are_told_apart_by_a_sync():
+    found = taken(log(0, "aaaaaa"), log(0, "aaaa"), copied=2, sync=(2, 2))
+
+    assert (found.next_offset, found.runs) == (4, (OffsetRun(0, 0, 4),))
+
+
+def test_what_may_be_on_the_target_already_and_cannot_be_known_is_told():
+    found = taken(log(0, "aaaabc"), log(0, "aaaa"), copied=2)
+
+    assert (found.next_offset, found.doubtful_until) == (2, 4)
+
+
+@pytest.mark.parametrize("sync", [(1, 3), (7, 1), (1, 9)])
+def test_a_sync_of_another_life_is_left_aside(sync):
+    found = taken(log(0, "abcdef"), log(0, "abcd"), copied=3, sync=sync)
+
+    assert found.next_offset == 4
+
+
+def test_an_order_that_nobody_copied_in_is_an_error():
+    with pytest.raises(MapAmbiguousError, match="orders"):
+        taken(log(0, "abcd"), log(0, "bacd"), copied=4)
+
+
+@st.composite
+def histories(draw):
+    """Return (staged, target, noted, sync, copied) of a MirrorMaker 2 that crashed and crashed.
+
+    Each life begins at what was noted, with a sync, and copies some records, with aborted ones
+    between. *copied* holds every upstream offset that ever was, with all its places.
+    """
+    size = draw(st.integers(1, 30))
+    noted, target, copied, sync = draw(st.integers(0, size - 1)), [], {}, None
+    for _ in range(draw(st.integers(1, 4))):
+        end = draw(st.integers(noted, size))
+        for at in range(noted, end):
+            if draw(st.booleans()):
+                target.append(b"aborted %d" % len(target))
+            copied.setdefault(at, set()).add(len(target))
+            if at == noted or draw(st.booleans()):
+                sync = at, len(target)
+            target.append(b"%d" % at)
+        noted = draw(st.integers(noted, end))
+    staged = Log.of((i, b"%d" % i) for i in range(size))
+    return staged, Log.of(enumerate(target)), noted, draw(st.sampled_from([sync, None])), copied
+
+
+@given(histories())
+def test_nothing_is_lost_and_what_may_come_twice_is_told(history):
+    staged, target, noted, sync, copied = history
+
+    found = taken(staged, target, noted, sync)
+
+    pairs = dict(expand(found.runs))
+    assert all(place in copied[at] for at, place in pairs.items())
+    assert [at for at in copied if at < found.next_offset and at not in pairs] == []
+    begun = min(copied, default=noted)
+    assert found.next_offset == noted or set(range(begun, found.next_offset)) <= copied.keys()
+    again = [at for at in copied if at >= found.next_offset]
+    assert found.doubtful_until == (max(again) + 1 if again else None)
