@@ -47,7 +47,7 @@ def test_every_command_that_the_docs_name_is_there():
     from assets.cli import main
 
     pages = README + "".join(p.read_text(encoding="utf-8") for p in (ROOT / "docs").glob("*.md"))
-    named = set(re.findall(r"^    (?:\S*/)?deltamirror ([a-z-]+)", pages, re.M))
+    named = set(re.findall(r"^    (?:\S*/)?deltamirror ([a-z0-9-]+)", pages, re.M))
 
     assert named
     assert named - set(main.commands) == set()
