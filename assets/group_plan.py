@@ -61,6 +61,11 @@ class GroupPlan:
         """Return whether its offsets can be set: it has no members on the target."""
         return self.state in IDLE
 
+    @property
+    def is_active(self) -> bool:
+        """Return whether it is known to have members on the target, so that they cannot be set."""
+        return self.state not in IDLE | {"UNKNOWN"}
+
 
 def plan_groups(
     site: Site, flow_config: FlowConfig, as_of_ms: int | None = None, group: str | None = None

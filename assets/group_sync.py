@@ -37,7 +37,7 @@ def sync_groups(site: Site, flow_config: FlowConfig) -> Synced:
     cluster = site.cluster(flow_config.flow.target)
     done = Synced()
     for plan in plan_groups(site, flow_config):
-        if not plan.is_idle:
+        if plan.is_active:
             done.active.append(plan.group)
             continue
         try:

@@ -206,7 +206,10 @@ class KafkaCluster:
     # Groups
 
     def groups(self) -> dict[str, str]:
-        """Return the state of every consumer group (`STABLE`, `EMPTY`, ...) by its id."""
+        """Return the state of every consumer and Streams group (`STABLE`, `EMPTY`, ...) by its id.
+
+        UNKNOWN where the client cannot ask for it, as of Streams groups (KIP-1071).
+        """
         return groups.listed(self._admin)
 
     def worker_state(self, group: str) -> str:

@@ -49,6 +49,31 @@ class _Partitions(ctypes.Structure):
     _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(Partition)))
 
 
+class _Group(ctypes.Structure):
+    """rd_kafka_group_info."""
+
+    _fields_ = (
+        ("broker_id", c_int32),
+        ("broker_host", c_char_p),
+        ("broker_port", c_int),
+        ("group", c_char_p),
+        ("err", c_int),
+        ("state", c_char_p),
+        ("protocol_type", c_char_p),
+        ("protocol", c_char_p),
+        ("members", c_void_p),
+        ("member_count", c_int),
+    )
+
+
+class _Groups(ctypes.Structure):
+    """rd_kafka_group_list."""
+
+    _fields_ = (("groups", POINTER(_Group)), ("count", c_int))
+
+
+_list_groups = c("list_groups", c_int, c_void_p, c_char_p, POINTER(POINTER(_Groups)), c_int)
+_group_list_destroy = c("group_list_destroy", None, POINTER(_Groups))
 _queue_new = c("queue_new", c_void_p, c_void_p)
 _queue_poll = c("queue_poll", c_void_p, c_void_p, c_int)
 _queue_destroy = c("queue_destroy", None, c_void_p)
@@ -117,6 +142,25 @@ class GroupClient:
     ) -> None:
         """Set the offsets of *group*. Raises KafkaException, at *timeout_s* at the latest."""
         self._ask(_ALTER, group, offsets, timeout_s, require_stable=False)
+
+    def kinds(self, timeout_s: float) -> dict[str, str]:
+        """Return the protocol type of every group, of whatever kind, by its id.
+
+        It is empty for groups of kinds that librdkafka does not know: Streams groups (KIP-1071),
+        share groups. Its newer question leaves these out. Groups of brokers that give no answer
+        are left out where others did. Raises KafkaException, at *timeout_s* at the latest.
+        """
+        told = POINTER(_Groups)()
+        with self._in_use():
+            code = _list_groups(self._client, None, byref(told), int(timeout_s * 1000))
+        if code not in (0, KafkaError._PARTIAL):
+            raise KafkaException(KafkaError(code))
+        try:
+            found = told.contents
+            groups = [found.groups[i] for i in range(found.count)]
+            return {each.group.decode(): (each.protocol_type or b"").decode() for each in groups}
+        finally:
+            _group_list_destroy(told)
 
     def end(self) -> None:
         """End the client, with every request that it holds, once no thread asks it any more."""

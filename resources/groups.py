@@ -27,15 +27,24 @@ MOVED_S = 1.0
 
 UNSTABLE = "UNSTABLE_OFFSET_COMMIT"
 
+UNKNOWN = "UNKNOWN"
+"""The state of a group that the client cannot tell, in its own word."""
+
 Committed = dict[TopicPartition, tuple[int, str] | None]
 
 
 def listed(admin: AdminSession) -> dict[str, str]:
-    """Return the state of every consumer group by its id."""
+    """Return the state of every consumer group and Streams group by its id.
+
+    Of a Streams group (KIP-1071) it is UNKNOWN: the client cannot ask for it. So are those of
+    share groups, which have no committed offsets.
+    """
     future = admin.client.list_consumer_groups(request_timeout=WAIT_S)
     found = admin.answer(future, "list its consumer groups")
-    return {
-        group.group_id: "UNKNOWN" if group.state is None else group.state.name
+    with admin.asking("list its groups"):
+        kinds = admin.groups.kinds(WAIT_S)
+    return {group: UNKNOWN for group, kind in kinds.items() if not kind} | {
+        group.group_id: UNKNOWN if group.state is None else group.state.name
         for group in found.valid
     }
 

@@ -14,6 +14,8 @@ from resources.cluster import KafkaCluster
 from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
 from schemas.topic_partition import TopicPartition
 from tests.brokers import cli_environment, create_topic
+from tests.mm2_tools import mm2_tools
+from tests.raw_groups import RawMember
 
 pytestmark = pytest.mark.kafka
 
@@ -43,6 +45,25 @@ def test_a_new_group_is_seeded_and_read_back_with_its_metadata(cluster, orders, 
     assert read == {first: (7, "1:AbCdEf0123456789-_Zz:x"), second: None}
     assert cluster.group_offsets(names("group")) == {first: 7}
     assert cluster.groups()[names("group")] == "EMPTY"
+
+
+@pytest.mark.story  # it starts a JVM
+def test_streams_groups_are_listed_and_share_groups_have_no_offsets(cluster, orders, names):
+    with mm2_tools() as gateway:
+        servers = cluster._admin.servers
+        streams = RawMember(gateway, servers, "Streams", names("Streams"), orders)
+        share = RawMember(gateway, servers, "Share", names("Share"), orders)
+        share.join()
+        streams.join()
+        streams.leave()
+        cluster.commit_offsets(names("Streams"), {TopicPartition(orders, 0): (7, "md")})
+
+        found = cluster.groups()
+
+        assert [found[names(kind)] for kind in ("Streams", "Share")] == ["UNKNOWN", "UNKNOWN"]
+        assert cluster.group_commits(names("Streams")) == {TopicPartition(orders, 0): (7, "md")}
+        assert cluster.group_commits(names("Share")) == {}
+        share.leave()
 
 
 def test_the_first_group_of_a_fresh_cluster_is_seeded_as_soon_as_it_has_a_coordinator(make_broker):

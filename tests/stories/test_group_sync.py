@@ -17,6 +17,8 @@ from tests.brokers import (
     produce,
 )
 from tests.java_tools import console_consumer
+from tests.mm2_tools import mm2_tools
+from tests.raw_groups import RawMember
 from tests.stories.world import FLOW, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
@@ -144,6 +146,32 @@ def test_what_a_group_keeps_beside_its_offsets_comes_along(here, unique_topic, n
 
     (commit,) = here.site.cluster("eu-west").group_commits(names("group")).values()
     assert commit[1] == "AgAAAYvP5WgA"
+
+
+def test_a_streams_group_is_carried_over_and_left_alone_where_it_is_active(
+    here, unique_topic, names
+):
+    remote, group = TopicPartition(here.remote(unique_topic), 0), names("group")
+    target = here.site.cluster("eu-west")
+    with mm2_tools() as gateway:
+        source = here.source.bootstrap_servers
+        before = RawMember(gateway, source, "Streams", group, unique_topic)
+        before.join()
+        before.leave()
+        stop_at(here, unique_topic, group, lag=100, metadata="AgAAAYvP5WgA")
+        at = here.target.bootstrap_servers
+        after = RawMember(gateway, at, "Streams", group, remote.topic)
+        after.join()
+
+        assert sync(here).active == [group]
+        assert target.group_commits(group) == {}
+
+        after.leave()
+
+    assert sync(here).moved == {group: 1}
+    (offset, metadata) = target.group_commits(group)[remote]
+    left = [each for each in consume_all(at, remote.topic) if each.offset() >= offset]
+    assert (len(left), metadata) == (100, "AgAAAYvP5WgA")
 
 
 def test_an_active_group_is_left_alone_and_follows_when_its_members_are_gone(
