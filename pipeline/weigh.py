@@ -21,11 +21,12 @@ def weigh(rows: pa.RecordBatch) -> Load:
 
 def stamps_of(timestamps: pa.Array) -> Spread:
     """Return how *timestamps* (int64, ms since 1970) spread; Kafka's -1 is none."""
-    values = timestamps.drop_null().to_numpy()
-    known = values[values >= 0]
+    known = (timestamps.drop_null() if timestamps.null_count else timestamps).to_numpy()
     if not len(known):
         return NOTHING
     low = int(known.min())
+    if low < 0:
+        return stamps_of(pa.array(known[known >= 0]))
     # A chunk's timestamps may sum up to more than 64 bits hold; what they are above the least
     # one is small, and exact as a float.
     above = int((known - low).sum(dtype=np.float64))

@@ -11,6 +11,7 @@ from assets import beside
 from assets.metrics_pages import health_page
 from assets.mirror import Mirror
 from assets.replaying import Replaying
+from assets.reporter import Silent
 from resources.lease import Lease
 from schemas.config import HeartbeatConfig
 from schemas.errors import LakeError, LeaseHeldError
@@ -75,11 +76,11 @@ def arrives(site, alias, *values):
     until(lambda: shown(site, alias) == [*values], f"{values} arrive in {alias}", WAIT_S)
 
 
-def standby(site, *, heartbeats=()):
+def standby(site, **options):
     return Mirror(
         site.config,
         flows=site.config.flows,
-        heartbeats=heartbeats,
+        **options,
         until_caught_up=False,
         stop=threading.Event(),
         is_standby=True,
@@ -165,20 +166,24 @@ def test_a_standby_that_ends_says_nothing_of_what_another_process_does(site):
 
 def test_a_flow_whose_map_cannot_be_read_is_left_to_others_and_tried_again(site, monkeypatch):
     write(site, b"a")
-    learn, failed = Replaying.learn, threading.Event()
+    learn, was_free = Replaying.learn, []
 
     def fails_once(self):
-        if self.flow == EU and not failed.is_set():
-            failed.set()
+        if self.flow == EU and not was_free:
             raise LakeError("the disk is away")
         learn(self)
 
+    class Other(Silent):
+        def troubled(self, duty, error):
+            with Lease(site.lake.root, duty):
+                was_free.append(True)
+
     monkeypatch.setattr(Replaying, "learn", fails_once)
-    run = standby(site)
+    run = standby(site, reporter=Other())
     with looping(run, run._stop):
         arrives(site, "eu-west", b"a")
 
-    assert failed.is_set()
+    assert was_free == [True]
 
 
 def test_a_second_run_that_is_no_standby_is_refused(site):
