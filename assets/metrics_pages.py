@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from pipeline.diagnose import FAILING, diagnose
 from resources.http_pages import Endpoint, Page
 from resources.prometheus import CONTENT_TYPE, Scrape
 
+log = logging.getLogger(__name__)
+
 
 @contextmanager
 def served(listen: tuple[str, int] | None, board: Board) -> Iterator[None]:
@@ -28,7 +31,12 @@ def served(listen: tuple[str, int] | None, board: Board) -> Iterator[None]:
         "/metrics": lambda: Page(scrape.text(), CONTENT_TYPE),
         "/healthz": lambda: health_page(board),
     }
-    endpoint = Endpoint(*listen, pages, partial(setattr, board, "address"))
+
+    def opened(address: str) -> None:
+        board.address = address
+        log.info("served: %s/metrics and %s/healthz", address, address)
+
+    endpoint = Endpoint(*listen, pages, opened)
     endpoint.open()
     try:
         yield

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Endpoint:
     def __init__(self, host: str, port: int, pages: Pages, opened: Callable[[str], None]) -> None:
         self._address, self._pages, self._opened = (host, port), pages, opened
         self._server: _Server | None = None
-        self._over = Event()
+        self._over, self._lock = Event(), Lock()
         self._thread = Thread(target=self._run, name="http", daemon=True)
 
     def open(self) -> None:
@@ -52,7 +52,8 @@ class Endpoint:
 
     def close(self) -> None:
         """End; nothing is answered any more."""
-        self._over.set()
+        with self._lock:  # an address that is had at this moment is given back too
+            self._over.set()
         if self._server is not None:
             self._server.shutdown()
         self._thread.join(PATIENCE_S)
@@ -69,7 +70,10 @@ class Endpoint:
         host, port = self._address
         shown = f"[{host}]" if ":" in host else host
         try:
-            self._server = _Server((host, port), self._pages)
+            with self._lock:
+                if self._over.is_set():
+                    return
+                self._server = _Server((host, port), self._pages)
         except OSError as error:
             if is_first:
                 log.warning(
@@ -77,9 +81,7 @@ class Endpoint:
                     *(shown, port, error.strerror or error, RETRY_S),
                 )
             return
-        url = f"http://{shown}:{self._server.server_address[1]}"
-        log.info("%s/metrics and %s/healthz are served", url, url)
-        self._opened(url)
+        self._opened(f"http://{shown}:{self._server.server_address[1]}")
 
 
 class _Server(ThreadingHTTPServer):

@@ -126,6 +126,7 @@ def test_prometheus_sees_what_moves_and_healthz_says_that_all_is_well(
         assert json.load(answer)["status"] == "ok"
     (shown,) = here.answer("status")["flows"]
     assert shown["metrics"] == url
+    assert f"{url}/metrics" in here.log()
 
 
 @pytest.mark.timeout(300)
