@@ -22,6 +22,8 @@ ANY = -1
 # Where Java's producer puts a key: a later value must lie behind the former one.
 AS_JAVA = {"partitioner": "murmur2_random"}
 
+NO_ID = KafkaError.CLUSTER_AUTHORIZATION_FAILED
+
 
 class CompactedTopic:
     """The topic *name* on *cluster*, written with librdkafka's producer *settings*.
@@ -66,8 +68,12 @@ class CompactedTopic:
             for key, value in records:
                 self._send(producer, key, value, report)
             unsent = producer.flush(WAIT_S + 1)
-        except KafkaException as failure:
-            failures.append(failure.args[0])
+        except (KafkaException, SystemError) as failure:
+            # The client calls the reports all the same when it raises: SystemError hides its own.
+            fatal = failure if isinstance(failure, KafkaException) else failure.__cause__
+            if not isinstance(fatal, KafkaException):
+                raise
+            failures.insert(0, fatal.args[0])
             unsent = 0
         if failures:
             raise self._explained(failures[0])
@@ -95,7 +101,8 @@ class CompactedTopic:
         if error.code() < 0:
             return self._silent(error.str())
         what, needed = f"take records of {self._name}", Permission("Write", "topic", self._name)
-        if needed.is_missed_by(error.name()):
+        # Who may write to no topic at all gets no id of an idempotent producer: the cluster's word.
+        if needed.is_missed_by(error.name()) or error.code() == NO_ID:
             return PermissionMissingError(self._cluster.alias, what, needed)
         return RequestRefusedError(self._cluster.alias, what, error.name(), error.str())
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from resources import properties
@@ -42,30 +43,30 @@ def resolve(
     failures: dict[str, SecretError] = {}
     for key, written in entries.items():
         try:
-            values[key] = REFERENCE.sub(lambda found: _look_up(found, entries, base), written)
+            values[key] = REFERENCE.sub(partial(_look_up, key, entries, base), written)
         except SecretError as failure:
             values[key] = written
             failures[key] = failure
     return values, failures
 
 
-def _look_up(found: re.Match[str], entries: Mapping[str, str], base: Path) -> str:
-    name, path, key = found.group(1), found.group(2) or "", found.group(3)
+def _look_up(key: str, entries: Mapping[str, str], base: Path, found: re.Match[str]) -> str:
+    name, path, item = found.group(1), found.group(2) or "", found.group(3)
     declared = name in split_list(entries.get("config.providers", ""))
     java_class = entries.get(f"config.providers.{name}.class", "") if declared else ""
     kind = provider_of(java_class) if java_class else name
     if kind is None or kind not in READERS:
-        raise SecretError(found.group(), "the providers are env, file and dir")
+        raise SecretError(key, found.group(), "the providers are env, file and dir")
     prefix = f"config.providers.{name}.param."
     params = {k[len(prefix) :]: v for k, v in entries.items() if k.startswith(prefix)}
     try:
-        return READERS[kind](base / path, key, params)
+        return READERS[kind](base / path, item, params)
     except LookupError as missing:
-        raise SecretError(found.group(), str(missing.args[0])) from None
+        raise SecretError(key, found.group(), str(missing.args[0])) from None
     except OSError as failure:
-        raise SecretError(found.group(), failure.strerror or "it cannot be read") from None
+        raise SecretError(key, found.group(), failure.strerror or "it cannot be read") from None
     except (ConfigError, ValueError):
-        raise SecretError(found.group(), "the file cannot be read as text") from None
+        raise SecretError(key, found.group(), "the file cannot be read as text") from None
 
 
 def _from_environment(_path: Path, name: str, params: Params) -> str:

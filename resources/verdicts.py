@@ -15,7 +15,16 @@ from schemas.errors import (
     UnknownAliasError,
     UnknownKeyError,
 )
-from schemas.keys import Key, KeyVerdict, Kind, Ruling, Status, fit_to_show, split_list
+from schemas.keys import (
+    Key,
+    KeyVerdict,
+    Kind,
+    Ruling,
+    Status,
+    fit_to_show,
+    key_fit_to_show,
+    split_list,
+)
 from schemas.keys_client import ROLES, client_names, is_connection_key
 from schemas.keys_flow import KEYS
 from schemas.keys_worker import worker_names, worker_ruling
@@ -59,7 +68,7 @@ def judge(file: Mm2File) -> Iterator[Judgement]:
     for key, written in file.written.items():
         ruling, error = _rule(known, key)
         shown = fit_to_show(key, written, ruling.status)
-        yield Judgement(KeyVerdict(key, shown, ruling.status, ruling.note), error)
+        yield Judgement(KeyVerdict(key_fit_to_show(key), shown, ruling.status, ruling.note), error)
 
 
 def _rule(file: Mm2File, key: str) -> tuple[Ruling, ConfigError | None]:
@@ -73,7 +82,7 @@ def _rule(file: Mm2File, key: str) -> tuple[Ruling, ConfigError | None]:
     except ConfigError as error:
         return Ruling(Status.REFUSED, str(error)), error
     if ruling is None:
-        unknown = UnknownKeyError(key, _nearest(file, key, place))
+        unknown = UnknownKeyError(key_fit_to_show(key), _nearest(file, key, place))
         return Ruling(Status.UNKNOWN, unknown.hint), unknown
     if ruling.status is Status.REFUSED:
         return ruling, RefusedKeyError(key, ruling.note)

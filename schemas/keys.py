@@ -18,6 +18,8 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"(password|secret|token)\s*=|PRIVATE KEY", re.IGNORECASE)
 REFERENCE_ONLY = re.compile(r"\$\{[^}]*\}")
 MASK = "********"
+LONGEST_WORD = 40
+"""Longer than any part of a key that is between two dots, shorter than a line of PEM."""
 
 
 class Status(str, Enum):
@@ -117,6 +119,14 @@ def parse_integer(text: str, least: int | None = None) -> int:
     if least is not None and number < least:
         raise ValueError(f"it must be at least {least}")
     return number
+
+
+def key_fit_to_show(key: str) -> str:
+    """Return a key as it stands in the file, cut where it may be a line of a secret.
+
+    Of PEM without backslashes each line is a key of its own: longer than any, without a dot.
+    """
+    return key if len(key) < LONGEST_WORD or "." in key else f"{key[:4]}{MASK}"
 
 
 def fit_to_show(key: str, written: str, status: Status) -> str:

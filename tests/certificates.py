@@ -10,7 +10,7 @@ from pathlib import Path
 from resources.java import java
 
 KEY_TYPE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-STORE_PASSWORD = "store w'=x"
+STORE_PASSWORD = "marked-store w'=x"
 
 
 @dataclass(frozen=True)

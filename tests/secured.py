@@ -24,7 +24,7 @@ from resources.processes import free_ports
 from tests.certificates import STORE_PASSWORD, Authority, Identity
 
 ROOT, MIRROR = "root", "mirror"  # who may do everything, and who only what is granted
-PASSWORD = "p w;'=x"
+PASSWORD = "marked-password w;'=x"
 MODULES = "org.apache.kafka.common.security"
 WAIT_S = 30
 

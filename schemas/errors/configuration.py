@@ -85,5 +85,5 @@ class SecretError(ConfigError):
 
     hint = "Set the variable or write the file where this process runs; or correct the reference."
 
-    def __init__(self, reference: str, why: str) -> None:
-        super().__init__(f"{reference} cannot be resolved: {why}")
+    def __init__(self, key: str, reference: str, why: str) -> None:
+        super().__init__(f"{key}: {reference} cannot be resolved: {why}")

@@ -42,6 +42,7 @@ def test_a_reference_to_nothing_is_a_failure_of_its_key(place, written, why):
     assert values["b"] == "1"
     assert list(failures) == ["a"]
     assert why in str(failures["a"])
+    assert str(failures["a"]).startswith(f"a: {written} ")
 
 
 KAFKAS = "org.apache.kafka.common.config.provider"

@@ -387,3 +387,46 @@ def test_metrics_are_served_where_the_file_says_or_nowhere(config, said, listen)
 def test_an_address_for_metrics_that_is_none_is_refused(config, said):
     with pytest.raises(RefusedKeyError, match="host:port"):
         config(f"deltamirror.metrics.listen = {said}\n")
+
+
+REFERENCES = ["${env:OF_TESTS}", "${file:secrets.properties:id}", "${dir:secrets:id}"]
+
+
+@pytest.fixture
+def secrets(tmp_path, monkeypatch):
+    monkeypatch.setenv("OF_TESTS", "hunter2")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "id").write_text("hunter2")
+    (tmp_path / "secrets.properties").write_text("id = hunter2")
+
+
+@pytest.mark.parametrize("reference", REFERENCES)
+@pytest.mark.parametrize(
+    ("key", "found"),
+    [
+        ("ssl.key.password", lambda read: read.clusters["B"].admin["ssl.key.password"]),
+        ("A.ssl.key.password", lambda read: read.clusters["A"].admin["ssl.key.password"]),
+        ("A.consumer.client.id", lambda read: read.clusters["A"].consumer["client.id"]),
+        ("A->B.topics", lambda read: read.flows[0].topics.include[0]),
+        ("A->B.producer.override.client.id", lambda read: read.flows[0].producer["client.id"]),
+        ("deltamirror.lake", lambda read: Path(read.lake).name),
+    ],
+)
+def test_a_reference_is_resolved_wherever_it_stands(config, secrets, key, found, reference):
+    key_of_its_own = "ssl.keystore.key = KEY\n"
+
+    assert found(config(f"{key_of_its_own}{key} = {reference}")) == "hunter2"
+
+
+@pytest.mark.parametrize(
+    "reference", ["${env:NONE}", "${file:secrets.properties:none}", "${dir:secrets:none}"]
+)
+@pytest.mark.parametrize(
+    "key", ["ssl.key.password", "A.sasl.jaas.config", "A.consumer.client.id", "A->B.topics"]
+)
+def test_a_reference_to_nothing_ends_with_the_keys_name(config, secrets, key, reference):
+    with pytest.raises(SecretError) as error:
+        config(f"A.ssl.key.password = hunter2\n{key} = x hunter2 {reference}")
+
+    assert str(error.value).startswith(f"{key}: {reference} cannot be resolved")
+    assert "hunter2" not in str(error.value)

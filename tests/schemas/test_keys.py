@@ -5,6 +5,7 @@ from schemas.keys import (
     Kind,
     Status,
     fit_to_show,
+    key_fit_to_show,
     parse_boolean,
     parse_integer,
     split_list,
@@ -53,6 +54,13 @@ def test_an_integer_has_its_least():
 def test_a_secret_is_not_shown_but_a_reference_to_one_is(key):
     assert fit_to_show(key, "hunter2", Status.HONOURED) == MASK
     assert fit_to_show(key, "${env:PASSWORD}", Status.HONOURED) == "${env:PASSWORD}"
+
+
+def test_a_key_that_may_be_a_line_of_pem_is_cut():
+    line = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"
+
+    assert key_fit_to_show(line) == f"MIGH{MASK}"
+    assert key_fit_to_show(f"A.{line}") == f"A.{line}"
 
 
 def test_the_value_of_an_unknown_key_is_not_shown_because_it_may_be_a_misspelt_password():

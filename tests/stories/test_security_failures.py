@@ -60,7 +60,6 @@ def fails(secured, endpoint, tmp_path):
     ("listener", "java", "why"),
     [
         pytest.param("SASL", SASL | log_in("PLAIN", password=WRONG), "wrong", id="PLAIN"),
-        pytest.param("SASL", SASL | log_in("SCRAM-SHA-256", password=WRONG), "wrong", id="SCRAM"),
         pytest.param(
             "SASL", SASL | log_in("SCRAM-SHA-512", user="nobody"), "unknown", id="unknown user"
         ),
@@ -109,10 +108,6 @@ def test_a_login_that_is_refused_is_told_with_its_reason(fails, listener, java, 
             "it speaks TLS",
             id="a plaintext client at a TLS listener",
         ),
-        pytest.param(
-            "SASLTLS", SASL | log_in("PLAIN"), "it speaks TLS", id="a SASL client at TLS and SASL"
-        ),
-        pytest.param("PLAINTEXT", TLS, "does not speak TLS", id="a TLS client in plaintext"),
         pytest.param("SASL", TLS, "does not speak TLS", id="a TLS client at a SASL listener"),
     ],
 )
