@@ -190,7 +190,9 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
             return int(consumer.get_watermark_offsets(partition, timeout=ANSWER_SECONDS)[1])
         except KafkaException as failure:
             # A partition that has just been made is known before its broker leads it.
-            if not failure.args[0].retriable() or time.monotonic() > give_up_at:
+            error = failure.args[0]
+            passes = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            if not passes or time.monotonic() > give_up_at:
                 raise
         time.sleep(0.02)
 
