@@ -1,4 +1,4 @@
-"""Apache's MirrorMaker 2 and deltamirror, given the same file, make the same of remote topics."""
+"""Apache's MirrorMaker 2 and deltamirror, given the same file, make the same of a target."""
 
 from dataclasses import replace
 
@@ -15,9 +15,10 @@ from pipeline.topic_settings import OWN, TIMESTAMPS_AS_THEY_ARE
 from resources.brokers import Broker, running
 from resources.cluster import KafkaCluster
 from schemas.acl import TopicAcl
-from tests.brokers import ROOT, Record, produce
+from schemas.checkpoint import Checkpoint
+from tests.brokers import ROOT, Record, commit_group, consume_all, produce
 from tests.mm2 import MirrorMaker, mirror_maker
-from tests.stories.world import FLOW, Mesh, kill, until
+from tests.stories.world import FLOW, Mesh, contents, kill, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
@@ -250,3 +251,65 @@ def test_a_sources_defaults_come_out_the_same_where_the_flow_asks_for_them(both,
     )
 
     assert found["us-east.plain"][1]["retention.ms"] == "604800000"
+
+
+@pytest.fixture(scope="module")
+def more(both, brokers):
+    """Write odd records and plain ones to `plain`; return how many it holds then."""
+    odd = [
+        Record(b"k", b"v", [("h", b"1"), ("h", b"2"), ("null", None), ("", b"")]),
+        Record(None, b"no key"),
+        Record(b"no value", None),
+        Record(b"", b""),
+    ]
+    records = [*odd, *(Record(b"%d" % n, b"%d" % n) for n in range(100))]
+    placed = [each._replace(partition=n % 3) for n, each in enumerate(records)]
+    produce(brokers["source"].bootstrap_servers, "plain", placed)
+    return len(records) + 1
+
+
+def test_records_come_out_the_same(both, brokers, more):
+    found = agree(both[0], brokers, contents_of_plain, lambda there: len(there) == more, "records")
+
+    assert [None, b"no key"] in [[key, value] for _, key, value, *_ in found]
+
+
+def contents_of_plain(broker):
+    try:
+        return contents(consume_all(broker.bootstrap_servers, "us-east.plain"))
+    except KeyError:
+        return []
+
+
+def test_heartbeats_and_checkpoints_come_out_the_same_by_key(both, brokers, more):
+    offsets = {("plain", p): end for p, end in ((0, 30), (1, 20), (2, 34))}
+    commit_group(brokers["source"].bootstrap_servers, "billing", offsets)
+
+    agree(both[0], brokers, heartbeats, bool, "heartbeats")
+    agree(both[0], brokers, upstream_offsets, lambda found: len(found) == 3, "checkpoints")
+
+    theirs, ours = (checkpoints(brokers[name]) for name in ("theirs", "ours"))
+    # MirrorMaker 2 knows a sample of the offsets, and goes back to the last one that it knows.
+    assert all(theirs[key].downstream_offset <= ours[key].downstream_offset for key in ours)
+
+
+def heartbeats(broker):
+    return {message.key() for message in latest(broker, "heartbeats")}
+
+
+def checkpoints(broker):
+    found = latest(broker, "us-east.checkpoints.internal")
+    return {m.key(): Checkpoint.read(m.key(), m.value()) for m in found}
+
+
+def upstream_offsets(broker):
+    return {key: each.upstream_offset for key, each in checkpoints(broker).items()}
+
+
+def latest(broker, topic):
+    """Return the last record of each key of *topic*, none where it is not there yet."""
+    try:
+        found = consume_all(broker.bootstrap_servers, topic, "read_uncommitted")
+    except KeyError:
+        return []
+    return list({message.key(): message for message in found}.values())
