@@ -50,8 +50,9 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
     # Ids before and after: an offset never gets the id of another life of its topic.
     before = _topic_ids(cluster)
     # A group that is hidden from us is not listed: of one that the file names this is told.
-    known_groups = {*cluster.groups(), *(name for flow in flows for name in flow.groups.names)}
-    groups = [group for group in sorted(known_groups) if _is_wanted(group, flows)]
+    listed = cluster.groups()
+    named = {name for flow in flows for name in flow.groups.names}
+    groups = [group for group in sorted({*listed, *named}) if _is_wanted(group, flows)]
     found: Commits = {}
     troubles: list[str] = []
     for group in groups:
@@ -86,7 +87,7 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
     ]
     if rows:
         table.append(rows, marks={CLOCK: now_ms})
-    return Snapshot(len(groups), len(rows), tuple(troubles))
+    return Snapshot(sum(group in listed for group in groups), len(rows), tuple(troubles))
 
 
 def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:
