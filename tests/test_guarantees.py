@@ -1,4 +1,4 @@
-"""docs/guarantees.md promises nothing that no test shows; README's commands and links are there."""
+"""docs/guarantees.md and docs/mm2-parity.md promise nothing that no test shows; README's commands and links are there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", GUARANTEES)
+PARITY = (ROOT / "docs" / "mm2-parity.md").read_text(encoding="utf-8")
+NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", GUARANTEES + PARITY)
 
 
 @pytest.mark.parametrize(("file", "test"), sorted(set(NAMED)))
-def test_a_test_that_a_guarantee_names_is_there(file, test):
+def test_a_test_that_a_page_names_is_there(file, test):
     tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
 
     assert test in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
