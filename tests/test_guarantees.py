@@ -1,4 +1,4 @@
-"""docs/guarantees.md and docs/mm2-parity.md promise nothing that no test shows; README's commands and links are there."""
+"""The pages of promises name tests that are there; README's commands and links are there, too."""
 
 from __future__ import annotations
 
