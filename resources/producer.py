@@ -22,12 +22,14 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from resources.answers import REFUSALS, meaning_of, why_of
 from resources.bounded import NoAnswerError, bounded
 from resources.exact_producer import Delivered, ExactProducer
+from resources.groups import UNSTABLE
 from resources.sent_rows import columns_of, is_odd
 from resources.target_log import TargetLog
 from resources.throttle import Throttle
 from schemas.errors import (
     ChunkRefusedError,
     CommitUnknownError,
+    RequestRefusedError,
     SendAgainError,
     ThrottledError,
     UnreachableError,
@@ -132,11 +134,33 @@ class SlotProducer(TargetLog):
     def progress(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Progress]:
         """Return committed progress by target partition; pending commits are waited for.
 
-        Raises UnreachableError, RequestRefusedError.
+        What stays pending though this id is fenced is ended. Raises UnreachableError,
+        RequestRefusedError.
         """
-        answer = self._cluster.committed(self._flow.progress_group, partitions)
+        group = self._flow.progress_group
+        try:
+            answer = self._cluster.committed(group, partitions)
+        except RequestRefusedError as refused:
+            if refused.code != UNSTABLE:
+                raise
+            self._end_what_hangs(partitions[0])
+            answer = self._cluster.committed(group, partitions)
         found = {p: Progress.read(*told) for p, told in answer.items() if told is not None}
         return {partition: progress for partition, progress in found.items() if progress}
+
+    def _end_what_hangs(self, partition: TopicPartition) -> None:
+        """Abort a transaction with progress in it, whose marker ends what hangs of this id.
+
+        A broker that stood still may take up progress of a transaction after it is over, and then
+        nobody ends it (KIP-664, KIP-890) but the same producer's next transaction. Should it have
+        been of one that was committed, the offset map is ahead of progress, which is told.
+        """
+        producer = self._open()
+        with self._asking():
+            producer.begin_transaction()
+        self._send_progress(producer, {partition: Progress(0, "", "")})
+        with self._asking():
+            producer.abort_transaction(PATIENCE_S)
 
     def seed(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit *progress* outside of a transaction.
