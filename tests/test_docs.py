@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from assets.docs import DASHBOARD, PAGES, main, page
+from assets.docs import PAGES, main, page
 from assets.docs_grafana import ROWS, WIDTH, dashboard
 from schemas.keys_client import ROLES, client_names
 from schemas.keys_flow import KEYS
@@ -12,6 +12,7 @@ from schemas.keys_worker import worker_names
 from schemas.metrics import METRICS
 
 DOCS = Path(__file__).parent.parent / "docs"
+DASHBOARD = DOCS.parent / "deploy" / "grafana" / "deltamirror.json"
 
 
 @pytest.mark.parametrize("name", PAGES)
