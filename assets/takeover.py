@@ -159,16 +159,18 @@ class _Import:
         there = self._target.topics([remote]).get(remote)
         if there is None or there.partitions <= partition.partition:
             raise RemoteTopicMissingError(target, flow.target)
-        frontier = self._ledger.chains.frontiers[partition]
-        if frontier.next_offset < noted.copied:
-            raise CopiedAheadError(partition, copied=noted.copied, staged=frontier.next_offset)
-        before = self._before(frontier.source, target, there.topic_id, noted)
+        frontier = self._ledger.chains.frontiers.get(partition)
+        end = frontier.next_offset if frontier else 0
+        if frontier is None or end < noted.copied:
+            raise CopiedAheadError(partition, copied=noted.copied, staged=end)
+        source = frontier.source
+        before = self._before(source, target, there.topic_id, noted)
         start, place = (before.progress.next_offset, before.downstream_end) if before else (0, 0)
         written = Log.of(self._written(target, place))
-        staged = Log.of(self._staged(frontier.source, start))
+        staged = Log.of(self._staged(source, start))
         found = take_over(target, staged, written, noted.copied, noted.sync)
         if not self._is_trial:
-            after = Progress(found.next_offset, frontier.source.topic_id, there.topic_id)
+            after = Progress(found.next_offset, source.topic_id, there.topic_id)
             records = sum(run.length for run in found.runs)
             move = Move(
                 *(partition, target, before.progress if before else None, after, found.runs),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from assets.defects import defects_told
 from schemas.errors import DeltamirrorError
 
 log = logging.getLogger(__name__)
@@ -60,7 +61,8 @@ class Upkeep:
 
     def _do(self, chore: Chore) -> None:
         try:
-            chore.step()
+            with defects_told():
+                chore.step()
         except DeltamirrorError as error:
             if self._told.get(chore) != str(error):
                 log.warning("%s: %s", chore.name, error)

@@ -37,7 +37,7 @@ _PROPERTIES = {
 }
 
 # Warnings, errors, and the one line that says that a broker is ready.
-_LOGGING = """\
+LOGGING = """\
 status=error
 appender.out.type=Console
 appender.out.name=out
@@ -63,4 +63,4 @@ def write_files(home: Path, port: int, controller_port: int, properties: Mapping
     }
     lines = "".join(f"{key}={value}\n" for key, value in settings.items())
     (home / "server.properties").write_text(lines)
-    (home / "log4j2.properties").write_text(_LOGGING)
+    (home / "log4j2.properties").write_text(LOGGING)

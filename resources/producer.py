@@ -152,8 +152,8 @@ class SlotProducer(TargetLog):
         """Abort a transaction with progress in it, whose marker ends what hangs of this id.
 
         A broker that stood still may take up progress of a transaction after it is over, and then
-        nobody ends it (KIP-664, KIP-890) but the same producer's next transaction. Should it have
-        been of one that was committed, the offset map is ahead of progress, which is told.
+        nobody ends it (KIP-664, KIP-890) but the same producer's next transaction. It is of one
+        that was aborted, or a copy: `commit` goes on only when progress was answered.
         """
         producer = self._open()
         with self._asking():

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from resources.broker_files import LOGGING
 from resources.brokers import Broker
 from resources.downloads import kafka_home
 from resources.java import java
@@ -36,15 +37,6 @@ QUICKLY = {
     "emit.checkpoints.interval.seconds": "1",
     "sync.group.offsets.interval.seconds": "1",
 }
-LOGGING = """\
-status=error
-appender.out.type=Console
-appender.out.name=out
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d %p %m (%c{1})%n%ex
-rootLogger.level=WARN
-rootLogger.appenderRef.out.ref=out
-"""
 
 
 class MirrorMaker:

@@ -79,6 +79,21 @@ def test_a_failure_is_logged_once_while_it_stays_the_same_and_again_after_a_succ
     assert ["down" in told[0], "slow" in told[1], "slow" in told[2], len(told)] == [True] * 3 + [3]
 
 
+def test_a_defect_of_a_chore_is_told_and_ends_neither_it_nor_the_others(events, caplog):
+    turns = Turns(events[0], defect=2, sound=2)
+
+    def fail():
+        turns.of("defect")()
+        raise KeyError("nobody thought of it")
+
+    chores = [Chore("the defect", 0.001, fail), Chore("sound", 0.001, turns.of("sound"))]
+    Upkeep(chores, *events).run()
+
+    assert turns.seen.count("defect") >= 2
+    assert turns.seen.count("sound") >= 2
+    assert "the defect: KeyError" in caplog.text
+
+
 def test_a_last_word_is_said_when_the_loops_are_done(events):
     stop, done = events
     done.set()

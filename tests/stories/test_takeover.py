@@ -181,6 +181,25 @@ def test_mirrormaker_2_goes_on_where_deltamirror_stopped_and_hands_back(here, un
     assert verify(here.site).is_same
 
 
+def test_a_source_topic_made_anew_with_fewer_partitions_is_told_and_not_taken_over(
+    here, unique_topic
+):
+    create_topic(here.source.bootstrap_servers, unique_topic, partitions=PARTITIONS)
+    write(here, 0, 20)
+    with mm2(here) as judge:
+        judge.until(has_copied(here, 20), "MirrorMaker 2 copies everything")
+        judge.stop()
+    source = here.site.cluster("us-east")
+    source.delete_topics([unique_topic])
+    until(lambda: not source.topics([unique_topic]), "it is gone")
+    create_topic(here.source.bootstrap_servers, unique_topic)
+
+    (flow,) = here.answer("import-mm2")["flows"]
+
+    assert flow["partitions"] == []
+    assert [error["type"] for error in flow["errors"]] == ["CopiedAheadError"] * PARTITIONS
+
+
 def copies_what_is_new(here):
     """Write one more record to each partition; return whether any such has come through."""
     write(here, 1_000, PARTITIONS)
