@@ -102,8 +102,9 @@ class Broker:
         """
         if self._is_running():
             return self
-        fresh = not (self.home / "data" / "meta.properties").exists()
-        for left in reversed(range(_PORT_TRIES if fresh else 1)):
+        has_data = (self.home / "data" / "meta.properties").exists()
+        may_move = not has_data and "listeners" not in self.properties
+        for left in reversed(range(_PORT_TRIES if may_move else 1)):
             try:
                 self._start_once()
             except BrokerStartError as error:

@@ -6,11 +6,15 @@ import contextlib
 import random
 import socket
 import subprocess
+import threading
 from pathlib import Path
 
 # Below the range that outgoing connections take theirs from: a server that is down for a moment
 # finds its port free again.
 _PORTS = range(20_000, 32_000)
+_GIVEN: set[int] = set()  # a port that was given away is free until its server listens
+_GIVING = threading.Lock()
+_DICE = random.SystemRandom()  # its own: a seed, or a fork, would give the same ports twice
 
 
 def started_at(pid: int) -> str | None:
@@ -31,15 +35,18 @@ def started_at(pid: int) -> str | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return *count* different ports of 127.0.0.1 that nobody listens on."""
-    with contextlib.ExitStack() as held:
-        ports: list[int] = []
-        while len(ports) < count:
-            probe = held.enter_context(socket.socket())
+    """Return *count* ports of 127.0.0.1 that nobody listens on, and that this never gave before."""
+    with _GIVING:
+        return [_free_port() for _ in range(count)]
+
+
+def _free_port() -> int:
+    while True:
+        port = _DICE.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
             # As servers do: a port whose last connections are still winding up is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            with contextlib.suppress(OSError):
-                port = random.choice(_PORTS)
-                probe.bind(("127.0.0.1", port))
-                ports.append(port)
-        return ports
+            probe.bind(("127.0.0.1", port))
+            if port not in _GIVEN:
+                _GIVEN.add(port)
+                return port

@@ -8,9 +8,17 @@ import time
 from collections import Counter
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
-from tests.brokers import Record, commit_group, create_topic, produce, run_cli
+from tests.brokers import (
+    ANSWER_SECONDS,
+    Record,
+    commit_group,
+    create_topic,
+    high_watermarks,
+    produce,
+    run_cli,
+)
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
@@ -57,29 +65,35 @@ def file(tmp_path, source, target, topic, names):
     return path
 
 
-def consume(bootstrap, group, topic, at_most):
-    """Read as a member of *group*, commit, and return the values read; end where there are none."""
+def consume(bootstrap, group, topic, at_most=None):
+    """Read as a member of *group* to the end or *at_most* values, commit each, return them."""
+    ends = high_watermarks(bootstrap, topic)
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": group,
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
             "isolation.level": "read_committed",
         }
     )
     consumer.subscribe([topic])
     values = []
-    give_up_at = time.monotonic() + 30
+    give_up_at = time.monotonic() + ANSWER_SECONDS
     try:
-        # At the end too: a record that is read again would come within that time.
-        while len(values) < at_most and time.monotonic() < give_up_at:
-            message = consumer.poll(5 if values else 20)
+        while ends and len(values) != at_most:
+            assert time.monotonic() < give_up_at, f"{len(values)} values, {ends} not reached"
+            message = consumer.poll(0.2)
             if message is None:
-                break
-            assert message.error() is None
-            values.append(message.value().decode())
-            consumer.commit(message, asynchronous=False)
+                continue
+            if message.error() is None:
+                values.append(message.value().decode())
+                consumer.commit(message, asynchronous=False)
+            elif message.error().code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(message.error())
+            elif message.offset() >= ends[message.partition()]:
+                del ends[message.partition()]
     finally:
         consumer.close()
     return values
@@ -104,7 +118,7 @@ def test_a_group_that_fails_over_reads_each_record_once(file, source, target, to
     }
     commit_group(target.bootstrap_servers, group, resumes)
     # Partitions in which the group had read nothing yet begin at their first record.
-    after = consume(target.bootstrap_servers, group, f"us-east.{topic}", at_most=1000)
+    after = consume(target.bootstrap_servers, group, f"us-east.{topic}")
 
     every = Counter(f"{part}-{n}" for part in range(PARTITIONS) for n in range(40))
     assert Counter(before + after) == every
