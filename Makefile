@@ -72,6 +72,14 @@ chaos: setup ## Kill, freeze and cut a running mirror, count every record (SEED=
 bench: setup ## Measure stage, replay, delay and memory on real brokers
 	@$(BIN)/python -m benchmarks
 
+.PHONY: bench-mm2
+bench-mm2: setup ## Measure beside MirrorMaker 2 on the same brokers, in turn (under 30 minutes)
+	@$(BIN)/python -m benchmarks.mm2
+
+.PHONY: bench-mm2-full
+bench-mm2-full: setup ## The same with every size, partition count, codec and rate (hours)
+	@$(BIN)/python -m benchmarks.mm2 --full
+
 .PHONY: wheel-test
 wheel-test: ## Test the built wheel, with the source out of reach
 	@$(BIN)/python tools/wheel_test.py

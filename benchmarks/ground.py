@@ -22,6 +22,7 @@ TARGET = "target"
 HEAP_MB = 512
 
 _ANSWER_S = 30.0
+_SEED = 7
 _LETTERS_BYTES = 4 * 2**20
 
 
@@ -63,20 +64,29 @@ class Ground:
         """Return the configuration that `settings_file` writes."""
         return read_config(self.settings_file(alias, topic))
 
-    def fill(self, topic: str, records: int, size_bytes: int, seed: int = 7) -> None:
+    def fill(
+        self,
+        topic: str,
+        records: int,
+        size_bytes: int,
+        *,
+        partitions: int = PARTITIONS,
+        compression: str = "none",
+    ) -> None:
         """Make *topic* and write *records* with 10-byte keys and values of *size_bytes*.
 
         Values are cut from 4 MiB of random letters, so that they compress to about three
-        quarters, as base64 does, and not to nothing.
+        quarters, as base64 does, and not to nothing. A record's key is its number; they are dealt
+        to the partitions in turn.
         """
-        make_topic(self.source, topic)
-        random_ = random.Random(seed)
+        make_topic(self.source, topic, partitions)
+        random_ = random.Random(_SEED)
         letters = "".join(random_.choices(string.ascii_letters, k=_LETTERS_BYTES)).encode()
-        producer = producer_of(self.source)
+        producer = producer_of(self.source, compression)
         step, last = 7919, _LETTERS_BYTES - size_bytes
         for i in range(records):
             at = i * step % last
-            send(producer, topic, i % PARTITIONS, b"%010d" % i, letters[at : at + size_bytes])
+            send(producer, topic, i % partitions, b"%010d" % i, letters[at : at + size_bytes])
         flush(producer)
 
 
@@ -89,26 +99,27 @@ def ground(home: Path) -> Iterator[Ground]:
         yield Ground(home, source, target)
 
 
-def make_topic(broker: Broker, topic: str) -> None:
-    """Make *topic* with four partitions, and wait until they have leaders."""
+def make_topic(broker: Broker, topic: str, partitions: int = PARTITIONS) -> None:
+    """Make *topic*, and wait until its partitions have leaders."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(_ANSWER_S)
+    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_ANSWER_S)
     give_up_at = time.monotonic() + _ANSWER_S
     while time.monotonic() < give_up_at:
-        partitions = admin.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
-        if len(partitions) == PARTITIONS and all(p.leader >= 0 for p in partitions.values()):
+        found = admin.list_topics(topic, timeout=_ANSWER_S).topics[topic].partitions
+        if len(found) == partitions and all(p.leader >= 0 for p in found.values()):
             return
         time.sleep(0.02)
     raise TimeoutError(f"topic {topic} has no leaders after {_ANSWER_S:.0f} s")
 
 
-def producer_of(broker: Broker) -> Producer:
+def producer_of(broker: Broker, compression: str = "none") -> Producer:
     """Return a plain producer, as an application has one."""
     return Producer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
             "acks": "all",
             "linger.ms": 20,
+            "compression.type": compression,
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 64 * 1024,
         }

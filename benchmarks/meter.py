@@ -40,10 +40,14 @@ class Cost:
 
 
 class Meter:
-    """Runs from its making until `stop`: this process with its children, and *brokers* apart."""
+    """Runs from its making until `stop`: a process with its children, and *brokers* apart.
 
-    def __init__(self, brokers: Sequence[int]) -> None:
+    The process is this one unless *pid* names another.
+    """
+
+    def __init__(self, brokers: Sequence[int], pid: int | None = None) -> None:
         self._brokers = brokers
+        self._pid = pid or os.getpid()
         self._cpu_s, self._broker_cpu_s = self._now()
         self._begun = time.perf_counter()
 
@@ -55,7 +59,7 @@ class Meter:
 
     def _now(self) -> tuple[float, float]:
         brokers = sum(_cpu_s(pid) for pid in self._brokers)
-        ours = [pid for pid in tree(os.getpid()) if pid not in self._brokers]
+        ours = [pid for pid in tree(self._pid) if pid not in self._brokers]
         return sum(_cpu_s(pid) for pid in ours), brokers
 
 

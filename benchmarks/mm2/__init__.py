@@ -1,0 +1,1 @@
+"""deltamirror beside Apache Kafka's MirrorMaker 2: same machine, brokers, data, and in turn."""

@@ -1,0 +1,110 @@
+"""`python -m benchmarks.mm2`: deltamirror and MirrorMaker 2 on the same brokers, in turn."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks import report
+from benchmarks.ground import Ground, ground
+from benchmarks.mm2 import pages, parts
+from benchmarks.mm2.parts import Load, Part, Say, Stream
+
+LAGS = (0, 100, 5_000, 72_000)
+FAILOVER = Load(size_bytes=100, records=1_000_000)
+
+_say: Say = Console(stderr=True).print
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured."""
+
+    loads: Sequence[Load]
+    streams: Sequence[Stream]
+    failover: Load
+    rounds: int
+
+
+SHORT = Plan(
+    loads=(Load(100, 2_000_000), Load(1_024, 400_000)),
+    streams=(Stream(10_000),),
+    failover=FAILOVER,
+    rounds=3,
+)
+FULL = Plan(
+    loads=(
+        *(
+            Load(size, records, partitions, compression)
+            for size, records in ((100, 2_000_000), (1_024, 400_000), (10_240, 60_000))
+            for partitions in (1, 4, 32)
+            for compression in ("none", "lz4", "zstd")
+        ),
+    ),
+    streams=tuple(Stream(rate, for_s=60.0) for rate in (1_000, 10_000, 50_000)),
+    failover=FAILOVER,
+    rounds=5,
+)
+
+PARTS: dict[str, Callable[[Ground, Plan], Part]] = {
+    "catch-up": lambda on, plan: parts.catch_ups(on, plan.loads, plan.rounds, _say),
+    "latency": lambda on, plan: parts.latencies(on, plan.streams, plan.rounds, _say),
+    "failover": lambda on, plan: parts.failovers(on, plan.failover, LAGS, _say),
+}
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--full", is_flag=True, help="Every size, partition count, codec and rate: hours.")
+@click.option(
+    "--part", "chosen", multiple=True, type=click.Choice(list(PARTS)), help="Only it. [all]"
+)
+@click.option("--rounds", type=click.IntRange(1), help="Their median is reported. [3, full: 5]")
+@click.option("--readme", is_flag=True, help="Put the numbers into benchmarks/README.md, too.")
+def main(full: bool, chosen: Sequence[str], rounds: int | None, readme: bool) -> None:
+    """Measure deltamirror beside MirrorMaker 2: catch-up, latency, failover precision."""
+    # As Ctrl-C does: brokers and rivals end with the run.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    plan = FULL if full else SHORT
+    if rounds is not None:
+        plan = Plan(plan.loads, plan.streams, plan.failover, rounds)
+    name = "mm2-full" if full else "mm2"
+    with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
+        result = run(Path(home), plan, chosen or list(PARTS))
+    result["command"] = shlex.join(["python", "-m", "benchmarks.mm2", *sys.argv[1:]])
+    file = report.save(result, name=name)
+    click.echo(pages.markdown(result))
+    _say(f"kept in {file.relative_to(report.ROOT)}")
+    if readme:
+        pages.fill(result)
+
+
+def run(home: Path, plan: Plan, chosen: Sequence[str]) -> dict[str, Any]:
+    """Return the numbers of the *chosen* parts, measured in one run on two brokers in *home*."""
+    begun = time.perf_counter()
+    rows: Part = {}
+    with ground(home) as on:
+        for name in chosen:
+            rows |= PARTS[name](on, plan)
+    return {
+        "date": date.today().isoformat(),
+        "commit": report.commit(),
+        "machine": report.machine(),
+        "rounds": plan.rounds,
+        "seconds": round(time.perf_counter() - begun),
+        **rows,
+    }
+
+
+if __name__ == "__main__":
+    main()

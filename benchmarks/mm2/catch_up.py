@@ -1,0 +1,134 @@
+"""A backlog from the source to the target: when the first record is there, and when the last."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from benchmarks.ground import Ground
+from benchmarks.meter import Cost, Meter, PeakMemory
+from benchmarks.mm2 import rivals
+from benchmarks.mm2.remote import Content, Topic
+from benchmarks.mm2.rivals import Flow
+
+WAIT_S = 300.0
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class CatchUp:
+    """A rival's run over a backlog of *records*, from its process's start.
+
+    *first_s*: the first record is visible to a read_committed consumer of the target; *last_s*:
+    the last one of every partition is. *before* of the records were visible at the first look
+    that saw any. *cost* is of everything, starting included, and *peak_bytes* the most memory of
+    the rival's processes together.
+    """
+
+    records: int
+    first_s: float
+    last_s: float
+    before: int
+    cost: Cost
+    peak_bytes: int
+
+    @property
+    def records_per_s(self) -> float:
+        """Records per second between the two looks: starting is not in it, nor what it brought."""
+        return (self.records - self.before) / (self.last_s - self.first_s)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """A filled source topic: its last key and its content in each partition."""
+
+    topic: Topic
+    last_keys: Mapping[int, bytes | None]
+    contents: Mapping[int, Content]
+
+    @property
+    def records(self) -> int:
+        """All of its records."""
+        return sum(content.records for content in self.contents.values())
+
+    def remote(self, on: Ground, flow: Flow) -> Topic:
+        """Return the topic as *flow* makes it on the target."""
+        return Topic(on.target, flow.remote(self.topic.name), self.topic.partitions)
+
+
+def backlog(on: Ground, name: str, partitions: int) -> Backlog:
+    """Read what the topic *name* of the source holds."""
+    topic = Topic(on.source, name, partitions)
+    ends = topic.ends()
+    return Backlog(topic, {p: topic.last_key(p, end) for p, end in ends.items()}, topic.contents())
+
+
+def measure(on: Ground, flow: Flow, backlog: Backlog) -> CatchUp:
+    """Run *flow* until all of *backlog* is on the target, and see that it is the very same.
+
+    Raises RuntimeError where the rival ends, or the target differs; TimeoutError.
+    """
+    remote = backlog.remote(on, flow)
+    begun = time.perf_counter()
+    with rivals.running(flow) as process:
+        meter, memory = Meter(on.broker_pids, process.pid), PeakMemory(process.pid)
+        with memory.watch():
+            first, before = _first(remote, flow, process)
+            until_caught_up(remote, flow, process, backlog)
+            last = time.perf_counter()
+            cost = meter.stop(backlog.records)
+    if remote.contents() != backlog.contents:
+        raise RuntimeError(f"{flow.rival.words}: the target differs from the source")
+    if flow.rival.is_ours:
+        verify(flow)
+    remote.delete()
+    return CatchUp(backlog.records, first - begun, last - begun, before, cost, memory.peak_bytes)
+
+
+def until_caught_up(
+    remote: Topic, flow: Flow, process: subprocess.Popen[bytes], backlog: Backlog
+) -> None:
+    """Return when the last record of every partition is visible. Raises as `measure`."""
+    give_up_at = time.monotonic() + WAIT_S
+    left = {p: content.records for p, content in backlog.contents.items()}
+    while left:
+        for partition, end in remote.ends().items():
+            # Markers count in offsets: as many offsets as records do not say that all is there.
+            if end >= left.get(partition, end + 1):
+                if remote.last_key(partition, end) == backlog.last_keys[partition]:
+                    del left[partition]
+                else:
+                    left[partition] = end + 1
+        if left:
+            _go_on(flow, process, give_up_at)
+
+
+def verify(flow: Flow) -> None:
+    """Let deltamirror's own auditor compare source, stage and target. Raises RuntimeError."""
+    command = [sys.executable, "-m", "assets.cli", "--config", str(flow.file), "verify"]
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"verify ended with {done.returncode}: {done.stdout}{done.stderr}")
+    found = json.loads(done.stdout)
+    wrong = {kind: found[kind] for kind in ("lost", "duplicated", "reordered", "altered")}
+    if any(wrong.values()):
+        raise RuntimeError(f"verify: {wrong}")
+
+
+def _first(remote: Topic, flow: Flow, process: subprocess.Popen[bytes]) -> tuple[float, int]:
+    """Return when the first record is visible, and how many are then (markers among them)."""
+    give_up_at = time.monotonic() + WAIT_S
+    while not (visible := sum(remote.ends().values())):
+        _go_on(flow, process, give_up_at)
+    return time.perf_counter(), visible
+
+
+def _go_on(flow: Flow, process: subprocess.Popen[bytes], give_up_at: float) -> None:
+    rivals.check(flow, process)
+    if time.monotonic() > give_up_at:
+        raise TimeoutError(f"{flow.rival.words}: not caught up in {WAIT_S:.0f} s")
+    time.sleep(_LOOK_S)

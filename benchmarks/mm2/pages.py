@@ -1,0 +1,124 @@
+"""A comparison as tables in Markdown: for the terminal, and for `benchmarks/README.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.mm2.rivals import OURS, RIVALS
+from benchmarks.report import ROOT
+
+PAGE = ROOT / "benchmarks" / "README.md"
+BEGIN, END = "<!-- mm2 -->", "<!-- /mm2 -->"
+
+_WORDS = {rival.name: rival.words for rival in RIVALS}
+Row = Mapping[str, Any]
+
+
+def markdown(result: Row) -> str:
+    """Return the tables of *result*, and what they were made on."""
+    tables = [
+        _table(result.get("catch_up", []), _load, _CATCH_UP),
+        _ratio_table(result.get("catch_up_ratios", []), _load),
+        _table(result.get("latency", []), _stream, _LATENCY),
+        _ratio_table(result.get("latency_ratios", []), _stream),
+        _failover_table(result.get("failover", [])),
+    ]
+    made = result["machine"]
+    told = (
+        f"Made by `{result['command']}` on {result['date']}, commit {result['commit']}, in "
+        f"{result['seconds'] // 60} minutes: {made['cores']} cores ({made['cpu']}), "
+        f"{made['memory_gib']} GiB, Kafka and MirrorMaker 2 {made['kafka']}, Java {made['java']}, "
+        f"Python {made['python']}; median of {result['rounds']} rounds, in brackets the lowest "
+        "and the highest."
+    )
+    return "\n\n".join([*(table for table in tables if table), told])
+
+
+def fill(result: Row, page: Path = PAGE) -> None:
+    """Put *result* between the marks of *page*. Raises ValueError where there are none."""
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page.name} has no {BEGIN} ... {END}")
+    page.write_text(f"{before}{begin}\n{markdown(result)}\n{end}{after}", encoding="utf-8")
+
+
+def _load(row: Row) -> str:
+    codec = "" if row["compression"] == "none" else f", {row['compression']}"
+    return f"{row['size_bytes']:,} B, {row['partitions']} partitions{codec}"
+
+
+def _stream(row: Row) -> str:
+    return f"{row['rate']:,} records/s"
+
+
+_CATCH_UP = {
+    "records/s": "records_per_s",
+    "first record, s": "first_s",
+    "caught up, s": "last_s",
+    "CPU s / million": "cpu_s_per_million",
+    "brokers' CPU s / million": "broker_cpu_s_per_million",
+    "memory, MiB": "peak_mib",
+}
+_LATENCY = {
+    "p50, ms": "p50_ms",
+    "p95, ms": "p95_ms",
+    "p99, ms": "p99_ms",
+    "max, ms": "max_ms",
+    "CPU s / million": "cpu_s_per_million",
+    "memory, MiB": "peak_mib",
+}
+
+
+def _table(rows: Sequence[Row], case: Callable[[Row], str], columns: Mapping[str, str]) -> str:
+    if not rows:
+        return ""
+    lines = _head(["", "", *columns])
+    for row in rows:
+        cells = [_spread(row[name]) for name in columns.values()]
+        lines.append(_line([case(row), _WORDS[row["rival"]], *cells]))
+    return "\n".join(lines)
+
+
+def _ratio_table(rows: Sequence[Row], case: Callable[[Row], str]) -> str:
+    if not rows:
+        return ""
+    measures = list(dict.fromkeys(row["measure"] for row in rows))
+    lines = _head([f"{OURS.words} divided by", "", *measures])
+    by_pair: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        by_pair.setdefault((case(row), row["to"]), {})[row["measure"]] = row
+    for (load, rival), found in by_pair.items():
+        lines.append(_line([load, _WORDS[rival], *(_spread(found[m]) for m in measures)]))
+    return "\n".join(lines)
+
+
+def _failover_table(rows: Sequence[Row]) -> str:
+    if not rows:
+        return ""
+    lines = _head(["group's lag", "", "read again", "skipped", "partitions without an offset"])
+    for row in rows:
+        numbers = (row["reread"], row["skipped"], row["unknown_partitions"])
+        cells = [f"{number:,}" for number in numbers]
+        lines.append(_line([f"{row['lag']:,}", _WORDS[row["rival"]], *cells]))
+    return "\n".join(lines)
+
+
+def _spread(value: Row) -> str:
+    return " ".join(
+        (_number(value["median"]), f"({_number(value['low'])} - {_number(value['high'])})")
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value == round(value) and value >= 10 else f"{value:,g}"
+
+
+def _head(names: Sequence[str]) -> list[str]:
+    return [_line(names), "|---|---|" + "---:|" * (len(names) - 2)]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,137 @@
+"""The parts of a comparison: each runs every rival in turn, round after round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.ground import PARTITIONS, Ground
+from benchmarks.mm2 import catch_up, latency, precision, results, rivals
+from benchmarks.mm2.rivals import OURS, RIVALS, STOCK, Rival
+
+FAILING_OVER = (STOCK, OURS)
+"""Those whose groups fail over: the tuned ones write fewer offset syncs, for speed."""
+
+Say = Callable[[str], None]
+Part = dict[str, list[dict[str, Any]]]
+"""Rows by kind: medians of each rival, and ratios."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """A backlog: *records* of *size_bytes* in *partitions*, written with *compression*."""
+
+    size_bytes: int
+    records: int
+    partitions: int = PARTITIONS
+    compression: str = "none"
+
+    @property
+    def topic(self) -> str:
+        """The source topic that holds it."""
+        return f"load-{self.size_bytes}-{self.partitions}-{self.compression}"
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A steady stream of *rate* records a second, of which *for_s* seconds count."""
+
+    rate: int
+    warm_s: float = 10.0
+    for_s: float = 20.0
+
+
+def catch_ups(on: Ground, loads: Sequence[Load], rounds: int, say: Say) -> Part:
+    """Let every rival bring every one of *loads* to the target, *rounds* times."""
+    rows, ratios = [], []
+    for load in loads:
+        say(f"filling {load.topic} with {load.records:,} records")
+        on.fill(
+            load.topic,
+            load.records,
+            load.size_bytes,
+            partitions=load.partitions,
+            compression=load.compression,
+        )
+        backlog = catch_up.backlog(on, load.topic, load.partitions)
+        codec = f"target.producer.compression.type = {load.compression}\n"
+        found: dict[str, list[catch_up.CatchUp]] = {rival.name: [] for rival in RIVALS}
+        for number in range(rounds):
+            for rival in _in_turn(number):
+                alias = f"{rival.name}-{load.topic}-{number}"
+                flow = rivals.flow(on, rival, alias, load.topic, more=codec)
+                run = catch_up.measure(on, flow, backlog)
+                found[rival.name].append(run)
+                say(
+                    f"  {rival.words}: {run.records_per_s:,.0f} records/s, first after "
+                    f"{run.first_s:.1f} s, last after {run.last_s:.1f} s"
+                )
+        case = asdict(load)
+        rows += [results.catch_up_row(name, case, runs) for name, runs in found.items()]
+        for measure, value in _CATCH_UP_RATIOS.items():
+            values = {name: [value(run) for run in runs] for name, runs in found.items()}
+            ratios += results.ratios(case, measure, values)
+    return {"catch_up": rows, "catch_up_ratios": ratios}
+
+
+def latencies(on: Ground, streams: Sequence[Stream], rounds: int, say: Say) -> Part:
+    """Let every rival carry every one of *streams*, *rounds* times."""
+    rows, ratios = [], []
+    for stream in streams:
+        say(f"a stream of {stream.rate:,} records a second")
+        found: dict[str, list[latency.Latency]] = {rival.name: [] for rival in RIVALS}
+        for number in range(rounds):
+            for rival in _in_turn(number):
+                alias = topic = f"stream-{stream.rate}-{rival.name}-{number}"
+                flow = rivals.flow(on, rival, alias, topic)
+                run = latency.measure(on, flow, topic, stream.rate, stream.warm_s, stream.for_s)
+                found[rival.name].append(run)
+                say(
+                    f"  {rival.words}: p50 {run.p50 * 1e3:,.0f} ms, p99 {run.p99 * 1e3:,.0f} ms, "
+                    f"max {run.worst * 1e3:,.0f} ms"
+                )
+        case = asdict(stream)
+        rows += [results.latency_row(name, case, runs) for name, runs in found.items()]
+        for measure, value in _LATENCY_RATIOS.items():
+            values = {name: [value(run) for run in runs] for name, runs in found.items()}
+            ratios += results.ratios(case, measure, values)
+    return {"latency": rows, "latency_ratios": ratios}
+
+
+def failovers(on: Ground, load: Load, lags: Sequence[int], say: Say) -> Part:
+    """Let groups that lag *lags* records of *load* fail over, behind MirrorMaker 2 and us."""
+    topic = f"failover-{load.topic}"
+    say(f"filling {topic} with {load.records:,} records")
+    on.fill(topic, load.records, load.size_bytes, partitions=load.partitions)
+    backlog = catch_up.backlog(on, topic, load.partitions)
+    rows = []
+    for rival in FAILING_OVER:
+        alias = f"{rival.name}-failover"
+        groups = precision.GROUPS
+        flow = rivals.flow(on, rival, alias, topic, groups=groups, more=precision.SYNCED)
+        for found in precision.measure(on, flow, backlog, lags):
+            rows.append(results.precision_row(rival.name, found))
+            say(
+                f"  {rival.words}, lag {found.lag:,}: {found.reread:,} read again, "
+                f"{found.skipped:,} skipped, {found.unknown} partitions unknown"
+            )
+    return {"failover": rows}
+
+
+_CATCH_UP_RATIOS: dict[str, Callable[[catch_up.CatchUp], float]] = {
+    "records_per_s": lambda run: run.records_per_s,
+    "last_s": lambda run: run.last_s,
+    "cpu_s": lambda run: run.cost.cpu_s,
+    "peak_bytes": lambda run: run.peak_bytes,
+}
+_LATENCY_RATIOS: dict[str, Callable[[latency.Latency], float]] = {
+    "p50": lambda run: run.p50,
+    "p99": lambda run: run.p99,
+    "cpu_s": lambda run: run.cost.cpu_s,
+}
+
+
+def _in_turn(number: int) -> Sequence[Rival]:
+    """Return the rivals, in the other order each other round: none is always the last."""
+    return RIVALS if number % 2 == 0 else RIVALS[::-1]

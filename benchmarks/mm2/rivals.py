@@ -1,0 +1,137 @@
+"""The four that are measured: MirrorMaker 2 in three settings, and deltamirror."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.ground import Ground
+from benchmarks.meter import tree
+from resources.broker_files import LOGGING
+from resources.downloads import kafka_home
+from resources.java import java
+from resources.processes import started_at
+
+SETTINGS = Path(__file__).with_name("settings")
+STOP_S = 60.0
+
+# What Kafka's own start script gives to the JVM (bin/kafka-run-class.sh, connect-mirror-maker.sh).
+_JVM = (
+    "-Xms256M",
+    "-Xmx2G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+_MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One that mirrors: *name*, which is its file in `settings/`, and what a table calls it."""
+
+    name: str
+    words: str
+    is_ours: bool = False
+
+
+OURS = Rival("deltamirror", "deltamirror", is_ours=True)
+STOCK = Rival("mm2-stock", "MirrorMaker 2, stock")
+TUNED = Rival("mm2-tuned", "MirrorMaker 2, tuned, at least once")
+EXACTLY_ONCE = Rival("mm2-exactly-once", "MirrorMaker 2, tuned, exactly once")
+RIVALS = (STOCK, TUNED, EXACTLY_ONCE, OURS)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A flow of one rival from the source, which goes by *alias*: its file, and where it lands."""
+
+    rival: Rival
+    alias: str
+    file: Path
+
+    @property
+    def log(self) -> Path:
+        """What the rival says."""
+        return self.file.with_name("log")
+
+    def remote(self, topic: str) -> str:
+        """Return the name of *topic* on the target (DefaultReplicationPolicy)."""
+        return f"{self.alias}.{topic}"
+
+
+def flow(
+    on: Ground, rival: Rival, alias: str, topics: str, groups: str = "", more: str = ""
+) -> Flow:
+    """Write the file of a flow of *topics* and *groups*, regular expressions; *more* lines win.
+
+    The one source broker goes by another *alias* each time: remote topics, progress and lake are
+    new each time, while the source is filled only once.
+    """
+    folder = on.home / alias
+    folder.mkdir()
+    written = [SETTINGS / "common.properties", SETTINGS / f"{rival.name}.properties"]
+    text = "".join(part.read_text() for part in written) + more
+    said = {
+        "source": alias,
+        "source_servers": on.source.bootstrap_servers,
+        "target_servers": on.target.bootstrap_servers,
+        "topics": topics,
+        "groups": groups,
+    }
+    file = folder / "mm2.properties"
+    file.write_text(text.format_map(said))
+    return Flow(rival, alias, file)
+
+
+@contextlib.contextmanager
+def running(flow: Flow) -> Iterator[subprocess.Popen[bytes]]:
+    """Run *flow*'s rival in a process of its own for a block; it ends as its users end it."""
+    command = _ours(flow.file) if flow.rival.is_ours else _mm2(flow.file)
+    with (
+        flow.log.open("ab") as log,
+        subprocess.Popen(command, stdout=log, stderr=log, cwd=flow.file.parent) as process,
+    ):
+        try:
+            yield process
+        finally:
+            _end(process)
+
+
+def check(flow: Flow, process: subprocess.Popen[bytes]) -> None:
+    """Raise RuntimeError with its last words where the rival has ended by itself."""
+    if process.poll() is not None:
+        words = flow.log.read_text(errors="replace")[-1_000:]
+        raise RuntimeError(f"{flow.rival.words} ended with {process.returncode}: {words}")
+
+
+def _ours(file: Path) -> list[str]:
+    return [sys.executable, "-m", "assets.cli", "--config", str(file), "run"]
+
+
+def _mm2(file: Path) -> list[str]:
+    logging = file.with_name("log4j2.properties")
+    logging.write_text(LOGGING)
+    jars = os.pathsep.join(sorted(str(jar) for jar in kafka_home().glob("*.jar")))
+    told = f"-Dlog4j2.configurationFile={logging}"
+    return [str(java()), *_JVM, told, "-cp", jars, _MAIN, str(file)]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    # A number may be another process's by then: number and beginning together name one.
+    family = {pid: started_at(pid) for pid in tree(process.pid)}
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_S)
+    for pid, started in family.items():
+        if started is not None and started_at(pid) == started:
+            os.kill(pid, signal.SIGKILL)
