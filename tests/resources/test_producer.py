@@ -1,6 +1,5 @@
 """A slot's transactions on a real broker: every field as it was, and nothing half done."""
 
-import time
 from contextlib import suppress
 
 import numpy as np
@@ -402,8 +401,9 @@ def test_what_the_broker_refuses_names_its_partition(open_slot, target, names, s
 
 
 def test_only_the_refused_partition_is_named_and_at_once_however_much_waits_behind_it(
-    open_slot, target, names
+    open_slot, target, names, monkeypatch
 ):
+    monkeypatch.setattr(producer_module, "PATIENCE_S", 600.0)  # who waits for it never ends
     topic = names("mixed")
     create_topic(target.bootstrap_servers, topic, partitions=2, max_message_bytes=2_000)
     sick, healthy = (TopicPartition(topic, i) for i in (0, 1))
@@ -412,14 +412,12 @@ def test_only_the_refused_partition_is_named_and_at_once_however_much_waits_behi
     slot.begin()
     slot.send(sick, batch(Said(b"\xff" * 9_000)))
     slot.send(healthy, batch(*[Said(b"x" * 100)] * 20_000))
-    began = time.monotonic()
 
     with pytest.raises(ChunkRefusedError) as refused:
         slot.settle()
     slot.abort()
 
     assert set(refused.value.partitions) == {sick}
-    assert time.monotonic() - began < 9
 
 
 def test_a_partition_that_is_not_there_is_refused(open_slot, remote):
