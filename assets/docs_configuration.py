@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from schemas.differences import DIFFERENCES
 from schemas.keys import Key, Status
 from schemas.keys_client import (
     CLIENT_KEYS,
@@ -57,21 +58,6 @@ They are Kafka's config providers; the three need not be declared, other names f
 they lead to is never logged or shown, nor is any value whose key is a password's.
 
 ## Where deltamirror differs
-
-| MirrorMaker 2 | deltamirror | why |
-|---|---|---|
-| reads a source once per flow | reads it once | so its flows share one consumer |
-| `isolation.level=read_uncommitted` | always `read_committed` | aborted records are not data |
-| `tasks.max=1` | the cores | |
-| not idempotent, 1 request in flight | idempotent, 5 in flight | transactions; order is kept |
-| exactly once on demand | always | |
-| ignores unknown keys and unlisted aliases | errors | a misspelt key does harm in silence |
-| `emit.checkpoints.enabled=false` is an error | it is honoured | |
-| Java classes for filters, policies, transforms | refused | there is no JVM on a record's way |
-| JKS and PKCS12 truststores, JKS keystores, Kerberos | refused, with what to do | librdkafka |
-| syncs `message.timestamp.*.max.ms` | never; topics it makes take any | records keep their time |
-| sends all of a topic's settings at each sync | sends what differs | |
-| groups as filtered | also never `deltamirror.*` | they hold our own progress |
 """
 
 
@@ -80,11 +66,17 @@ def configuration_page() -> str:
     return "\n".join(
         [
             INTRODUCTION,
+            _differences(),
             *_sections(),
             *_client_part(),
             *_worker_part(),
         ]
     )
+
+
+def _differences() -> str:
+    rows = ((each.theirs, each.ours, each.why) for each in DIFFERENCES)
+    return _table(("MirrorMaker 2", "deltamirror", "why"), rows)
 
 
 def _sections() -> Iterable[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import permutations, starmap
 from pathlib import Path
 
 from resources import properties
@@ -53,7 +54,7 @@ class Mm2File:
         """Return the file at *path*. Raises ConfigFileError."""
         written = properties.read(path)
         values, failures = resolve(written, path.absolute().parent)
-        aliases = split_list(values.get("clusters", ""))
+        aliases = tuple(dict.fromkeys(split_list(values.get("clusters", ""))))
         if not aliases:
             raise ConfigFileError(path, "no `clusters`: name the cluster aliases, comma separated")
         return cls(path, aliases, written, values, failures)
@@ -76,6 +77,18 @@ class Mm2File:
     def top(self) -> dict[str, str]:
         """Return the keys at the top level."""
         return self._at(None)
+
+    def pairs(self) -> Iterator[Flow]:
+        """Yield every flow that there can be, enabled or not."""
+        return starmap(Flow, permutations(self.aliases, 2))
+
+    def enabled_flows(self) -> list[Flow]:
+        """Return the flows that are on; a top-level `enabled` counts only where heartbeats are.
+
+        MirrorMaker 2 starts a flow for `A->B.enabled` or for heartbeats, and only a flow that it
+        starts reads the top level.
+        """
+        return [flow for flow in self.pairs() if self._is_enabled(flow)]
 
     def at_cluster(self, alias: str) -> dict[str, str]:
         """Return the keys of the cluster *alias*, without the prefix."""
@@ -112,6 +125,13 @@ class Mm2File:
             **_under("producer.override.", self.at_flow(flow)),
         }
 
+    def _is_enabled(self, flow: Flow) -> bool:
+        own = self.values.get(f"{flow.name}.enabled")
+        if own is not None:
+            return _is_true(own)
+        heartbeats = self.flow_value(flow, "emit.heartbeats.enabled") or "true"
+        return _is_true(heartbeats) and _is_true(self.values.get("enabled", "false"))
+
     def _at(self, owner: str | Flow | None) -> dict[str, str]:
         return self._by_owner.get(owner, {})
 
@@ -129,6 +149,11 @@ class Mm2File:
         except UnknownAliasError:
             return False
         return True
+
+
+def _is_true(text: str) -> bool:
+    """Return whether *text* is `true`: what is neither that nor `false` is refused elsewhere."""
+    return text.strip().lower() == "true"
 
 
 def _under(prefix: str, entries: Mapping[str, str]) -> dict[str, str]:

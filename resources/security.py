@@ -11,7 +11,7 @@ from pathlib import Path
 
 from resources import jaas
 from resources.keystores import read_store
-from schemas.keys import Ruling, Status, split_list
+from schemas.keys import Ruling, Status, check_list, split_list
 from schemas.keys_client import NO_EFFECT_CONNECTION_KEYS, REFUSED_CONNECTION_KEYS
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -61,15 +61,25 @@ def secure(java: Mapping[str, str]) -> Security:
             out.rule(Status.NO_EFFECT, name, NO_EFFECT_CONNECTION_KEYS[name].split(": ", 1)[1])
         elif name in REFUSED_CONNECTION_KEYS:
             out.refuse(name, REFUSED_CONNECTION_KEYS[name])
-    if "bootstrap.servers" in java:
-        servers = ",".join(split_list(java["bootstrap.servers"]))
-        out.put("bootstrap.servers", "bootstrap.servers", servers)
+    _servers(out)
     _protocol(out)
     _sasl(out)
     _trust(out)
     _identity(out)
     _checks(out)
     return out
+
+
+def _servers(out: Security) -> None:
+    name = "bootstrap.servers"
+    if name not in out.java:
+        return
+    try:
+        check_list(out.java[name])
+    except ValueError as failure:
+        out.refuse(name, str(failure))
+    else:
+        out.put(name, name, ",".join(split_list(out.java[name])))
 
 
 def _protocol(out: Security) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,8 @@ from schemas.replication_policy import ReplicationPolicy
 
 # Our own progress on a target: never snapshotted, never translated.
 OWN_GROUPS = r"deltamirror\..*"
+# A century: the clock that threads wait by takes no more than three.
+LONGEST_S = 100 * 365 * 86_400
 
 
 def read_config(path: Path) -> Config:
@@ -29,7 +30,7 @@ def read_config(path: Path) -> Config:
     for judgement in judge(file):
         if judgement.error is not None:
             raise judgement.error
-    flows = tuple(_flow(file, flow) for flow in _enabled_flows(file))
+    flows = tuple(_flow(file, flow) for flow in file.enabled_flows())
     clusters = {alias: _cluster(file, alias, flows) for alias in file.aliases}
     return Config(
         clusters=clusters,
@@ -65,31 +66,10 @@ def _retention(file: Mm2File, key: str) -> int | None:
     return None if bound < 0 else bound
 
 
-def _pairs(file: Mm2File) -> Iterator[Flow]:
-    return itertools.starmap(Flow, itertools.permutations(file.aliases, 2))
-
-
 def _listen(file: Mm2File, key: str) -> tuple[str, int] | None:
     """Return the host and the port that *key* names; None: it is empty."""
     host, _, port = file.values.get(key, default_of(key)).strip().rpartition(":")
     return (host.strip("[]"), int(port)) if port else None
-
-
-def _enabled_flows(file: Mm2File) -> list[Flow]:
-    return [flow for flow in _pairs(file) if _is_enabled(file, flow)]
-
-
-def _is_enabled(file: Mm2File, flow: Flow) -> bool:
-    """Return whether *flow* is on; a top-level `enabled` counts only where heartbeats are.
-
-    MirrorMaker 2 starts a flow for `A->B.enabled` or for heartbeats, and only a flow that it
-    starts reads the top level.
-    """
-    own = file.values.get(f"{flow.name}.enabled")
-    if own is not None:
-        return parse_boolean(own)
-    heartbeats = file.flow_value(flow, "emit.heartbeats.enabled") or "true"
-    return parse_boolean(heartbeats) and parse_boolean(file.values.get("enabled", "false"))
 
 
 def _cluster(file: Mm2File, alias: str, flows: tuple[FlowConfig, ...]) -> ClusterConfig:
@@ -158,14 +138,14 @@ def _offset_syncs(file: Mm2File, flow: Flow) -> OffsetSyncsConfig | None:
     return OffsetSyncsConfig(
         cluster=cluster,
         topic=_policy(file, flow).offset_syncs_topic(other),
-        lag_max=parse_integer(_text(file, flow, "offset.lag.max")),
+        lag_max=max(0, parse_integer(_text(file, flow, "offset.lag.max"))),
         replication_factor=_copies(file, flow, "offset-syncs"),
     )
 
 
 def _heartbeats(file: Mm2File) -> Iterator[HeartbeatConfig]:
     """Yield the pairs that emit heartbeats: all but those that say no, enabled or not."""
-    for flow in _pairs(file):
+    for flow in file.pairs():
         interval_s = _interval_s(file, flow, "emit.heartbeats")
         if interval_s is not None:
             copies = _copies(file, flow, "heartbeats")
@@ -183,7 +163,7 @@ def _interval_s(file: Mm2File, flow: Flow, what: str) -> float | None:
     """Return how often *what* happens, in seconds. None: never again after the start."""
     length = parse_integer(_text(file, flow, f"{what}.interval.seconds"))
     is_on = parse_boolean(_text(file, flow, f"{what}.enabled"))
-    return float(length) if is_on and length > 0 else None
+    return float(min(length, LONGEST_S)) if is_on and length > 0 else None
 
 
 def _copies(file: Mm2File, flow: Flow, topic: str) -> int:

@@ -37,19 +37,22 @@ SYNCS_PRODUCER = (
     "the records."
 )
 PER_CLUSTER = "One client serves all flows of a cluster: write it at the cluster's alias."
+OTHER_BROKERS = "a flow is between its aliases: give other brokers an alias of their own"
 FLOW_CLIENTS = {
     "source.consumer.": ("consumer", ""),
+    "target.consumer.": ("consumer", PER_CLUSTER),
+    "consumer.override.": ("consumer", PER_CLUSTER),
     "consumer.": ("consumer", ""),
     "producer.override.": ("producer", ""),
     "source.producer.": ("producer", SYNCS_PRODUCER),
     "target.producer.": ("producer", SYNCS_PRODUCER),
     "producer.": ("producer", SYNCS_PRODUCER),
-    "target.consumer.": ("consumer", PER_CLUSTER),
-    "consumer.override.": ("consumer", PER_CLUSTER),
     "source.admin.": ("admin", PER_CLUSTER),
     "target.admin.": ("admin", PER_CLUSTER),
     "admin.override.": ("admin", PER_CLUSTER),
     "admin.": ("admin", PER_CLUSTER),
+    "source.cluster.": ("admin", PER_CLUSTER),
+    "target.cluster.": ("admin", PER_CLUSTER),
 }
 SCOPE_NAMES = {"T": "at the top level", "C": "as alias.{}", "F": "as A->B.{}"}
 
@@ -94,16 +97,12 @@ def _ruling(file: Mm2File, place: Place, value: str) -> Ruling | None:
     key = KEYS.get(place.key)
     if key is not None and place.scope in key.scopes:
         return _table_ruling(file, place, key, value)
-    ruling = (
+    return (
         _family_ruling(place, value)
         or _client_ruling(file, place)
         or worker_ruling(place.key)
-        or (_misplaced(key) if key is not None else None)
+        or _misplaced(place, key)
     )
-    if ruling is None and place.alias and any(place.key in client_names(r) for r in ROLES):
-        where = f"{place.alias}.consumer.{place.key} (or producer, admin)"
-        return Ruling(Status.NO_EFFECT, f"Only a Connect worker reads it here: write {where}.")
-    return ruling
 
 
 def _table_ruling(file: Mm2File, place: Place, key: Key, value: str) -> Ruling:
@@ -125,8 +124,6 @@ def _family_ruling(place: Place, value: str) -> Ruling | None:
             why = "only Kafka's own EnvVar-, File- and DirectoryConfigProvider are known here"
             return Ruling(Status.REFUSED, why)
         return Ruling(Status.HONOURED, "A config provider.")
-    if place.scope == "F" and name.startswith(("source.cluster.", "target.cluster.")):
-        return Ruling(Status.NO_EFFECT, PER_CLUSTER)
     return None
 
 
@@ -143,9 +140,8 @@ def _client_ruling(file: Mm2File, place: Place) -> Ruling | None:
         return translate(role, file.client(place.alias, role)).rulings.get(name)
     if name not in client_names(role):
         return None
-    return Ruling(
-        Status.NO_EFFECT, f"Not read at the top level (MirrorMaker 2 neither): alias.{place.key}."
-    )
+    note = f"Not read at this place (MirrorMaker 2 neither): write it as alias.{place.key}."
+    return Ruling(Status.NO_EFFECT, note)
 
 
 def _connection_ruling(file: Mm2File, place: Place) -> Ruling | None:
@@ -161,6 +157,8 @@ def _flow_client_ruling(file: Mm2File, place: Place) -> Ruling | None:
         if not place.key.startswith(prefix) or place.flow is None:
             continue
         name = place.key.removeprefix(prefix)
+        if why_not is PER_CLUSTER and name == "bootstrap.servers":
+            return Ruling(Status.REFUSED, OTHER_BROKERS)
         if why_not:
             return Ruling(Status.NO_EFFECT, why_not) if name in client_names(role) else None
         java = (
@@ -172,11 +170,18 @@ def _flow_client_ruling(file: Mm2File, place: Place) -> Ruling | None:
     return None
 
 
-def _misplaced(key: Key) -> Ruling:
-    where = " or ".join(SCOPE_NAMES[scope].format(key.name) for scope in key.scopes)
-    return Ruling(
-        Status.NO_EFFECT, f"Not read at this place (MirrorMaker 2 neither): write it {where}."
-    )
+def _misplaced(place: Place, key: Key | None) -> Ruling | None:
+    """Rule what is read at other places only: say at which. None: it is read at none."""
+    name, alias = place.key, place.alias or "alias"
+    flow_clients = (name.removeprefix(prefix) for prefix in FLOW_CLIENTS if name.startswith(prefix))
+    if key is not None:
+        where = [SCOPE_NAMES[scope].format(name) for scope in key.scopes]
+    elif any(bare in client_names(role) for bare in flow_clients for role in ROLES):
+        where = [f"as A->B.{name}"]
+    else:
+        where = [f"as {alias}.{role}.{name}" for role in ROLES if name in client_names(role)]
+    note = f"Not read at this place (MirrorMaker 2 neither): write it {' or '.join(where)}."
+    return Ruling(Status.NO_EFFECT, note) if where else None
 
 
 def _nearest(file: Mm2File, key: str, place: Place) -> str | None:

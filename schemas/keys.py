@@ -39,7 +39,13 @@ class Kind(str, Enum):
     LIST = "list"
     PATTERNS = "list of regular expressions"
     BOOLEAN = "boolean"
+    SHORT = "short integer"
     INTEGER = "integer"
+    LONG = "long integer"
+
+
+BITS = {Kind.SHORT: 16, Kind.INTEGER: 32, Kind.LONG: 64}
+"""How wide a number is in Java: what does not fit is refused there too."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ class Key:
 
     *scopes* holds T for the top level, C for `alias.key`, F for `A->B.key`. *note* says what the
     key does here, or why it does nothing. *least* bounds an integer from below; *allowed* is a
-    regular expression, and a value that it does not match is refused with *otherwise*.
+    regular expression, and a value that it does not match is refused with *otherwise*. Of a list
+    no entry may stand twice, unless it *repeats*.
     """
 
     name: str
@@ -68,6 +75,7 @@ class Key:
     least: int | None = None
     allowed: str | None = None
     otherwise: str = ""
+    repeats: bool = False
 
     def rule(self, value: str) -> Ruling:
         """Return what becomes of this key where it holds *value*."""
@@ -80,8 +88,10 @@ class Key:
     def _read(self, value: str) -> None:
         if self.kind is Kind.BOOLEAN:
             parse_boolean(value)
-        elif self.kind is Kind.INTEGER:
-            parse_integer(value, self.least)
+        elif self.kind in BITS:
+            parse_integer(value, self.least, BITS[self.kind])
+        elif self.kind in (Kind.LIST, Kind.PATTERNS):
+            check_list(value, repeats=self.repeats)
         if self.allowed is not None and not re.fullmatch(self.allowed, value.strip()):
             raise ValueError(self.otherwise)
 
@@ -101,6 +111,15 @@ def split_list(text: str) -> tuple[str, ...]:
     return tuple(re.split(r"\s*,\s*", text.strip())) if text.strip() else ()
 
 
+def check_list(text: str, *, repeats: bool = False) -> None:
+    """Raise ValueError where a list has an empty entry or one that stands twice (KIP-1161)."""
+    entries = split_list(text)
+    if "" in entries:
+        raise ValueError("an entry of the list is empty")
+    if len(set(entries)) < len(entries) and not repeats:
+        raise ValueError("an entry of the list stands there twice")
+
+
 def parse_boolean(text: str) -> bool:
     """Return the truth of `true` or `false` in any case. Raises ValueError for anything else."""
     match text.strip().lower():
@@ -111,13 +130,16 @@ def parse_boolean(text: str) -> bool:
     raise ValueError("it must be true or false")
 
 
-def parse_integer(text: str, least: int | None = None) -> int:
-    """Return the integer *text*, at least *least*. Raises ValueError for anything else."""
+def parse_integer(text: str, least: int | None = None, bits: int = 64) -> int:
+    """Return the integer *text*, at least *least* and of *bits*. Raises ValueError for others."""
     if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
         raise ValueError("it must be a whole number")
     number = int(text)
     if least is not None and number < least:
         raise ValueError(f"it must be at least {least}")
+    most = 2 ** (bits - 1) - 1
+    if not -most - 1 <= number <= most:
+        raise ValueError(f"it must be from {-most - 1} to {most}")
     return number
 
 

@@ -167,13 +167,23 @@ NO_EFFECT_CONNECTION_KEYS = {
                      "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.header.urlencode",
                      "sasl.oauthbearer.jwt.validator.class"), _BROKER_SIDE),
 }  # fmt: skip
+_ASSERTIONS = "no assertion is sent here: use sasl.oauthbearer.client.credentials.*"
 _CLASS = "a Java class cannot be used here"
 REFUSED_CONNECTION_KEYS = {
     "ssl.engine.factory.class": f"{_CLASS}: give PEM, PKCS12 or JKS files instead",
     "sasl.client.callback.handler.class": f"{_CLASS}: give the mechanism's own settings",
     "sasl.login.class": f"{_CLASS}: give the mechanism's own settings",
     "sasl.oauthbearer.jwt.retriever.class": f"{_CLASS}: use a client id and secret",
-}
+    **dict.fromkeys(("sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.file",
+                     "sasl.oauthbearer.assertion.claim.aud", "sasl.oauthbearer.assertion.claim.iss",
+                     "sasl.oauthbearer.assertion.claim.exp.seconds",
+                     "sasl.oauthbearer.assertion.claim.jti.include",
+                     "sasl.oauthbearer.assertion.claim.nbf.seconds",
+                     "sasl.oauthbearer.assertion.claim.sub",
+                     "sasl.oauthbearer.assertion.private.key.file",
+                     "sasl.oauthbearer.assertion.private.key.passphrase",
+                     "sasl.oauthbearer.assertion.template.file"), _ASSERTIONS),
+}  # fmt: skip
 
 
 def is_connection_key(name: str) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from schemas.keys import Key, Kind, Status
 
 _H, _T, _N, _R = Status.HONOURED, Status.TRANSLATED, Status.NO_EFFECT, Status.REFUSED
-_S, _L, _P, _B, _I = Kind.STRING, Kind.LIST, Kind.PATTERNS, Kind.BOOLEAN, Kind.INTEGER
+_S, _L, _P, _B = Kind.STRING, Kind.LIST, Kind.PATTERNS, Kind.BOOLEAN
+_SHORT, _I, _LONG = Kind.SHORT, Kind.INTEGER, Kind.LONG
 
 TOPICS_EXCLUDE = r"mm2.*\.internal, .*\.replica, __.*"
 GROUPS_EXCLUDE = "console-consumer-.*, connect-.*, __.*"
 CONFIG_PROPERTIES_EXCLUDE = (
-    r"follower\.replication\.throttled\.replicas, leader\.replication\.throttled\.replicas, "
-    r"message\.timestamp\.difference\.max\.ms, message\.timestamp\.type, "
-    r"unclean\.leader\.election\.enable, min\.insync\.replicas"
+    "follower.replication.throttled.replicas, leader.replication.throttled.replicas, "
+    "message.timestamp.difference.max.ms, log.message.timestamp.before.max.ms, "
+    "log.message.timestamp.after.max.ms, message.timestamp.type, "
+    "unclean.leader.election.enable, min.insync.replicas"
 )
 
 METRICS_LISTEN = "127.0.0.1:9877"
@@ -23,10 +25,13 @@ _BYTES = r"(org\.apache\.kafka\.connect\.converters\.)?ByteArrayConverter"
 _NO_JMX = "`deltamirror run` serves /metrics, with MirrorMaker 2's names; there is no JMX here."
 _AS_BYTES = "records travel as bytes, untouched: leave it out"
 _GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
+_CHUNK = "A replay transaction ends with its chunk."
+_RETRIES = "The loop retries by itself and `status` shows the error."
 _NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
 
 CLUSTERS = (
-    Key("clusters", _L, None, "T", _H, "The aliases of the clusters; all other keys use them."),
+    Key("clusters", _L, None, "T", _H, "The aliases of the clusters; all other keys use them.",
+        repeats=True),
     Key("bootstrap.servers", _L, None, "C", _H, "The brokers of the cluster: required."),
     Key("config.providers", _L, "", "T", _H,
         "Names of config providers; env, file and dir need no declaration."),
@@ -61,7 +66,7 @@ TOPICS = (
     Key("replication.factor", _I, "2", "TF", _H,
         "Replicas of a remote topic when it is created; -1 is the target's default.", least=-1),
     Key("refresh.topics.enabled", _B, "true", "TF", _H, "Look for new topics and partitions."),
-    Key("refresh.topics.interval.seconds", _I, "600", "TF", _H,
+    Key("refresh.topics.interval.seconds", _LONG, "600", "TF", _H,
         "How often to look; 0 or less: only at the start."),
     Key("config.properties.exclude", _P, CONFIG_PROPERTIES_EXCLUDE, "TF", _H,
         "Topic configurations that are never copied."),
@@ -75,12 +80,12 @@ TOPICS = (
         allowed="target|source", otherwise="it must be target or source"),
     Key("sync.topic.configs.enabled", _B, "true", "TF", _H,
         "Keep the settings of remote topics as their source topics' are."),
-    Key("sync.topic.configs.interval.seconds", _I, "600", "TF", _H,
+    Key("sync.topic.configs.interval.seconds", _LONG, "600", "TF", _H,
         "How often; 0 or less: never after the topic was created."),
     Key("use.incremental.alter.configs", _S, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
     Key("sync.topic.acls.enabled", _B, "true", "TF", _H,
         "Make source topics' ACLs for remote topics: whole names, never to write, never deleted."),
-    Key("sync.topic.acls.interval.seconds", _I, "600", "TF", _H, "How often; 0 or less: never."),
+    Key("sync.topic.acls.interval.seconds", _LONG, "600", "TF", _H, "How often; 0 or less: never."),
     Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N, "Topics are made directly.",
         allowed=r"(org\.apache\.kafka\.clients\.admin\.)?ForwardingAdmin",
         otherwise="a Java admin class cannot be used; create the remote topics beforehand"),
@@ -88,32 +93,32 @@ TOPICS = (
 
 GROUPS = (
     Key("emit.checkpoints.enabled", _B, "true", "TF", _H, "Snapshot and translate group offsets."),
-    Key("emit.checkpoints.interval.seconds", _I, "60", "TF", _H, "How often; 0 or less: never."),
-    Key("checkpoints.topic.replication.factor", _I, None, "TF", _H,
+    Key("emit.checkpoints.interval.seconds", _LONG, "60", "TF", _H, "How often; 0 or less: never."),
+    Key("checkpoints.topic.replication.factor", _SHORT, None, "TF", _H,
         "Copies of the checkpoints topic; not set: as replication.factor (MirrorMaker 2: 3).",
         least=-1),
     Key("refresh.groups.enabled", _B, "true", "TF", _N, "Groups are listed at every snapshot."),
-    Key("refresh.groups.interval.seconds", _I, "600", "TF", _N,
+    Key("refresh.groups.interval.seconds", _LONG, "600", "TF", _N,
         "Groups are listed at every snapshot."),
     Key("sync.group.offsets.enabled", _B, "false", "TF", _H,
         "Set where groups resume on the target, where they have no members there; never back."),
-    Key("sync.group.offsets.interval.seconds", _I, "60", "TF", _H,
+    Key("sync.group.offsets.interval.seconds", _LONG, "60", "TF", _H,
         "How often; 0 or less: never. The source's groups are looked at as often, at least."),
     Key("emit.offset-syncs.enabled", _B, "true", "TF", _H,
         "Write a sample of the offset map for MirrorMaker 2's tools; ours need none of it."),
-    Key("offset-syncs.topic.replication.factor", _I, None, "TF", _H,
+    Key("offset-syncs.topic.replication.factor", _SHORT, None, "TF", _H,
         "Copies of the offset-syncs topic; not set: as replication.factor (MirrorMaker 2: 3).",
         least=-1),
     Key("offset-syncs.topic.location", _S, "source", "TF", _H,
         "The cluster that has the offset-syncs topic.",
         allowed="source|target", otherwise="it must be source or target"),
-    Key("offset.lag.max", _I, "100", "TF", _H,
-        "Records between two offset syncs, at most. Our own translation needs none: it is exact.",
-        least=0),
+    Key("offset.lag.max", _LONG, "100", "TF", _H,
+        "Records between two offset syncs, at most; less than 0 is 0. Our own translation is exact "
+        "without."),
     Key("emit.heartbeats.enabled", _B, "true", "TF", _H,
         "Write A->B's sign of life to `heartbeats` on B, also where A->B replicates nothing."),
-    Key("emit.heartbeats.interval.seconds", _I, "1", "TF", _H, "How often; 0 or less: never."),
-    Key("heartbeats.topic.replication.factor", _I, None, "TF", _H,
+    Key("emit.heartbeats.interval.seconds", _LONG, "1", "TF", _H, "How often; 0 or less: never."),
+    Key("heartbeats.topic.replication.factor", _SHORT, None, "TF", _H,
         "Copies of `heartbeats`; not set: as replication.factor (MirrorMaker 2: 3).", least=-1),
 )  # fmt: skip
 
@@ -123,11 +128,12 @@ CONNECTOR = (
     Key("tasks.max.enforce", _B, "true", "TF", _N, "tasks.max always holds."),
     Key("source.cluster.alias", _S, None, "TF", _N, "The flow's name says it."),
     Key("target.cluster.alias", _S, None, "TF", _N, "The flow's name says it."),
-    Key("consumer.poll.timeout.ms", _I, "1000", "TF", _N, "Reads wait as long as they need."),
-    Key("admin.timeout.ms", _I, "60000", "TF", _N,
+    Key("consumer.poll.timeout.ms", _LONG, "1000", "TF", _N, "Reads wait as long as they need."),
+    Key("admin.timeout.ms", _LONG, "60000", "TF", _N,
         "A cluster is probed for 3 s, then tried again later."),
     Key("add.source.alias.to.metrics", _B, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
-    Key("metric.names.formats", _L, "legacy", "TF", _N, _NO_JMX),
+    Key("metric.names.formats", _L, "legacy", "TF", _N, _NO_JMX,
+        allowed=r"(legacy|new)(\s*,\s*(legacy|new))?", otherwise="it must be legacy, new or both"),
     Key("metric.reporters", _L, "JmxReporter", "TF", _N, _NO_JMX),
     *(
         Key(name, _S, "ByteArrayConverter", "TCF", _N, "Records travel as bytes, untouched.",
@@ -141,39 +147,43 @@ CONNECTOR = (
     Key("errors.tolerance", _S, "none", "TF", _N, "No record is ever skipped in silence.",
         allowed="none", otherwise="no record is ever skipped in silence: leave it out"),
     *(
-        Key(name, _S, None, "TF", _N, "The loop retries by itself and `status` shows the error.")
-        for name in (
-            "errors.retry.timeout", "errors.retry.delay.max.ms", "errors.log.enable",
-            "errors.log.include.messages", "config.action.reload",
+        Key(name, kind, None, "TF", _N, _RETRIES)
+        for name, kind in (
+            ("errors.retry.timeout", _LONG), ("errors.retry.delay.max.ms", _LONG),
+            ("errors.log.enable", _B), ("errors.log.include.messages", _B),
         )
     ),
-    Key("name", _S, None, "TF", _N, "There are no connectors here."),
+    Key("config.action.reload", _S, "restart", "TF", _N, _RETRIES,
+        allowed="none|restart", otherwise="it must be none or restart"),
+    Key("name", _S, None, "TF", _N, "There are no connectors here.",
+        allowed=".+", otherwise="it must not be empty"),
     Key("connector.class", _S, None, "TF", _N, "There are no connectors here."),
     Key("connector.plugin.version", _S, None, "TF", _N, "There are no connectors here."),
-    *(
-        Key(name, _S, None, "TCF", _N, "A replay transaction ends with its chunk.")
-        for name in ("transaction.boundary", "transaction.boundary.interval.ms")
-    ),
-    Key("exactly.once.support", _S, None, "TF", _N, "Exactly once is always on."),
-    Key("offsets.storage.topic", _S, None, "TF", _N,
-        "Progress is kept in the group `deltamirror.A->B` on the target."),
+    Key("transaction.boundary", _S, "poll", "F", _N, _CHUNK,
+        allowed="(?i:poll|interval|connector)", otherwise="it must be poll, interval or connector"),
+    Key("transaction.boundary.interval.ms", _LONG, None, "F", _N, _CHUNK, least=0),
+    Key("exactly.once.support", _S, "requested", "F", _N, "Exactly once is always on.",
+        allowed="(?i:requested|required)", otherwise="it must be requested or required"),
+    Key("offsets.storage.topic", _S, None, "F", _N,
+        "Progress is kept in the group `deltamirror.A->B` on the target.",
+        allowed=".+", otherwise="it must not be empty"),
 )  # fmt: skip
 
 OWN = (
     Key("deltamirror.lake", _S, "./lake", "T", _H,
         "Where records are staged: a folder (relative to the file's) or an object-store URI."),
-    Key("deltamirror.stage.max.records", _I, "2000000", "T", _H,
+    Key("deltamirror.stage.max.records", _LONG, "2000000", "T", _H,
         "Records that one staging commit holds at most.", least=1),
-    Key("deltamirror.stage.max.bytes", _I, "536870912", "T", _H,
+    Key("deltamirror.stage.max.bytes", _LONG, "536870912", "T", _H,
         "Bytes that one staging commit holds, to the next record boundary.", least=1),
-    Key("deltamirror.replay.chunk.records", _I, "50000", "T", _H,
+    Key("deltamirror.replay.chunk.records", _LONG, "50000", "T", _H,
         "Records that one transaction on the target holds at most.", least=1),
-    Key("deltamirror.replay.chunk.bytes", _I, "33554432", "T", _H,
+    Key("deltamirror.replay.chunk.bytes", _LONG, "33554432", "T", _H,
         "Bytes that one transaction on the target holds, to the next record boundary.", least=1),
-    Key("deltamirror.stage.retention.ms", _I, "-1", "T", _H,
+    Key("deltamirror.stage.retention.ms", _LONG, "-1", "T", _H,
         "How long staged records stay, if every flow has replayed them; -1: for ever.",
         least=-1),
-    Key("deltamirror.stage.retention.bytes", _I, "-1", "T", _H,
+    Key("deltamirror.stage.retention.bytes", _LONG, "-1", "T", _H,
         "Bytes that a cluster has staged beyond which the oldest that all flows have replayed go; "
         "-1: no bound.",
         least=-1),

@@ -25,8 +25,8 @@ REASONS: dict[str, tuple[str, ...]] = {
         "heartbeat.interval.ms", "rebalance.timeout.ms", "connect.protocol",
         "inter.worker.key.generation.algorithm", "inter.worker.key.size",
         "inter.worker.key.ttl.ms", "inter.worker.signature.algorithm",
-        "inter.worker.verification.algorithms", "topic.creation.enable",
-        "topic.tracking.enable", "topic.tracking.allow.reset",
+        "inter.worker.verification.algorithms", "topic.tracking.enable",
+        "topic.tracking.allow.reset",
         "connector.client.config.override.policy", "plugin.path", "plugin.discovery",
     ),
     _METRICS: (
@@ -41,6 +41,7 @@ PREFIXES = {
     "key.converter.": "Records travel as bytes, untouched.",
     "value.converter.": "Records travel as bytes, untouched.",
     "header.converter.": "Records travel as bytes, untouched.",
+    "topic.creation.": "Remote topics are made with `replication.factor` before records are sent.",
     "worker.": _WORKERS,
     "task.": "Shutting down ends the running transaction and waits for nothing else.",
     "metrics.context.": _METRICS,

@@ -182,6 +182,7 @@ def test_a_policy_is_made_from_its_keys(config, more, policy):
         ("refresh.topics.interval.seconds=5\n", 5, 60),
         ("refresh.topics.enabled=false\nA->B.emit.checkpoints.interval.seconds=1\n", None, 1),
         ("refresh.topics.interval.seconds=-1\nemit.checkpoints.enabled=false\n", None, None),
+        ("refresh.topics.interval.seconds=9223372036854775807\n", 3_153_600_000, 60),
     ],
 )
 def test_an_interval_that_is_off_is_none(config, more, refresh, checkpoints):
@@ -220,6 +221,11 @@ def test_groups_of_the_target_are_set_on_demand(config, more, every_s):
             "offset-syncs.topic.replication.factor=3\nreplication.policy.separator=_\n",
             ("B", "mm2-offset-syncs_A_internal", 0, 3),
             id="on the target, under the other alias",
+        ),
+        pytest.param(
+            "offset.lag.max=-1\n",
+            ("A", "mm2-offset-syncs.B.internal", 0, 2),
+            id="each record, whatever is less than none between",
         ),
         pytest.param("A->B.emit.offset-syncs.enabled=false\n", None, id="nowhere"),
     ],
@@ -322,6 +328,13 @@ def test_a_secret_comes_from_the_environment(config, monkeypatch):
     )
 
 
+def test_a_cluster_that_is_named_twice_is_one(config):
+    read = config("clusters=A, B, A\nB->A.enabled=true\n")
+
+    assert list(read.clusters) == ["A", "B"]
+    assert [flow.flow.name for flow in read.flows] == ["A->B", "B->A"]
+
+
 def test_an_alias_may_hold_a_dot_and_begin_like_another(config):
     read = config("clusters=A,B,A.x\nA.x.bootstrap.servers=x:1\nA.x->B.enabled=true\n")
 
@@ -339,6 +352,12 @@ def test_an_alias_may_hold_a_dot_and_begin_like_another(config):
         ("topics=a[\n", InvalidPatternError, "a["),
         ("A->B.enabled=yes\n", RefusedKeyError, "true or false"),
         ("replication.factor=-2\n", RefusedKeyError, "at least -1"),
+        ("clusters=A,,B\n", RefusedKeyError, "clusters: an entry of the list is empty"),
+        ("A->B.topics=a, b, a\n", RefusedKeyError, "A->B.topics: an entry of the list stands"),
+        ("A.bootstrap.servers=a:1,a:1\n", RefusedKeyError, "A.bootstrap.servers: an entry"),
+        ("offset-syncs.topic.replication.factor=40000\n", RefusedKeyError, "to 32767"),
+        ("A->B.transaction.boundary=record\n", RefusedKeyError, "poll, interval or connector"),
+        ("metric.names.formats=old\n", RefusedKeyError, "legacy, new or both"),
         ("B.producer.linger.ms=${env:NOT_SET_AT_ALL}\n", SecretError, "NOT_SET_AT_ALL"),
         ("transforms=mask\n", RefusedKeyError, "unchanged"),
         ("security.protocol=SASL_SSL\n", RefusedKeyError, "sasl.mechanism"),

@@ -67,7 +67,14 @@ def verdict(tmp_path):
         ("A->B.producer.linger.ms=1", N),
         ("A->B.admin.retries=1", N),
         ("A->B.target.admin.retries=1", N),
-        ("A->B.target.cluster.bootstrap.servers=x", N),
+        ("A->B.target.cluster.bootstrap.servers=x", R),
+        ("A->B.target.cluster.ssl.provider=x", N),
+        ("A->B.target.cluster.ssl.bogus=x", U),
+        ("A->B.consumer.override.fetch.min.bytes=1", N),
+        ("A->B.consumer.override.bogus=1", U),
+        ("A->B.topic.creation.groups=a", N),
+        ("A->B.topic.creation.a.include=x", N),
+        ("A.sasl.oauthbearer.assertion.file=/a", R),
         ("A->B.security.protocol=SSL", N),
         ("security.protocol=SSL", H),
         ("A.security.protocol=ssl", H),
@@ -91,8 +98,23 @@ def test_every_key_gets_its_verdict(verdict, line, status):
     assert answer.note
 
 
-def test_a_misplaced_key_is_told_its_place(verdict):
-    assert "write it at the top level or as A->B.topics" in verdict("A.topics=x").note
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("A.topics=x", "at the top level or as A->B.topics"),
+        ("producer.linger.ms=1", "as alias.producer.linger.ms"),
+        ("producer.override.linger.ms=1", "as A->B.producer.override.linger.ms"),
+        ("source.cluster.ssl.provider=x", "as A->B.source.cluster.ssl.provider"),
+        ("linger.ms=1", "as alias.producer.linger.ms"),
+        ("A.fetch.min.bytes=1", "as A.consumer.fetch.min.bytes"),
+        ("A->B.client.id=1", "as alias.consumer.client.id or as alias.producer.client.id"),
+    ],
+)
+def test_a_misplaced_key_is_told_its_place(verdict, line, where):
+    answer = verdict(line)
+
+    assert answer.status is N
+    assert f"write it {where}" in answer.note
 
 
 def test_no_verdict_shows_a_secret(verdict):

@@ -4,6 +4,7 @@ from schemas.keys import (
     MASK,
     Kind,
     Status,
+    check_list,
     fit_to_show,
     key_fit_to_show,
     parse_boolean,
@@ -40,6 +41,31 @@ def test_an_integer_has_its_least():
     assert parse_integer(" -1 ", -1) == -1
     with pytest.raises(ValueError, match="at least 1"):
         parse_integer("0", 1)
+
+
+@pytest.mark.parametrize(
+    ("bits", "most"), [(16, 32767), (32, 2147483647), (64, 9223372036854775807)]
+)
+def test_an_integer_is_as_wide_as_javas(bits, most):
+    assert parse_integer(f"+{most}", bits=bits) == most
+    assert parse_integer(str(-most - 1), bits=bits) == -most - 1
+    for number in (most + 1, -most - 2):
+        with pytest.raises(ValueError, match=f"from {-most - 1} to {most}"):
+            parse_integer(str(number), bits=bits)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("a,,b", "empty"), ("a,", "empty"), ("a, b ,a", "twice")]
+)
+def test_a_list_with_an_empty_entry_or_one_twice_is_refused(text, why):
+    with pytest.raises(ValueError, match=why):
+        check_list(text)
+
+
+def test_the_names_of_clusters_may_repeat_but_not_be_empty():
+    check_list("a, b, a", repeats=True)
+    with pytest.raises(ValueError, match="empty"):
+        check_list("a,,a", repeats=True)
 
 
 @pytest.mark.parametrize(

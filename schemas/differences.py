@@ -1,0 +1,116 @@
+"""Where a key, or its absence, means something else here than in MirrorMaker 2, on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What MirrorMaker 2 does (*theirs*), what is done here and why; *keys* are those it is about.
+
+    tests/stories/test_mm2_keys.py compares both and takes no difference that is not here.
+    """
+
+    theirs: str
+    ours: str
+    why: str = ""
+    keys: tuple[str, ...] = ()
+
+
+DIFFERENCES = (
+    Difference(
+        "reads a source once per flow",
+        "reads it once: `A->B.*` of clients but the reader and the records' producer does nothing",
+        "flows share clients",
+    ),
+    Difference(
+        "`isolation.level=read_uncommitted`",
+        "always `read_committed`",
+        "aborted records are not data",
+        ("exactly.once.support",),
+    ),
+    Difference("`tasks.max=1`", "the cores", "", ("tasks.max",)),
+    Difference(
+        "3 copies of its own topics",
+        "as `replication.factor`",
+        "brokers may be fewer",
+        (
+            "checkpoints.topic.replication.factor",
+            "offset-syncs.topic.replication.factor",
+            "heartbeats.topic.replication.factor",
+        ),
+    ),
+    Difference(
+        "a replication factor below -1 fails when a topic is made",
+        "refused",
+        "it can only fail",
+        (
+            "replication.factor",
+            "checkpoints.topic.replication.factor",
+            "offset-syncs.topic.replication.factor",
+            "heartbeats.topic.replication.factor",
+        ),
+    ),
+    Difference(
+        "an interval of 0: an error, or no pause",
+        "never, as one below 0",
+    ),
+    Difference("not idempotent, 1 request in flight", "idempotent, 5 in flight", "transactions"),
+    Difference("exactly once on demand", "always"),
+    Difference(
+        "a client's other defaults: Java's",
+        "librdkafka's, but `check.crcs=true`",
+        "only what the file says is translated",
+    ),
+    Difference(
+        "ignores unknown keys and unlisted aliases", "errors", "a misspelt key does harm in silence"
+    ),
+    Difference(
+        "`emit.checkpoints.enabled=false` is an error of one connector",
+        "it is honoured",
+        "",
+        ("emit.checkpoints.enabled",),
+    ),
+    Difference(
+        "`emit.offset-syncs.enabled=false` ends checkpoints and group sync",
+        "it ends offset syncs only",
+        "translation needs none",
+        ("emit.offset-syncs.enabled",),
+    ),
+    Difference(
+        "any `use.defaults.from` but `source` is `target`",
+        "another word is refused",
+        "a misspelt value does harm too",
+        ("use.defaults.from",),
+    ),
+    Difference(
+        "Java classes for filters, policies, transforms, by plugin version",
+        "refused",
+        "there is no JVM on a record's way",
+        ("transforms", "predicates", "connector.plugin.version"),
+    ),
+    Difference(
+        "`errors.tolerance=all` leaves records out",
+        "refused",
+        "no record is ever left out in silence",
+        ("errors.tolerance",),
+    ),
+    Difference(
+        "`A.consumer.auto.offset.reset` `none` and `by_duration:...`",
+        "refused",
+        "a topic begins at its first record or at its end",
+    ),
+    Difference(
+        "Kerberos, Java classes for logins, OAuth assertions",
+        "refused, with what to do",
+        "librdkafka",
+    ),
+    Difference(
+        "syncs `message.timestamp.*.max.ms`",
+        "never; topics it makes take any",
+        "records keep their time",
+    ),
+    Difference("sends all of a topic's settings at each sync", "sends what differs"),
+    Difference("groups as filtered", "also never `deltamirror.*`", "they hold our own progress"),
+)
