@@ -5,7 +5,10 @@ Nothing here knows the inside: a file, the commands, and consumers as applicatio
 
 import json
 import time
+import uuid
 from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -26,43 +29,56 @@ PARTITIONS = 3
 FLOW = "us-east->eu-west"
 
 
-@pytest.fixture
-def topic(source, unique_topic, names):
-    """Values p-n, unique: plain ones, whole transactions, and aborted ones between them."""
-    create_topic(source.bootstrap_servers, unique_topic, partitions=PARTITIONS)
-    for part in range(PARTITIONS):
-        for chunk in range(4):
-            values = [f"{part}-{chunk * 10 + n}" for n in range(10)]
-            records = [Record(b"k", v.encode(), partition=part) for v in values]
-            transaction = names("app") if chunk % 2 else None
-            produce(source.bootstrap_servers, unique_topic, records, transactional_id=transaction)
-            lost = [Record(b"k", b"aborted", partition=part)] * 3
-            produce(
-                source.bootstrap_servers,
-                unique_topic,
-                lost,
-                transactional_id=names("app"),
-                commit=False,
-            )
-    return unique_topic
+class Mirrored(NamedTuple):
+    """A file, its clusters, a topic, and what a group read of it on the source before the run."""
+
+    file: Path
+    source: str
+    target: str
+    topic: str
+    group: str
+    before: list[str]
 
 
-@pytest.fixture
-def file(tmp_path, source, target, topic, names):
-    path = tmp_path / "mm2.properties"
+@pytest.fixture(scope="module")
+def here(tmp_path_factory, clusters):
+    """A run that has come and gone, behind a group that has read part of the topic."""
+    source, target = (broker.start().bootstrap_servers for broker in clusters)
+    mark = uuid.uuid4().hex[:8]
+    topic, group = f"orders-{mark}", f"billing-{mark}"
+    fill(source, topic)
+    path = tmp_path_factory.mktemp("failover") / "mm2.properties"
     path.write_text(
         f"""
         clusters = us-east, eu-west
-        us-east.bootstrap.servers = {source.bootstrap_servers}
-        eu-west.bootstrap.servers = {target.bootstrap_servers}
+        us-east.bootstrap.servers = {source}
+        eu-west.bootstrap.servers = {target}
         {FLOW}.enabled = true
         {FLOW}.topics = {topic}
-        {FLOW}.groups = {names("billing")}
+        {FLOW}.groups = {group}
         replication.factor = 1
         emit.heartbeats.enabled = false
         """
     )
-    return path
+    before = consume(source, group, topic, at_most=47)
+    asked(path, "run", "--until-caught-up")
+    return Mirrored(path, source, target, topic, group, before)
+
+
+def fill(source, topic):
+    """Write values p-n, unique: plain ones, whole transactions, and aborted ones between them."""
+    create_topic(source, topic, partitions=PARTITIONS)
+    everywhere = range(PARTITIONS)
+    aborted = [Record(b"k", b"aborted", partition=part) for part in everywhere for _ in range(3)]
+    for chunk in range(4):
+        records = [
+            Record(b"k", f"{part}-{chunk * 10 + n}".encode(), partition=part)
+            for part in everywhere
+            for n in range(10)
+        ]
+        app = f"{topic}-app"
+        produce(source, topic, records, transactional_id=app if chunk % 2 else None)
+        produce(source, topic, aborted, transactional_id=app, commit=False)
 
 
 def consume(bootstrap, group, topic, at_most=None):
@@ -105,45 +121,34 @@ def asked(file, *arguments):
     return json.loads(answer.stdout)
 
 
-def test_a_group_that_fails_over_reads_each_record_once(file, source, target, topic, names):
-    group = names("billing")
-    before = consume(source.bootstrap_servers, group, topic, at_most=47)
-
-    asked(file, "run", "--until-caught-up")
-
-    answer = asked(file, "translate", "--flow", FLOW, "--group", group)
+def test_a_group_that_fails_over_reads_each_record_once(here):
+    answer = asked(here.file, "translate", "--flow", FLOW, "--group", here.group)
     resumes = {
         (at["target_topic"], at["target_partition"]): at["downstream_offset"]
         for at in answer["partitions"]
     }
-    commit_group(target.bootstrap_servers, group, resumes)
+    commit_group(here.target, here.group, resumes)
     # Partitions in which the group had read nothing yet begin at their first record.
-    after = consume(target.bootstrap_servers, group, f"us-east.{topic}")
+    after = consume(here.target, here.group, f"us-east.{here.topic}")
 
     every = Counter(f"{part}-{n}" for part in range(PARTITIONS) for n in range(40))
-    assert Counter(before + after) == every
+    assert len(here.before) == 47
+    assert Counter(here.before + after) == every
 
 
-def test_status_shows_that_all_has_arrived(file, topic):
-    asked(file, "run", "--until-caught-up")
-
-    (flow,) = asked(file, "status")["flows"]
+def test_status_shows_that_all_has_arrived(here):
+    (flow,) = asked(here.file, "status")["flows"]
 
     assert (flow["flow"], flow["state"], flow["error"]) == (FLOW, "stopped", None)
     assert [at["lag"] for at in flow["partitions"]] == [0] * PARTITIONS
-    assert {at["target_topic"] for at in flow["partitions"]} == {f"us-east.{topic}"}
+    assert {at["target_topic"] for at in flow["partitions"]} == {f"us-east.{here.topic}"}
     assert all(at["source_end"] == at["staged"] == at["replayed"] for at in flow["partitions"])
 
 
-def test_each_offset_translates_there_and_back(file, topic):
-    asked(file, "run", "--until-caught-up")
-
+def test_each_offset_translates_there_and_back(here):
     def translate(offset, *more):
-        return asked(
-            file,
-            "translate",
-            *("--flow", FLOW, "--topic", topic, "--partition", 0, "--offset", offset, *more),
-        )
+        place = ("--topic", here.topic, "--partition", 0, "--offset", offset)
+        return asked(here.file, "translate", "--flow", FLOW, *place, *more)
 
     there = translate(12)
     back = translate(there["downstream_offset"], "--reverse")
