@@ -20,6 +20,7 @@ def mm2_tools() -> Iterator[JavaGateway]:
         jarpath=str(py4j_jar),
         classpath=f"{kafka_home()}/*",
         java_path=str(java()),
+        javaopts=["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
         die_on_exit=True,
         enable_auth=True,
     )
@@ -49,9 +50,11 @@ def translate_groups(
     gateway: JavaGateway, bootstrap: str, remote_alias: str, pattern: str
 ) -> Mapping[str, Translated]:
     """Return what it says of all groups that match the regular expression *pattern* (KIP-1239)."""
-    compiled = gateway.jvm.java.util.regex.Pattern.compile(pattern)
     answer = gateway.jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils.translateOffsets(
-        _properties(gateway, bootstrap), remote_alias, compiled, _patience(gateway)
+        _properties(gateway, bootstrap),
+        remote_alias,
+        _pattern(gateway, pattern),
+        _patience(gateway),
     )
     return {group: _translated(answer[group]) for group in answer}
 
@@ -77,6 +80,13 @@ class MirrorClient:
         """Return what `remoteConsumerOffsets` says."""
         patience = _patience(self._gateway)
         return _translated(self._client.remoteConsumerOffsets(group, remote_alias, patience))
+
+    def offsets_of_groups(self, remote_alias: str, pattern: str) -> Mapping[str, Translated]:
+        """Return what it says of all groups that match the regular expression *pattern*."""
+        compiled = _pattern(self._gateway, pattern)
+        patience = _patience(self._gateway)
+        answer = self._client.remoteConsumerOffsets(compiled, remote_alias, patience)
+        return {group: _translated(answer[group]) for group in answer}
 
     def close(self) -> None:
         """Let go of its clients."""
@@ -131,6 +141,10 @@ def _properties(gateway: JavaGateway, bootstrap: str) -> Any:
     properties = gateway.jvm.java.util.HashMap()
     properties.put("bootstrap.servers", bootstrap)
     return properties
+
+
+def _pattern(gateway: JavaGateway, pattern: str) -> Any:
+    return gateway.jvm.java.util.regex.Pattern.compile(pattern)
 
 
 def _patience(gateway: JavaGateway) -> Any:

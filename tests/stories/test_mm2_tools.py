@@ -130,6 +130,14 @@ def test_remote_consumer_offsets_are_ours_with_what_the_groups_keep_beside_them(
     assert {group: client.offsets("us-east", group) for group in GROUPS} == ours
 
 
+def test_remote_consumer_offsets_of_a_pattern_of_groups_are_those_that_our_translate_gives(
+    client, ours
+):
+    found = client.offsets_of_groups("us-east", "billing|l.*")
+
+    assert found == {group: ours[group] for group in ("billing", "late")}
+
+
 def test_mirror_client_finds_our_topics_and_where_they_come_from(client):
     assert client.names("checkpointTopics") == {CHECKPOINTS}
     assert client.names("heartbeatTopics") == {"heartbeats", "us-east.heartbeats"}
