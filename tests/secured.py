@@ -67,6 +67,7 @@ class SecuredBroker(Broker):
 
     def __init__(self, name: str, home: Path, certificates: Certificates) -> None:
         super().__init__(name, home)
+        self._trusted = certificates.authority.certificate
         controller, *ports = free_ports(1 + len(LISTENERS))
         self._at = {name: f"127.0.0.1:{port}" for name, port in zip(LISTENERS, ports, strict=True)}
         outside = {"PLAINTEXT": self.bootstrap_servers, **self._at}
@@ -93,6 +94,15 @@ class SecuredBroker(Broker):
     def at(self, listener: str) -> str:
         """Return where *listener* is."""
         return self._at[listener]
+
+    def by_tls(self) -> dict[str, str]:
+        """Return the Java properties of a client that comes by TLS; it may do everything."""
+        return {
+            "bootstrap.servers": self.at("TLS"),
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self._trusted),
+        }
 
     def let_in(self) -> None:
         """Let ROOT in by SCRAM too: its credentials lie in the cluster."""

@@ -1,0 +1,42 @@
+"""What the acceptance tests share: two clusters, one of them secured, and MirrorMaker 2's tools."""
+
+from __future__ import annotations
+
+import pytest
+
+from resources.brokers import Broker, running
+from tests.mm2_tools import mm2_tools
+from tests.secured import Certificates, SecuredBroker
+from tests.stories.acceptance.pair import VARIANTS, Pair
+
+
+@pytest.fixture(scope="package")
+def clusters(tmp_path_factory):
+    home = tmp_path_factory.mktemp("acceptance")
+    certificates = Certificates.make(home / "certificates")
+    primary = Broker("primary", home / "primary")
+    backup = SecuredBroker("backup", home / "backup", certificates)
+    with running(primary, backup):
+        yield {"primary": primary, "backup": backup}
+
+
+@pytest.fixture(scope="package")
+def tools():
+    with mm2_tools() as gateway:
+        yield gateway
+
+
+@pytest.fixture(params=VARIANTS)
+def pair(request, tmp_path, clusters):
+    return Pair(tmp_path, clusters, request.param)
+
+
+@pytest.fixture(params=["default", "tls"])
+def either(request, tmp_path, clusters):
+    """A pair whose target is reached in the open, or by TLS."""
+    return Pair(tmp_path, clusters, request.param)
+
+
+@pytest.fixture
+def plain(tmp_path, clusters):
+    return Pair(tmp_path, clusters, "default")
