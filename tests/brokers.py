@@ -233,22 +233,20 @@ def commit_group(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], i
     # A member of nothing: librdkafka's administrative clients may die where a group has no
     # coordinator yet. A consumer waits for one when it is asked what it has committed.
     with _group(bootstrap, group) as consumer:
-        _await_coordinator(consumer, wanted)
+        _committed(consumer, wanted)
         _raise_errors(consumer.commit(offsets=wanted, asynchronous=False))
 
 
-def _await_coordinator(consumer: Consumer, partitions: list[TopicPartition]) -> None:
-    """Return when the group's coordinator answers: that of a fresh cluster's first one is late."""
+def _committed(consumer: Consumer, partitions: list[TopicPartition]) -> list[TopicPartition]:
+    """Return what the group has committed; the coordinator of a fresh cluster's first is late."""
     give_up_at = time.monotonic() + ANSWER_SECONDS
     while True:
         try:
-            consumer.committed(partitions, timeout=ANSWER_SECONDS)
+            return list(consumer.committed(partitions, timeout=ANSWER_SECONDS))
         except KafkaException as failure:
             moves = failure.args[0].code() == KafkaError.NOT_COORDINATOR
             if not moves or time.monotonic() > give_up_at:
                 raise
-        else:
-            return
         time.sleep(0.02)
 
 
@@ -262,7 +260,7 @@ def committed_offsets(bootstrap: str, group: str) -> dict[tuple[str, int], int]:
         ]
         if not everything:
             return {}
-        found = consumer.committed(everything, timeout=ANSWER_SECONDS)
+        found = _committed(consumer, everything)
     _raise_errors(found)
     return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 

@@ -9,14 +9,17 @@ from confluent_kafka.admin import AdminClient
 
 from assets.verification import verify
 from resources.brokers import Broker, running
+from schemas.checkpoint import Checkpoint
 from tests.brokers import (
     Record,
     commit_group,
+    committed_offsets,
     consume_all,
     create_topic,
     produce,
 )
-from tests.stories.world import Mesh
+from tests.mm2_tools import MirrorClient, mm2_tools, translate_offsets
+from tests.stories.world import Mesh, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
@@ -153,24 +156,69 @@ def test_spokes_get_each_other_s_topics_through_the_hub_and_never_their_own(
     assert read(target, f"C.A.{unique_topic}") == ["a"]
 
 
-def test_a_chain_carries_names_and_groups_over_two_hops(
-    join, source, target, third, unique_topic, names
+@pytest.fixture
+def chain(tmp_path, third):
+    """Clusters in a row, A, B and C: of A and B nobody else has ever heard."""
+    made = {name: Broker(name, tmp_path / name) for name in ("A", "B")}
+    with running(*made.values()):
+        yield made | {"C": third}
+
+
+def test_a_chain_carries_names_groups_and_signs_of_life_over_two_hops_that_mirrormaker_2_counts(
+    chain, tmp_path, unique_topic, names
 ):
-    group = names("billing")
-    write(source, unique_topic, *map(str, range(10)))
-    commit_group(source.bootstrap_servers, group, {(unique_topic, 0): 4})
-    mesh = join("A->B", "B->C", topics=everywhere(unique_topic), groups=group)
-    mesh.mirror(flows=["A->B"])
-    mesh.mirror(flows=["B->C"])
+    group, far = names("billing"), f"B.A.{unique_topic}"
+    first, middle, last = (broker.bootstrap_servers for broker in chain.values())
+    create_topic(first, unique_topic)
+    records = [Record(b"k", b"%d" % n) for n in range(10)]
+    produce(first, unique_topic, records[:6], transactional_id=names("app"))
+    produce(first, unique_topic, records[6:])
+    commit_group(first, group, {(unique_topic, 0): 4})
+    said = {
+        **{f"{flow}.enabled": "true" for flow in ("A->B", "B->C")},
+        "topics": everywhere(unique_topic),
+        "groups": group,
+        "emit.heartbeats.enabled": "true",
+        "heartbeats.replication.enabled": "true",
+        "emit.checkpoints.interval.seconds": "1",
+        "sync.group.offsets.enabled": "true",
+        "sync.group.offsets.interval.seconds": "1",
+    }
+    mesh = Mesh(tmp_path, chain, said)
+    mesh.start()
+    try:
+        until(lambda: (far, 0) in committed_offsets(last, group), "the group comes through")
+        until(lambda: group in checkpointed(last, "B.checkpoints.internal"), "its checkpoint does")
+        until(lambda: "B.A.heartbeats" in topics_on(chain["C"], "heartbeats"), "heartbeats do")
+    finally:
+        mesh.end()
 
-    first = resumes_at(mesh, "A->B", group)
-    commit_group(target.bootstrap_servers, group, {(f"A.{unique_topic}", 0): first})
-    assert mesh.cli("groups", "snapshot", "--cluster", "B").returncode == 0
-    second = resumes_at(mesh, "B->C", group)
+    with mm2_tools() as tools:
+        client = MirrorClient(tools, last)
+        assert client.names("heartbeatTopics") == {"heartbeats", "B.heartbeats", "B.A.heartbeats"}
+        assert client.names("upstreamClusters") == {"A", "B"}
+        assert (client.hops("B"), client.hops("A")) == (1, 2)
+        assert client.names("checkpointTopics") == {"B.checkpoints.internal"}
+        assert client.names("remoteTopics", "B") >= {far, "B.heartbeats", "B.A.heartbeats"}
+        resumes = client.offsets("B", group)
+        client.close()
+        assert translate_offsets(tools, middle, "A", group) == {
+            (f"A.{unique_topic}", 0): resumes_at(mesh, "A->B", group)
+        }
+    (offset, _) = resumes[far, 0]
+    assert offset == resumes_at(mesh, "B->C", group) == committed_offsets(last, group)[far, 0]
+    arrived = consume_all(last, far)
+    assert [m.value() for m in arrived] == [record.value for record in records]
+    assert [m.value() for m in arrived if m.offset() >= offset] == [r.value for r in records[4:]]
 
-    far = consume_all(third.bootstrap_servers, f"B.A.{unique_topic}")
-    assert [message.value().decode() for message in far] == [*map(str, range(10))]
-    assert [m.value().decode() for m in far if m.offset() >= second] == [*map(str, range(4, 10))]
+
+def checkpointed(bootstrap, topic):
+    """Return the groups of which *topic* tells."""
+    try:
+        found = consume_all(bootstrap, topic)
+    except KeyError:  # it is not there yet
+        return set()
+    return {Checkpoint.read(each.key(), each.value()).group for each in found}
 
 
 def resumes_at(mesh, flow, group):
