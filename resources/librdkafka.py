@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from resources.security import secure
 from schemas.config import ClientSettings
 from schemas.errors import RefusedKeyError
-from schemas.keys import Kind, Ruling, Status, parse_boolean, parse_integer
-from schemas.keys_client import ClientKey, client_key, is_connection_key
+from schemas.keys import Ruling, Status
+from schemas.keys_client import LIBRDKAFKA_BOUNDS, ClientKey, client_key, is_connection_key
 
 Value = str | int | float | bool
 
 # Java checks every record's CRC unless told otherwise; librdkafka does not.
 DEFAULTS: Mapping[str, ClientSettings] = {"consumer": {"check.crcs": True}}
-MOST_IN_FLIGHT = 5  # of an idempotent producer
 KIB = 1024
+FIRST_PAUSE_MS = 50  # Java's
 
 
 @dataclass
@@ -44,6 +44,7 @@ def translate(role: str, java: Mapping[str, str]) -> Translation:
                 rulings[name] = Ruling(Status.REFUSED, str(failure))
     security = secure({name: text for name, text in java.items() if is_connection_key(name)})
     _fit_fetch_sizes(role, settings)
+    _fit_pauses(settings)
     return Translation({**settings, **security.settings}, {**rulings, **security.rulings})
 
 
@@ -65,6 +66,7 @@ def _translate_one(
     key: ClientKey, value: str, java: Mapping[str, str], settings: dict[str, Value]
 ) -> Ruling:
     """Put what *key* comes to into *settings* and rule it. Raises ValueError for a bad value."""
+    said = key.read(value)
     if key.name == "isolation.level":
         honoured = value == "read_committed"
         return Ruling(
@@ -72,8 +74,6 @@ def _translate_one(
             "The source is read with read_committed, always: aborted records are not replicated.",
         )
     if key.name == "auto.offset.reset":
-        if value not in ("earliest", "latest"):
-            raise ValueError("it must be earliest or latest")
         return Ruling(Status.HONOURED, "Where a topic begins when it is first selected.")
     if not key.librdkafka:
         return Ruling(Status.NO_EFFECT, key.note)
@@ -81,27 +81,35 @@ def _translate_one(
         codec = key.name.split(".")[1]
         if java.get("compression.type", "none").strip() != codec:
             return Ruling(Status.NO_EFFECT, f"compression.type is not {codec}.")
-    settings[key.librdkafka] = number = _value(key, value)
-    same = key.librdkafka == key.name and str(number).lower() == value.lower()
-    if same:
+    settings[key.librdkafka] = taken = _taken(key, said)
+    if key.librdkafka == key.name and taken == said:
         return Ruling(Status.HONOURED, f"librdkafka: {key.librdkafka}")
-    return Ruling(Status.TRANSLATED, f"librdkafka: {key.librdkafka}={number}")
+    return Ruling(Status.TRANSLATED, f"librdkafka: {key.librdkafka}={taken}")
 
 
-def _value(key: ClientKey, value: str) -> Value:
-    if key.kind is Kind.BOOLEAN:
-        return parse_boolean(value)
-    if key.kind is Kind.STRING:
-        return value
-    number = parse_integer(value)
-    match key.name:
-        case "buffer.memory":
-            return max(1, number // KIB)
-        case "send.buffer.bytes" | "receive.buffer.bytes":
-            return max(0, number)  # Java's -1, the system's default, is librdkafka's 0
-        case "max.in.flight.requests.per.connection":
-            return min(number, MOST_IN_FLIGHT)
-    return number
+def _taken(key: ClientKey, said: str | int | bool) -> str | int | bool:
+    """Return what librdkafka is told where Java is told *said*: of a number the nearest it takes.
+
+    Java's -1 for a buffer (the system's size) and for idle connections (kept) are its 0.
+    """
+    if isinstance(said, bool | str):
+        return said
+    least, most = LIBRDKAFKA_BOUNDS[key.librdkafka]
+    number = said // KIB if key.name == "buffer.memory" else said
+    return min(max(number, least), most)
+
+
+def _fit_pauses(settings: dict[str, Value]) -> None:
+    """Let the first pause be no longer than the longest, on which librdkafka insists.
+
+    Java takes the shorter of both; where only the first is said, it is the longest there, too.
+    """
+    first, longest = (settings.get(f"reconnect.backoff.{each}") for each in ("ms", "max.ms"))
+    if isinstance(longest, int):
+        first = first if isinstance(first, int) else FIRST_PAUSE_MS
+        settings["reconnect.backoff.ms"] = min(first, longest)
+    elif isinstance(first, int):
+        settings["reconnect.backoff.max.ms"] = first
 
 
 def _fit_fetch_sizes(role: str, settings: dict[str, Value]) -> None:

@@ -5,9 +5,10 @@ Measured against librdkafka 2.16. A Java name that is missing here is unknown.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from schemas.keys import Kind
+from schemas.keys import BITS, Kind, parse_boolean, parse_integer
 
 ROLES = ("consumer", "producer", "admin")
 ALL, CONSUMER, PRODUCER, ADMIN = "CPA", "C", "P", "A"
@@ -18,7 +19,8 @@ class ClientKey:
     """A Java client property.
 
     *clients* holds C, P, A for consumer, producer, admin. *librdkafka* is its name there, or
-    empty: then *note* says why it has no effect.
+    empty: then *note* says why it has no effect. Of a number *least* and *most* are Java's. Java
+    refuses what the regular expression *allowed* does not match.
     """
 
     name: str
@@ -26,34 +28,88 @@ class ClientKey:
     librdkafka: str
     kind: Kind = Kind.INTEGER
     note: str = ""
+    least: int | None = 0
+    most: int | None = None
+    allowed: str | None = None
+
+    def read(self, value: str) -> str | int | bool:
+        """Return what *value* says. Raises ValueError where Java refuses it."""
+        if self.allowed is not None and not re.fullmatch(self.allowed, value):
+            words = self.allowed.removeprefix("(?i)").replace("|", " or ")
+            raise ValueError(f"it must be {words}")
+        if self.kind is Kind.BOOLEAN:
+            return parse_boolean(value)
+        if self.kind is Kind.STRING:
+            return value
+        number = parse_integer(value, self.least, BITS[self.kind])
+        if self.most is not None and number > self.most:
+            raise ValueError(f"it must be at most {self.most}")
+        return number
 
 
-_S, _B, _I = Kind.STRING, Kind.BOOLEAN, Kind.INTEGER
+_S, _B, _I, _LONG = Kind.STRING, Kind.BOOLEAN, Kind.INTEGER, Kind.LONG
 _SAME = (
-    ("client.id", ALL, _S), ("client.dns.lookup", ALL, _S), ("connections.max.idle.ms", ALL, _I),
-    ("reconnect.backoff.ms", ALL, _I), ("reconnect.backoff.max.ms", ALL, _I),
-    ("retry.backoff.ms", ALL, _I), ("retry.backoff.max.ms", ALL, _I),
-    ("socket.connection.setup.timeout.ms", ALL, _I), ("enable.metrics.push", ALL, _B),
-    ("metadata.recovery.strategy", ALL, _S),
-    ("metadata.recovery.rebootstrap.trigger.ms", ALL, _I),
+    ("client.id", ALL, _S), ("enable.metrics.push", ALL, _B),
+    ("reconnect.backoff.ms", ALL, _LONG), ("reconnect.backoff.max.ms", ALL, _LONG),
+    ("retry.backoff.ms", ALL, _LONG), ("retry.backoff.max.ms", ALL, _LONG),
+    ("metadata.recovery.rebootstrap.trigger.ms", ALL, _LONG),
     ("client.rack", CONSUMER, _S), ("fetch.min.bytes", CONSUMER, _I),
     ("fetch.max.bytes", CONSUMER, _I), ("max.partition.fetch.bytes", CONSUMER, _I),
-    ("check.crcs", CONSUMER, _B), ("batch.size", PRODUCER, _I), ("linger.ms", PRODUCER, _I),
-    ("compression.type", PRODUCER, _S), ("transaction.timeout.ms", PRODUCER, _I),
-    ("max.in.flight.requests.per.connection", PRODUCER, _I),
+    ("check.crcs", CONSUMER, _B), ("batch.size", PRODUCER, _I), ("linger.ms", PRODUCER, _LONG),
 )  # fmt: skip
 _RENAMED = (
-    ("metadata.max.age.ms", ALL, "topic.metadata.refresh.interval.ms"),
-    ("send.buffer.bytes", ALL, "socket.send.buffer.bytes"),
-    ("receive.buffer.bytes", ALL, "socket.receive.buffer.bytes"),
-    ("request.timeout.ms", ALL, "socket.timeout.ms"),
-    ("fetch.max.wait.ms", CONSUMER, "fetch.wait.max.ms"),
-    ("buffer.memory", PRODUCER, "queue.buffering.max.kbytes"),
-    ("max.request.size", PRODUCER, "message.max.bytes"),
-    ("compression.gzip.level", PRODUCER, "compression.level"),
-    ("compression.lz4.level", PRODUCER, "compression.level"),
-    ("compression.zstd.level", PRODUCER, "compression.level"),
+    ("metadata.max.age.ms", ALL, "topic.metadata.refresh.interval.ms", _LONG),
+    ("request.timeout.ms", ALL, "socket.timeout.ms", _I),
+    ("fetch.max.wait.ms", CONSUMER, "fetch.wait.max.ms", _I),
+    ("buffer.memory", PRODUCER, "queue.buffering.max.kbytes", _LONG),
+    ("max.request.size", PRODUCER, "message.max.bytes", _I),
 )
+_IDLE, _SETUP = "connections.max.idle.ms", "socket.connection.setup.timeout.ms"
+_LOOKUP, _RECOVERY = "client.dns.lookup", "metadata.recovery.strategy"
+_FLIGHT, _TRANSACTION = "max.in.flight.requests.per.connection", "transaction.timeout.ms"
+_BOUNDED = (
+    ClientKey(_IDLE, ALL, _IDLE, _LONG, least=None),
+    ClientKey(_SETUP, ALL, _SETUP, _LONG, least=None),
+    ClientKey(_LOOKUP, ALL, _LOOKUP, _S,
+              allowed="use_all_dns_ips|resolve_canonical_bootstrap_servers_only"),
+    ClientKey(_RECOVERY, ALL, _RECOVERY, _S, allowed="(?i)rebootstrap|none"),
+    ClientKey("send.buffer.bytes", ALL, "socket.send.buffer.bytes", least=-1),
+    ClientKey("receive.buffer.bytes", ALL, "socket.receive.buffer.bytes", least=-1),
+    ClientKey(_FLIGHT, PRODUCER, _FLIGHT, least=1),
+    ClientKey(_TRANSACTION, PRODUCER, _TRANSACTION, least=None),
+    ClientKey("compression.type", PRODUCER, "compression.type", _S,
+              allowed="none|gzip|snappy|lz4|zstd"),
+    ClientKey("compression.gzip.level", PRODUCER, "compression.level", allowed="-1|[1-9]",
+              least=None),
+    ClientKey("compression.lz4.level", PRODUCER, "compression.level", least=1, most=17),
+    ClientKey("compression.zstd.level", PRODUCER, "compression.level", least=-131072, most=22),
+)  # fmt: skip
+# What librdkafka 2.16 takes (its CONFIGURATION.md): Java's numbers beyond are brought to its bound.
+_FOR_EVER, _HOUR, _FIVE_MINUTES = 2**31 - 1, 3_600_000, 300_000
+LIBRDKAFKA_BOUNDS = {
+    "batch.size": (1, _FOR_EVER),
+    "compression.level": (-1, 12),
+    "connections.max.idle.ms": (0, _FOR_EVER),
+    "fetch.max.bytes": (1000, _FOR_EVER - 512),
+    "fetch.min.bytes": (1, 100_000_000),
+    "fetch.wait.max.ms": (0, _FIVE_MINUTES),
+    "linger.ms": (0, 900_000),
+    "max.in.flight.requests.per.connection": (1, 5),  # of an idempotent producer
+    "max.partition.fetch.bytes": (1, 1_000_000_000),
+    "message.max.bytes": (1000, 1_000_000_000),
+    "metadata.recovery.rebootstrap.trigger.ms": (0, _FOR_EVER),
+    "queue.buffering.max.kbytes": (1, _FOR_EVER),
+    "reconnect.backoff.max.ms": (0, _HOUR),
+    "reconnect.backoff.ms": (0, _HOUR),
+    "retry.backoff.max.ms": (1, _FIVE_MINUTES),
+    "retry.backoff.ms": (1, _FIVE_MINUTES),
+    "socket.connection.setup.timeout.ms": (1000, _FOR_EVER),
+    "socket.receive.buffer.bytes": (0, 100_000_000),
+    "socket.send.buffer.bytes": (0, 100_000_000),
+    "socket.timeout.ms": (10, _FIVE_MINUTES),
+    "topic.metadata.refresh.interval.ms": (1, _HOUR),
+    "transaction.timeout.ms": (1000, _FOR_EVER),
+}
 _METRICS = "There is no JMX here; `deltamirror run` serves /metrics."
 _CALLS = "Every call has its own bound here."
 _PLANNED = "Partitions are assigned at planned offsets: no consumer group is used on the source."
@@ -101,13 +157,16 @@ _NO_EFFECT = {
 }  # fmt: skip
 # Both are ruled by their value, in resources/librdkafka.py.
 _BY_VALUE = (
-    ClientKey("isolation.level", CONSUMER, "", _S, "Always read_committed."),
-    ClientKey("auto.offset.reset", CONSUMER, "", _S, "earliest or latest."),
-)
+    ClientKey("isolation.level", CONSUMER, "", _S, "Always read_committed.",
+              allowed="read_committed|read_uncommitted"),
+    ClientKey("auto.offset.reset", CONSUMER, "", _S, "earliest or latest.",
+              allowed="earliest|latest"),
+)  # fmt: skip
 
 CLIENT_KEYS = (
     *(ClientKey(name, clients, name, kind) for name, clients, kind in _SAME),
-    *(ClientKey(name, clients, there) for name, clients, there in _RENAMED),
+    *(ClientKey(name, clients, there, kind) for name, clients, there, kind in _RENAMED),
+    *_BOUNDED,
     *(
         ClientKey(name, clients, "", _S, note)
         for (clients, note), names in _NO_EFFECT.items()

@@ -4,7 +4,7 @@ from confluent_kafka.admin import AdminClient
 
 from resources.librdkafka import settings_of, translate
 from schemas.errors import RefusedKeyError
-from schemas.keys import Kind, Status
+from schemas.keys import BITS, Kind, Status
 from schemas.keys_client import ROLES, client_key, client_names, is_connection_key
 
 CLIENTS = {"consumer": Consumer, "producer": Producer, "admin": AdminClient}
@@ -17,6 +17,7 @@ STRINGS = {
     "auto.offset.reset": "latest",
 }
 NUMBERS = {"socket.connection.setup.timeout.ms": "10000", "compression.gzip.level": "6"}
+NUMBERS |= {"compression.lz4.level": "6"}
 
 
 def example_value(key):
@@ -33,6 +34,46 @@ def test_every_translated_property_is_one_that_the_client_takes(role):
     settings = settings_of(role, java, "")
 
     CLIENTS[role]({**settings, "group.id": "g"} if role == "consumer" else settings)
+
+
+def numbers_of(role):
+    keys = [client_key(role, name) for name in client_names(role) if client_key(role, name)]
+    return [key for key in keys if key.librdkafka and key.kind in BITS]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_every_number_that_java_takes_is_brought_to_one_that_the_client_takes(role):
+    for key in numbers_of(role):
+        codec = {"compression.type": key.name.split(".")[1]} if "level" in key.name else {}
+        widest = 2 ** (BITS[key.kind] - 1)
+        least = -widest if key.least is None else key.least
+        most = key.most or widest - 1
+        for number in (-1, 9) if "gzip" in key.name else (least, most):
+            java = {key.name: str(number), **codec}
+            settings = settings_of(role, java, "")
+            CLIENTS[role]({**settings, "group.id": "g"} if role == "consumer" else settings)
+
+
+@pytest.mark.parametrize(
+    ("java", "first", "longest"),
+    [
+        pytest.param({"reconnect.backoff.max.ms": "20"}, 20, 20, id="the longest alone"),
+        pytest.param({"reconnect.backoff.ms": "20000"}, 20000, 20000, id="the first alone"),
+        pytest.param(
+            {"reconnect.backoff.ms": "500", "reconnect.backoff.max.ms": "100"},
+            *(100, 100),
+            id="the first longer than the longest",
+        ),
+    ],
+)
+def test_the_first_pause_before_a_new_connection_is_no_longer_than_the_longest(
+    java, first, longest
+):
+    settings = settings_of("admin", java, "")
+
+    AdminClient(settings)
+    assert settings["reconnect.backoff.ms"] == first
+    assert settings["reconnect.backoff.max.ms"] == longest
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -54,6 +95,10 @@ def test_every_property_has_a_ruling_of_its_own(role):
         ("producer", "max.in.flight.requests.per.connection", "10", None, 5),
         ("producer", "batch.size", "262144", "batch.size", 262144),
         ("admin", "request.timeout.ms", "5000", "socket.timeout.ms", 5000),
+        ("admin", "request.timeout.ms", "600000", "socket.timeout.ms", 300000),
+        ("admin", "connections.max.idle.ms", "-1", None, 0),
+        ("producer", "linger.ms", "1000000", None, 900000),
+        ("consumer", "retry.backoff.ms", "0", None, 1),
     ],
 )
 def test_a_property_becomes_librdkafkas(role, name, value, setting, number):
@@ -97,6 +142,13 @@ def test_a_property_that_java_does_not_know_has_no_ruling():
         ("consumer", "fetch.min.bytes", "many"),
         ("consumer", "auto.offset.reset", "none"),
         ("consumer", "check.crcs", "1"),
+        ("consumer", "fetch.min.bytes", "-1"),
+        ("consumer", "fetch.max.bytes", "2147483648"),
+        ("consumer", "isolation.level", "read"),
+        ("consumer", "client.dns.lookup", "default"),
+        ("producer", "compression.type", "brotli"),
+        ("producer", "compression.lz4.level", "18"),
+        ("producer", "compression.gzip.level", "0"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_refused(role, name, value):

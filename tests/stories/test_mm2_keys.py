@@ -11,6 +11,7 @@ from resources.settings import check
 from schemas.differences import DIFFERENCES
 from schemas.flow import Flow
 from schemas.keys import Kind, Status, parse_boolean, split_list
+from schemas.keys_client import client_key, client_names
 from schemas.keys_flow import KEYS
 from tests.mm2_keys import CONNECTORS, FILE, KeyJudge
 from tests.mm2_tools import mm2_tools
@@ -131,6 +132,22 @@ def test_a_value_is_refused_where_mirrormaker_2_refuses_it(mm2, definition_of, o
         for known in (STRICTER, LAXER)
     )
     assert refused == (theirs | more) - fewer
+
+
+CLIENT_VALUES = (
+    *("true", "", " 5 ", "-2", "-1", "0", "18", "1.5", "9999999999", "zstd", "None", "none"),
+    *("use_all_dns_ips", "read_committed", "earliest"),
+)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_value_of_a_client_is_refused_where_java_refuses_it(mm2, ours, role):
+    names = [n for n in client_names(role) if (key := client_key(role, n)) and key.librdkafka]
+
+    for value in CLIENT_VALUES:
+        verdicts = ours({f"B.{role}.{name}": value for name in names})
+        refused = {n for n in names if verdicts[f"B.{role}.{n}"].status is Status.REFUSED}
+        assert refused == mm2.bad_values(role, dict.fromkeys(names, value)), value
 
 
 def test_a_key_has_mirrormaker_2s_default(mm2, definition_of):
