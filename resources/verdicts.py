@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from resources.key_rules import contradiction
 from resources.librdkafka import translate
 from resources.mm2_file import Mm2File, Place
 from resources.secrets import provider_of
@@ -111,7 +112,8 @@ def _table_ruling(file: Mm2File, place: Place, key: Key, value: str) -> Ruling:
         NameFilter(split_list(value))
     if place.alias and key.name == "bootstrap.servers":
         return translate("admin", file.client(place.alias, "admin")).rulings[key.name]
-    return key.rule(value)
+    why = contradiction(file, place)
+    return Ruling(Status.REFUSED, why) if why else key.rule(value)
 
 
 def _family_ruling(place: Place, value: str) -> Ruling | None:

@@ -105,7 +105,8 @@ GROUPS = (
     Key("sync.group.offsets.interval.seconds", _LONG, "60", "TF", _H,
         "How often; 0 or less: never. The source's groups are looked at as often, at least."),
     Key("emit.offset-syncs.enabled", _B, "true", "TF", _H,
-        "Write a sample of the offset map for MirrorMaker 2's tools; ours need none of it."),
+        "Write a sample of the offset map for MirrorMaker 2's tools; ours need none of it. `false` "
+        "beside `offset-syncs.topic.*` is refused."),
     Key("offset-syncs.topic.replication.factor", _SHORT, None, "TF", _H,
         "Copies of the offset-syncs topic; not set: as replication.factor (MirrorMaker 2: 3).",
         least=-1),

@@ -352,6 +352,10 @@ def test_an_alias_may_hold_a_dot_and_begin_like_another(config):
         ("topics=a[\n", InvalidPatternError, "a["),
         ("A->B.enabled=yes\n", RefusedKeyError, "true or false"),
         ("replication.factor=-2\n", RefusedKeyError, "at least -1"),
+        (
+            "A->B.emit.offset-syncs.enabled=false\noffset-syncs.topic.location=target\n",
+            *(RefusedKeyError, "no offset syncs are written, but offset-syncs.topic.location"),
+        ),
         ("clusters=A,,B\n", RefusedKeyError, "clusters: an entry of the list is empty"),
         ("A->B.topics=a, b, a\n", RefusedKeyError, "A->B.topics: an entry of the list stands"),
         ("A.bootstrap.servers=a:1,a:1\n", RefusedKeyError, "A.bootstrap.servers: an entry"),

@@ -117,6 +117,28 @@ def test_a_misplaced_key_is_told_its_place(verdict, line, where):
     assert f"write it {where}" in answer.note
 
 
+OFF = "emit.offset-syncs.enabled=false"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (f"offset-syncs.topic.location=target\n{OFF}", R),
+        (f"A->B.offset-syncs.topic.replication.factor=1\n{OFF}", R),
+        (f"offset-syncs.topic.location=target\nA->B.{OFF}", R),
+        pytest.param(f"offset-syncs.topic.location=x\nB->A.{OFF}", H, id="a flow that is off"),
+        pytest.param(f"A.offset-syncs.topic.location=x\n{OFF}", H, id="at a cluster: unread"),
+        pytest.param(
+            f"A->B.emit.offset-syncs.enabled=true\noffset-syncs.topic.location=target\n{OFF}",
+            H,
+            id="the only flow says yes itself",
+        ),
+    ],
+)
+def test_offset_syncs_that_are_off_cannot_be_set_up(verdict, lines, status):
+    assert verdict(lines).status is status
+
+
 def test_no_verdict_shows_a_secret(verdict):
     jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     answer = verdict(f'A.sasl.jaas.config={jaas} username="u" password="hunter2";')

@@ -176,6 +176,21 @@ def _meant(name, text):
 SYNCS, CHECKPOINTS = "emit.offset-syncs.enabled", "emit.checkpoints.enabled"
 TOGETHER = {
     "nothing": ({}, "", ""),
+    "no syncs, set up at the flow": (
+        {f"A->B.{SYNCS}": "false", "A->B.offset-syncs.topic.location": "target"},
+        SYNCS,
+        f"A->B.{SYNCS}",
+    ),
+    "no syncs, set up at the top": (
+        {SYNCS: "false", "offset-syncs.topic.replication.factor": "1"},
+        SYNCS,
+        SYNCS,
+    ),
+    "no syncs at the flow, set up at the top": (
+        {f"A->B.{SYNCS}": "false", "offset-syncs.topic.replication.factor": "1"},
+        SYNCS,
+        f"A->B.{SYNCS}",
+    ),
     "no syncs, in capitals": ({SYNCS: "False", "offset-syncs.topic.location": "target"}, "", ""),
     "no syncs, but at the flow": (
         {SYNCS: "false", f"A->B.{SYNCS}": "true", "offset-syncs.topic.location": "target"},

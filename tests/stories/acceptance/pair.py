@@ -54,7 +54,6 @@ class Pair:
                 "groups": self.group,
                 "config.properties.exclude": r"delete\.retention\..*",
                 "emit.offset-syncs.enabled": "true",
-                "offset-syncs.topic.replication.factor": "1",
                 "emit.checkpoints.interval.seconds": "1",
                 "sync.group.offsets.interval.seconds": "1",
                 "sync.topic.configs.interval.seconds": "1",
