@@ -73,6 +73,20 @@ class KeyJudge:
         """Return what a connector is told where the file says nothing of its flow."""
         return dict(self._connector({}))
 
+    def runs(self, said: Mapping[str, str]) -> tuple[set[str], set[str]]:
+        """Return the flows that replicate records, and those that emit heartbeats."""
+        file, replicating, beating = self._file(said), set(), set()
+        connector = self._mirror.MirrorHeartbeatConnector().getClass()
+        for pair in file.clusterPairs():
+            config = file.connectorBaseConfig(pair, connector)
+            for key, default, found in (
+                ("enabled", "false", replicating),
+                ("emit.heartbeats.enabled", "true", beating),
+            ):
+                if config.getOrDefault(key, default) == "true":
+                    found.add(pair.toString())
+        return replicating, beating
+
     def bad_values(self, definition: str, values: Mapping[str, str]) -> set[str]:
         """Return the names of *values* whose value the ConfigDef does not take."""
         found = self._definition(definition).validateAll(self._map(values))

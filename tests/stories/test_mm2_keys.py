@@ -1,13 +1,13 @@
 """MirrorMaker 2's own classes and our `config check` say the same of every key, everywhere."""
 
 import re
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, product
 
 import pytest
 
 from resources import properties
 from resources.mm2_file import Mm2File
-from resources.settings import check
+from resources.settings import check, read_config
 from schemas.differences import DIFFERENCES
 from schemas.flow import Flow
 from schemas.keys import Kind, Status, parse_boolean, split_list
@@ -245,6 +245,21 @@ def test_keys_that_cannot_stand_together_are_refused_as_by_mirrormaker_2(
 
 def test_each_difference_is_in_the_table():
     assert STRICTER.keys() | LAXER.keys() | DEFAULTS <= ON_PURPOSE
+
+
+SWITCHES = ("enabled", "A->B.enabled", "emit.heartbeats.enabled", "B->A.emit.heartbeats.enabled")
+
+
+def test_the_flows_that_run_and_those_that_emit_heartbeats_are_mirrormaker_2s(mm2, tmp_path):
+    for values in product((None, "true", "false"), repeat=len(SWITCHES)):
+        pairs = zip(SWITCHES, values, strict=True)
+        said = {key: value for key, value in pairs if value is not None}
+        path = tmp_path / "mm2.properties"
+        path.write_text(properties.write({**FILE, **said}), encoding="iso-8859-1")
+        read = read_config(path)
+
+        flows = {each.flow.name for each in read.flows}
+        assert (flows, {each.flow.name for each in read.heartbeats}) == mm2.runs(said), said
 
 
 # Where a client's key may stand, with places at which MirrorMaker 2 does not read it.
