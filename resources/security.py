@@ -24,6 +24,13 @@ OIDC = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
 }
+TOKEN_CLASSES = {
+    "sasl.login.callback.handler.class": ("OAuthBearerLoginCallbackHandler",),
+    "sasl.oauthbearer.jwt.retriever.class": (
+        "DefaultJwtRetriever",
+        "ClientCredentialsJwtRetriever",
+    ),
+}
 
 
 @dataclass
@@ -112,7 +119,7 @@ def _sasl(out: Security) -> None:
     else:
         for name in (*OIDC, "sasl.oauthbearer.token.endpoint.url"):
             out.rule(Status.NO_EFFECT, name, "sasl.mechanism is not OAUTHBEARER.")
-    _login_handler(out)
+    _token_classes(out)
 
 
 def _log_in(out: Security, module: jaas.LoginModule) -> None:
@@ -164,14 +171,15 @@ def _oidc(out: Security) -> None:
             out.put(java, setting, out.get(java))
 
 
-def _login_handler(out: Security) -> None:
-    name = "sasl.login.callback.handler.class"
-    if out.get(name).endswith("OAuthBearerLoginCallbackHandler"):
-        out.rule(Status.NO_EFFECT, name, "OIDC needs no handler here.")
-    elif out.get(name):
-        out.refuse(name, "a Java class cannot be used here: use OIDC's client id and secret")
-    else:
-        out.rule(Status.NO_EFFECT, name, "It is empty.")
+def _token_classes(out: Security) -> None:
+    """Take Java's own ways to get a token by a client's id and secret, which is OIDC's here."""
+    for name, classes in TOKEN_CLASSES.items():
+        if out.get(name).rpartition(".")[2] in classes:
+            out.rule(Status.NO_EFFECT, name, "OIDC needs no class here.")
+        elif out.get(name):
+            out.refuse(name, "a Java class cannot be used here: use OIDC's client id and secret")
+        else:
+            out.rule(Status.NO_EFFECT, name, "It is empty.")
 
 
 def _trust(out: Security) -> None:

@@ -187,6 +187,8 @@ CONNECTION_KEYS = {
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
     "sasl.login.callback.handler.class": "none: OIDC needs no handler; others are refused",
+    "sasl.oauthbearer.jwt.retriever.class": "none: Java's for a client's id and secret is OIDC; "
+    "others are refused",
     "ssl.truststore.type": "PEM, or JKS or PKCS12, which of the two the file itself tells",
     "ssl.truststore.location": "ssl.ca.location for PEM; ssl.ca.pem with what a store holds",
     "ssl.truststore.certificates": "ssl.ca.pem",
@@ -232,7 +234,6 @@ REFUSED_CONNECTION_KEYS = {
     "ssl.engine.factory.class": f"{_CLASS}: give PEM, PKCS12 or JKS files instead",
     "sasl.client.callback.handler.class": f"{_CLASS}: give the mechanism's own settings",
     "sasl.login.class": f"{_CLASS}: give the mechanism's own settings",
-    "sasl.oauthbearer.jwt.retriever.class": f"{_CLASS}: use a client id and secret",
     **dict.fromkeys(("sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.file",
                      "sasl.oauthbearer.assertion.claim.aud", "sasl.oauthbearer.assertion.claim.iss",
                      "sasl.oauthbearer.assertion.claim.exp.seconds",

@@ -13,6 +13,8 @@ from tests.certificates import STORE_PASSWORD, Authority
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 STORE, TRUST = "ssl.keystore.location", "ssl.truststore.location"
+JWT = "org.apache.kafka.common.security.oauthbearer"
+RETRIEVER = "sasl.oauthbearer.jwt.retriever.class"
 THERE = __file__  # a file that can be read
 SASL = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}
 
@@ -135,6 +137,7 @@ def test_java_says_and_librdkafka_understands(java, settings):
         ({STORE: "/no.pem", "ssl.keystore.type": "PEM"}, STORE, "/no.pem cannot be read"),
         ({"ssl.engine.factory.class": "x.Y"}, "ssl.engine.factory.class", "PEM"),
         ({"sasl.login.callback.handler.class": "x.Y"}, "sasl.login.callback.handler.class", "OIDC"),
+        ({RETRIEVER: f"{JWT}.JwtBearerJwtRetriever"}, RETRIEVER, "client id and secret"),
         (
             {"sasl.jaas.config": f"{PLAIN} required username=u password=p tokenauth=true;"},
             "sasl.jaas.config",
@@ -190,6 +193,14 @@ def test_a_store_of_the_wrong_kind_is_refused(tmp_path, location, store, why):
     password = location.replace("location", "password")
 
     assert why in refused({location: str(path), password: STORE_PASSWORD})[location]
+
+
+@pytest.mark.parametrize("name", ["DefaultJwtRetriever", "ClientCredentialsJwtRetriever"])
+def test_javas_own_way_to_get_a_token_by_id_and_secret_is_what_is_done_here(name):
+    security = secure({RETRIEVER: f"{JWT}.{name}"})
+
+    assert security.rulings[RETRIEVER].status is Status.NO_EFFECT
+    assert security.settings == {}
 
 
 def test_the_client_takes_the_settings():
