@@ -30,6 +30,7 @@ class RemoteTopics:
         self._site, self._config = site, flow
         self._there: dict[str, Topic] = {}
         self._refused: dict[str, PartitionError] = {}
+        self._refused_at: dict[str, float] = {}
         self._short: dict[TopicPartition, str] = {}
         self._looked_at = float("-inf")
 
@@ -46,7 +47,7 @@ class RemoteTopics:
         self._forgive()
         needed: dict[str, int] = {}
         for p in partitions:
-            if self._config.replicates(p.topic) and p.topic not in self._refused:
+            if self._config.replicates(p.topic) and self._trouble(p) is None:
                 needed[p.topic] = max(needed.get(p.topic, 0), p.partition + 1)
         if not needed or (self._has(needed) and time.monotonic() - self._looked_at < LOOK_S):
             return
@@ -65,16 +66,16 @@ class RemoteTopics:
 
     def _forgive(self) -> None:
         """Try topics again whose permission was missing one topic refresh ago."""
-        interval = self._config.refresh_topics_interval_s or float("inf")
-        if time.monotonic() - self._looked_at > interval:
-            for topic, error in list(self._refused.items()):
-                if isinstance(error, PermissionMissingError):
-                    del self._refused[topic]
+        interval, now = self._config.refresh_topics_interval_s or float("inf"), time.monotonic()
+        for topic, error in list(self._refused.items()):
+            is_due = now - self._refused_at[topic] > interval
+            if is_due and isinstance(error, PermissionMissingError):
+                del self._refused[topic]
 
-    def topic_id(self, topic: str) -> str | None:
-        """Return the id of the remote topic of source *topic*; None: it is not there."""
-        found = self._there.get(self._config.remote_topic(topic))
-        return found.topic_id if found else None
+    def topic_id(self, partition: TopicPartition) -> str | None:
+        """Return the id of the remote topic of source *partition*; None: it has no place there."""
+        found = self._there.get(self._config.remote_topic(partition.topic))
+        return found.topic_id if found and partition.partition < found.partitions else None
 
     def short(self, target: TopicPartition) -> str | None:
         """Return why *target* takes no record now; None: it does, as far as is known.
@@ -87,8 +88,14 @@ class RemoteTopics:
     def troubles(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, PartitionError]:
-        """Return why staged *partitions* have no topic on the target."""
-        return {p: self._refused[p.topic] for p in partitions if p.topic in self._refused}
+        """Return why staged *partitions* have no place on the target."""
+        return {p: error for p in partitions if (error := self._trouble(p)) is not None}
+
+    def _trouble(self, partition: TopicPartition) -> PartitionError | None:
+        # Of a topic that could not be widened the partitions that are there go on.
+        if self.topic_id(partition) is not None:
+            return None
+        return self._refused.get(partition.topic)
 
     def _has(self, needed: dict[str, int]) -> bool:
         return all(
@@ -101,8 +108,11 @@ class RemoteTopics:
         """Leave the topics out that have an error; they are tried again in a while."""
         found = {topic: error for topic, error in errors.items() if error is not None}
         for topic, error in found.items():
-            self._refused[topic] = error
+            self._leave_out(topic, error)
             self._there.pop(self._config.remote_topic(topic), None)
+
+    def _leave_out(self, topic: str, error: PartitionError) -> None:
+        self._refused[topic], self._refused_at[topic] = error, time.monotonic()
 
     def _missing(self, topic: str) -> PermissionMissingError | None:
         """Return what our user may not do to the remote topic of *topic*, if it is there."""
@@ -130,10 +140,11 @@ class RemoteTopics:
         for gone in set(needed) - set(topics) - set(self._refused):
             remote = flow.remote_topic(gone)
             if remote not in self._there:
-                self._refused[gone] = TargetTopicError(
+                why = (
                     f"topic {remote} cannot be made on {flow.flow.target}: its source topic is "
                     f"gone from {flow.flow.source}, so its settings are not known"
                 )
+                self._leave_out(gone, TargetTopicError(why))
         target = self._site.cluster(flow.flow.target)
         for step in plan_remote_topics(flow, topics, configs, self._there):
             try:
@@ -145,6 +156,6 @@ class RemoteTopics:
                     case AddPartitions():
                         target.add_partitions(step.name, step.total)
                     case RefusedTopic():
-                        self._refused[step.source_topic] = step.error
+                        self._leave_out(step.source_topic, step.error)
             except (TargetTopicError, PermissionMissingError) as error:
-                self._refused[step.source_topic] = error
+                self._leave_out(step.source_topic, error)

@@ -169,7 +169,7 @@ class Replaying:
         Only a hint for planning: the task asks again once it has fenced.
         """
         unknown = {self._target(p): p for p in partitions if p not in self._at}
-        unknown = {t: p for t, p in unknown.items() if self._remote.topic_id(p.topic) is not None}
+        unknown = {t: p for t, p in unknown.items() if self._remote.topic_id(p) is not None}
         if not unknown:
             return
         cluster = self._site.cluster(self.flow.target)
@@ -196,7 +196,7 @@ class Replaying:
 
     def _work(self, partition: TopicPartition) -> PartitionWork | None:
         """Return what *partition* has to send; None: nothing, or it cannot go on now."""
-        target_topic_id = self._remote.topic_id(partition.topic)
+        target_topic_id = self._remote.topic_id(partition)
         if target_topic_id is None:
             return None
         target = self._target(partition)

@@ -1,0 +1,81 @@
+"""Topics on the target that our user may not make or widen: what is told, and what goes on."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from assets.remote_topics import LOOK_S, RemoteTopics
+from schemas.errors import PermissionMissingError
+from schemas.permission import Permission
+from schemas.topic_partition import TopicPartition
+from tests.assets.fakes import FakeClusters
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+USERS = TopicPartition("users", 0)
+INTERVAL_S = 600
+
+
+@pytest.fixture
+def site(lake, monkeypatch):
+    made = FakeClusters(lake, monkeypatch)
+    for topic in ("orders", "users"):
+        made.source.make(topic)
+    return made
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = SimpleNamespace(now=0.0)
+    made.monotonic = lambda: made.now
+    monkeypatch.setattr("assets.remote_topics.time", made)
+    return made
+
+
+@pytest.fixture
+def remote(site, clock):
+    return RemoteTopics(site, replace(site.flow, refresh_topics_interval_s=INTERVAL_S))
+
+
+def refuses(operation):
+    """Return a request that the target says no to where it is about the remote topic of orders."""
+
+    def ask(name, *_):
+        raise PermissionMissingError("eu-west", "do it", Permission(operation, "topic", name))
+
+    return ask
+
+
+def test_of_a_topic_that_may_not_be_widened_the_new_partition_is_told_and_the_others_go_on(
+    site, remote
+):
+    remote.refresh([FIRST])
+    site.source.logs[SECOND] = []
+    site.target.add_partitions = refuses("Alter")
+
+    for _ in range(2):
+        remote.refresh([FIRST, SECOND])
+
+    (error,) = remote.troubles([FIRST, SECOND]).values()
+    assert "lacks Alter on topic us-east.orders" in str(error)
+    assert remote.topic_id(FIRST) == site.target.ids["us-east.orders"]
+    assert remote.topic_id(SECOND) is None
+
+
+def test_a_right_that_was_granted_counts_at_the_next_topic_refresh_while_other_topics_go_on(
+    site, remote, clock
+):
+    remote.refresh([USERS])
+    create, site.target.create_topic = site.target.create_topic, refuses("Create")
+    remote.refresh([FIRST, USERS])
+    refused = remote.troubles([FIRST, USERS])
+    site.target.create_topic = create
+
+    while clock.now <= INTERVAL_S:
+        assert remote.troubles([FIRST, USERS]) == refused
+        clock.now += LOOK_S
+        remote.refresh([FIRST, USERS])
+
+    assert list(refused) == [FIRST]
+    assert remote.troubles([FIRST, USERS]) == {}
+    assert remote.topic_id(FIRST) == site.target.ids["us-east.orders"]
