@@ -2,9 +2,12 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import threading
+import urllib.error
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,6 +29,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 MARK = "marked-"
 WRONG, KEY_PASSWORD, CLIENT_SECRET = "marked-wrong", "marked-key", "marked-client"
 MISSPELT = "marked-misspelt"
+
+# The client has no other call that knows Connect's groups, and an error of it here hides all else.
+looks_for_mirrormaker_2 = pytest.mark.filterwarnings("ignore:list_groups:DeprecationWarning")
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +70,7 @@ def here(secured, tmp_path, names, env):
     }
     extra = {f"us-east.{name}": value for name, value in of_source.items()}
     extra |= {f"eu-west.{name}": value for name, value in of_target.items()}
+    extra |= {"deltamirror.metrics.listen": "127.0.0.1:0"}
     topic = names("orders")
     create_topic(source.bootstrap_servers, topic)
     produce(source.bootstrap_servers, topic, [Record(b"k", b"v%d" % n) for n in range(9)])
@@ -197,12 +204,32 @@ def test_a_command_shows_no_secret_when_all_is_well(here, hidden, form):
         assert (leaks(hidden, shown, command), code) == ([], 0)
 
 
+@looks_for_mirrormaker_2
+def test_handing_a_flow_to_mirrormaker_2_and_back_shows_no_secret(here, hidden, caplog):
+    here.mirror()
+    for form in ("table", "json"):
+        failed, code = said("export-mm2", "--format", form, "--config", wrong_login(here))
+        assert "password is wrong" in failed
+        assert (leaks(hidden, failed + caplog.text, "export-mm2"), code) == ([], 1)
+        given, code = said("export-mm2", "--format", form, "--config", here.path)
+        assert (leaks(hidden, given, "export-mm2"), code) == ([], 0)
+        # Nobody has gone on with it: it is still ours, and there is an error to tell.
+        taken, code = said("import-mm2", "--format", form, "--config", here.path)
+        assert (leaks(hidden, taken, "import-mm2"), code) == ([], 1)
+        assert here.topics[0] in given
+        assert here.topics[0] in taken
+
+
+@looks_for_mirrormaker_2
 def test_a_command_that_cannot_log_in_shows_no_secret(here, hidden, caplog):
     path = wrong_login(here)
     for form, *command in (
         ("table", "status"),
         ("json", "status"),
         ("json", "plan"),
+        ("table", "plan"),
+        ("table", "import-mm2"),
+        ("json", "import-mm2"),
         ("table", "run", "--until-caught-up"),
     ):
         shown, _ = said(*command, "--format", form, "--config", path)
@@ -210,14 +237,57 @@ def test_a_command_that_cannot_log_in_shows_no_secret(here, hidden, caplog):
         assert leaks(hidden, shown + caplog.text, command) == []
 
 
-def test_a_loop_that_cannot_log_in_tells_no_secret(here, hidden):
-    shutil.copy(wrong_login(here), here.path)
-    run = here.start()
-    until(lambda: "password is wrong" in here.log(), "the login is refused")
-    until(lambda: list((here.home / "lake" / "bulletins").glob("stage*")), "it is told")
+def pages(here):
+    """Return what each run that was started shows at /metrics and /healthz."""
+    shown = []
+    for address in re.findall(r"served: (\S+)/metrics", here.log()):
+        for name in ("metrics", "healthz"):
+            try:
+                with urllib.request.urlopen(f"{address}/{name}", timeout=30) as answer:
+                    shown.append(answer.read().decode())
+            except urllib.error.HTTPError as unwell:  # /healthz of a loop that is sick
+                with unwell:
+                    shown.append(unwell.read().decode())
+    return shown
+
+
+def stop(run):
     os.kill(run.pid, signal.SIGTERM)
     run.wait(60)
 
+
+def test_pages_and_logs_of_a_run_and_of_its_standby_show_no_secret(here, hidden):
+    runs = [here.start()]
+    until(lambda: has_arrived(here), "it mirrors")
+    runs.append(here.start("--standby"))
+    until(lambda: "standby: " in here.log(), "the standby waits")
+    until(lambda: len(pages(here)) == 4, "both show their pages")
+    shown = pages(here)
+    for run in runs:
+        stop(run)
+
+    assert any(here.topics[0] in page for page in shown)
+    assert leaks(hidden, "".join(shown), "pages") == []
+    assert leaks(hidden, here.log(), "logs") == []
+
+
+def has_arrived(here):
+    try:
+        return len(here.arrived(*here.topics)) == 9
+    except KeyError:
+        return False
+
+
+def test_a_loop_that_cannot_log_in_tells_no_secret(here, hidden):
+    shutil.copy(wrong_login(here), here.path)
+    run = here.start("--standby")
+    until(lambda: "password is wrong" in here.log(), "the login is refused")
+    until(lambda: list((here.home / "lake" / "bulletins").glob("stage*")), "it is told")
+    until(lambda: any("password is wrong" in page for page in pages(here)), "/healthz tells, too")
+    shown = pages(here)
+    stop(run)
+
+    assert leaks(hidden, "".join(shown), "pages") == []
     assert leaks(hidden, here.log(), "log") == []
     assert leaks_of_folder(hidden, here.home / "lake") == []
 
@@ -239,9 +309,10 @@ def test_a_file_with_a_fault_is_refused_without_the_value_at_fault(here, hidden,
     path = with_line(here, line.replace("{key}", key))
     for form in ("table", "json"):
         checked, _ = said("config", "check", "--format", form, "--config", path)
-        shown, code = said("run", "--until-caught-up", "--format", form, "--config", path)
-        assert code == 2
-        assert leaks(hidden, checked + shown, form) == []
+        assert leaks(hidden, checked, form) == []
+        for command in (["run", "--until-caught-up"], ["plan"], ["import-mm2"], ["export-mm2"]):
+            shown, code = said(*command, "--format", form, "--config", path)
+            assert (leaks(hidden, shown, command), code) == ([], 2)
 
 
 def test_dagster_keeps_and_shows_no_secret(here, hidden, place):
