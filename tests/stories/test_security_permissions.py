@@ -56,7 +56,8 @@ def here(tmp_path):
     """A world whose user may do nothing, with records, a group and a setting to carry over."""
     with secured_brokers(tmp_path, "us-east", "eu-west") as (_, (source, target)):
         extra = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
-        extra |= {"emit.heartbeats.enabled": "false", f"{FLOW}.groups": "billing"}
+        extra |= {"emit.heartbeats.enabled": "true", "heartbeats.replication.enabled": "true"}
+        extra |= {"heartbeats.topic.replication.factor": "1", f"{FLOW}.groups": "billing"}
         extra |= {"sync.group.offsets.enabled": "true", "emit.offset-syncs.enabled": "true"}
         extra |= {"offset-syncs.topic.replication.factor": "1"}
         extra |= {"checkpoints.topic.replication.factor": "1"}
@@ -165,4 +166,5 @@ def test_what_is_missing_is_named_until_a_whole_mirror_runs_and_the_page_lists_j
     assert committed_offsets(there, "billing") == {
         ("us-east.orders", 0): resumes_at["downstream_offset"]
     }
+    assert consume_all(there, "us-east.heartbeats")
     assert least(granted) == listed()
