@@ -157,6 +157,9 @@ def test_what_is_missing_is_named_until_a_whole_mirror_runs_and_the_page_lists_j
     change(here)
     grant(here, "us-east", TO_SEE_ACLS)
     granted |= {("us-east", TO_SEE_ACLS)} | grant_what_is_asked_for(here, caplog)
+    with here.path.open("a") as file:
+        file.write("offset-syncs.topic.location = target\n")
+    granted |= grant_what_is_asked_for(here, caplog)
 
     there = here.target.bootstrap_servers
     assert len(consume_all(there, "us-east.orders")) == 41
