@@ -84,7 +84,7 @@ def _cluster(file: Mm2File, alias: str, flows: tuple[FlowConfig, ...]) -> Cluste
         consumer=settings_of("consumer", consumer, f"{alias}.consumer."),
         producer=settings_of("producer", file.client(alias, "producer"), f"{alias}.producer."),
         admin=settings_of("admin", admin, f"{alias}.admin."),
-        auto_offset_reset=consumer.get("auto.offset.reset", "earliest"),
+        auto_offset_reset=consumer.get("auto.offset.reset", "earliest").strip(),
     )
 
 
@@ -181,7 +181,7 @@ def _policy(file: Mm2File, flow: Flow) -> ReplicationPolicy:
     internal = file.flow_value(flow, "replication.policy.internal.topic.separator.enabled")
     between = separator if separator is not None else "."
     apart = between if parse_boolean(internal or "true") else "."
-    name = file.flow_value(flow, "replication.policy.class") or "DefaultReplicationPolicy"
+    name = _text(file, flow, "replication.policy.class").strip()
     return policy_of(name, flow, between, apart)
 
 

@@ -335,6 +335,22 @@ def test_a_cluster_that_is_named_twice_is_one(config):
     assert [flow.flow.name for flow in read.flows] == ["A->B", "B->A"]
 
 
+def test_a_blank_behind_a_word_is_not_part_of_it(config):
+    """Java trims what it reads; a .properties file keeps the blanks at a line's end."""
+    read = config(
+        "replication.policy.class=IdentityReplicationPolicy \n"
+        "A.consumer.auto.offset.reset=latest \noffset-syncs.topic.location=target \n"
+        "A->B.use.defaults.from=source \nA.security.protocol=ssl \nclusters=A, B \n"
+    )
+    (flow,) = read.flows
+
+    assert flow.policy == IdentityPolicy(".", ".", "A")
+    assert flow.offset_syncs.cluster == "B"
+    assert flow.uses_source_defaults
+    assert read.clusters["A"].auto_offset_reset == "latest"
+    assert read.clusters["A"].admin["security.protocol"] == "SSL"
+
+
 def test_an_alias_may_hold_a_dot_and_begin_like_another(config):
     read = config("clusters=A,B,A.x\nA.x.bootstrap.servers=x:1\nA.x->B.enabled=true\n")
 
