@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from assets.ledger import Ledger
+from resources.cluster import KafkaCluster
 from schemas.frontier import base_id
 from schemas.progress import Progress
+from schemas.replay_work import Move
 from schemas.topic_partition import TopicPartition
+from schemas.watermarks import Watermarks
 
 
 @dataclass
@@ -16,6 +19,18 @@ class Goal:
     """Topic ids and last stable offsets of a source, seen at a run's start."""
 
     ends: Mapping[TopicPartition, tuple[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def now(cls, cluster: KafkaCluster, counts: Callable[[str], bool]) -> Goal:
+        """Return the goal of the topics of *cluster* that count. Raises UnreachableError."""
+        ids = {
+            TopicPartition(name, i): topic.topic_id
+            for name, topic in cluster.topics().items()
+            if counts(name)
+            for i in range(topic.partitions)
+        }
+        found = cluster.watermarks(list(ids)) if ids else {}
+        return cls({p: (ids[p], a.stable) for p, a in found.items() if isinstance(a, Watermarks)})
 
     def is_staged(self, ledger: Ledger, but: Collection[TopicPartition]) -> bool:
         """Return whether everything up to the goal is in *ledger*, *but* for these.
@@ -31,9 +46,9 @@ class Goal:
     def is_replayed(
         self,
         progress: Callable[[TopicPartition], Progress | None],
-        replicates: Callable[[str], bool],
+        counts: Callable[[TopicPartition], bool],
     ) -> bool:
-        """Return whether the *progress* of all that a flow *replicates* is past the goal.
+        """Return whether the *progress* of each partition that *counts* is past the goal.
 
         There may be more to replay: there are topics that never rest, heartbeats first of all.
         False where a topic was made anew meanwhile.
@@ -41,7 +56,14 @@ class Goal:
         return all(
             _is_past(progress(p), topic_id, end)
             for p, (topic_id, end) in self.ends.items()
-            if end > 0 and replicates(p.topic)
+            if end > 0 and counts(p)
+        )
+
+    def is_nearer(self, moves: Iterable[Move]) -> bool:
+        """Return whether one of *moves* was on the way to the goal, and not past it."""
+        return any(
+            move.partition in self.ends and not _is_past(move.before, *self.ends[move.partition])
+            for move in moves
         )
 
 

@@ -34,8 +34,6 @@ from schemas.errors import (
     NotCaughtUpError,
     StalePlanError,
 )
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +86,7 @@ class Mirror:
         self.stagings = {s: Staging(self.site, s, self._workers) for s in self._goals}
         self.replayings = [Replaying(self.site, flow, self._workers) for flow in flows]
         self._offset_syncs = {
-            flow.flow: OffsetSyncs(self.site, flow.offset_syncs)
-            for flow in flows
-            if flow.offset_syncs is not None
+            f.flow: OffsetSyncs(self.site, f.offset_syncs) for f in flows if f.offset_syncs
         }
         self._beside = Beside(
             self.site, heartbeats, self._offset_syncs, self.board, self._stop, self._done
@@ -125,23 +121,19 @@ class Mirror:
         if self._until_caught_up:
             for alias in self._goals:
                 self.site.cluster(alias).probe()
-                self._goals[alias] = Goal(self._ends(alias))
+                self._goals[alias] = self._goal(alias)
             for flow in self._flows:
                 self.site.cluster(flow.flow.target).probe()
 
-    def _ends(self, alias: str) -> dict[TopicPartition, tuple[str, int]]:
-        """Return topic id and last stable offset of what is mirrored from *alias*."""
+    def _goal(self, alias: str) -> Goal:
+        """Return how far what is mirrored from *alias* reaches now."""
         flows = [flow for flow in self._flows if flow.flow.source == alias]
-        cluster = self.site.cluster(alias)
-        ids = {
-            TopicPartition(name, i): topic.topic_id
-            for name, topic in cluster.topics().items()
-            if any(flow.replicates(name) for flow in flows)
-            and (self._topics is None or name in self._topics)
-            for i in range(topic.partitions)
-        }
-        found = cluster.watermarks(list(ids)) if ids else {}
-        return {p: (ids[p], a.stable) for p, a in found.items() if isinstance(a, Watermarks)}
+        only = self._topics
+
+        def counts(topic: str) -> bool:
+            return any(f.replicates(topic) for f in flows) and (only is None or topic in only)
+
+        return Goal.now(self.site.cluster(alias), counts)
 
     def _start(self) -> list[threading.Thread]:
         self._workers.warm()
@@ -272,7 +264,8 @@ class Mirror:
             self._bulletins.post(replaying.duty, "running", None, troubles)
             self._measure(replaying)
             if replayed.moves:
-                self._passing[replaying.duty].worked()
+                if self._goals[replaying.flow.source].is_nearer(replayed.moves):
+                    self._passing[replaying.duty].worked()
                 self._reporter.replayed(replaying.flow, replayed.moves)
                 self.board.replayed(replaying.flow, replayed.moves)
                 if replaying.flow in self._offset_syncs:
@@ -300,24 +293,36 @@ class Mirror:
 
     def _has_arrived(self, replaying: Replaying) -> bool:
         """Return whether an idle flow has everything, as far as it can be had."""
-        source = replaying.flow.source
-        staging = self.stagings[source]
+        staging = self.stagings[replaying.flow.source]
+        goal = self._goals[staging.alias]
         but = set(staging.troubles) | replaying.paused
-        but |= {p for p in self._goals[source].ends if not replaying.config.replicates(p.topic)}
+        but |= {p for p in goal.ends if not replaying.config.replicates(p.topic)}
         if staging.duty in self._failures:
             return self._patience[staging.duty].is_over()
-        if any(e.passes for e in (*staging.troubles.values(), *replaying.troubles.values())):
-            passing = self._passing[replaying.duty]
-            passing.failed()
-            return passing.is_over()
-        return self._goals[source].is_staged(replaying.ledger, but)
+        waited = self._has_waited(replaying)
+        return goal.is_staged(replaying.ledger, but) if waited is None else waited
 
     def _is_past_goal(self, replaying: Replaying) -> bool:
-        """Return whether a flow without troubles has replayed all up to the goal, idle or not."""
-        goal = self._goals[replaying.flow.source]
-        return not replaying.troubles and goal.is_replayed(
-            replaying.progress, replaying.config.replicates
+        """Return whether a flow has replayed all up to the goal that it can, idle or not."""
+        staging, config = self.stagings[replaying.flow.source], replaying.config
+        but = {*staging.troubles, *replaying.troubles, *replaying.paused}
+        waited = self._has_waited(replaying)
+        return waited or (
+            waited is None
+            and self._goals[staging.alias].is_replayed(
+                replaying.progress, lambda p: config.replicates(p.topic) and p not in but
+            )
         )
+
+    def _has_waited(self, replaying: Replaying) -> bool | None:
+        """Return whether what may pass had its time, and nothing moved; None: there is none."""
+        troubles = (self.stagings[replaying.flow.source].troubles, replaying.troubles)
+        passing = self._passing[replaying.duty]
+        if not any(error.passes for found in troubles for error in found.values()):
+            passing.worked()
+            return None
+        passing.failed()
+        return passing.is_over()
 
     def _trouble(self, watch: LoopWatch, error: DeltamirrorError) -> None:
         """Tell that a tick of the loop that *watch* is on failed; it is tried again."""

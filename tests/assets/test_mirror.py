@@ -20,6 +20,7 @@ from schemas.errors import (
     LeaseHeldError,
     NotCaughtUpError,
     RangeUnfinishedError,
+    TargetTopicError,
     UnreachableError,
 )
 from schemas.flow import Flow
@@ -97,6 +98,43 @@ def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(site, monkeypat
     stop.set()
 
     assert has_ended
+    assert shown(site) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(RangeUnfinishedError("users[0]", at=0, end=1, why="late"), id="may pass"),
+        pytest.param(TargetTopicError("no topic for users[0]"), id="is for a person"),
+    ],
+)
+def test_a_run_that_is_to_end_does_so_though_one_topic_is_sick_and_another_never_rests(
+    site, monkeypatch, error
+):
+    monkeypatch.setattr("assets.patience.GIVE_UP_S", 0.1)
+    monkeypatch.setattr(Replaying, "troubles", {TopicPartition("users", 0): error})
+    write(site, b"a")
+    tick, seen, stop, ended = Replaying.tick, [], threading.Event(), []
+
+    def restless(self, only=None):
+        done = tick(self, only)
+        again = tuple(dataclasses.replace(move, before=move.after) for move in seen)
+        seen.extend(done.moves)
+        return Replayed(again or done.moves, is_idle=not (again or done.moves))
+
+    def run_it():
+        try:
+            run(site, stop=stop)
+        except NotCaughtUpError as not_caught_up:
+            ended.append(not_caught_up)
+
+    monkeypatch.setattr(Replaying, "tick", restless)
+    thread = threading.Thread(target=run_it, daemon=True)
+    thread.start()
+    thread.join(20)
+    stop.set()
+
+    assert [str(error) in str(each) for each in ended] == [True]
     assert shown(site) == [b"a"]
 
 
