@@ -77,7 +77,8 @@ def produce(
 ) -> None:
     """Write *records* in order and return when all are acknowledged.
 
-    With *transactional_id* they are one transaction, committed or, if *commit* is False, aborted.
+    With *transactional_id* they are one transaction, committed or, if *commit* is False, aborted,
+    with its markers: what is written next lies behind them.
     """
     # One request at a time keeps the order, too; an idempotent producer's id would take 0.5 s.
     settings = {"bootstrap.servers": bootstrap, "max.in.flight": 1, "linger.ms": 5}
@@ -96,6 +97,8 @@ def produce(
     if transactional_id:
         settle = producer.commit_transaction if commit else producer.abort_transaction
         settle(ANSWER_SECONDS)
+        # Markers land a moment after that: who takes its id over waits for them.
+        _init_transactions(Producer(settings))
 
 
 def _init_transactions(producer: Producer) -> None:
