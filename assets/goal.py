@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from assets.ledger import Ledger
 from resources.cluster import KafkaCluster
+from schemas.config import FlowConfig
+from schemas.errors import TopicMissingError
 from schemas.frontier import base_id
 from schemas.progress import Progress
 from schemas.replay_work import Move
@@ -14,23 +16,46 @@ from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 
 
-@dataclass
+@dataclass(frozen=True)
 class Goal:
-    """Topic ids and last stable offsets of a source, seen at a run's start."""
+    """Topic ids and last stable offsets of a source, seen at a run's start.
 
-    ends: Mapping[TopicPartition, tuple[str, int]] = field(default_factory=dict)
+    An offset is None where its leader has not told it yet: nobody is past that.
+    """
+
+    ends: Mapping[TopicPartition, tuple[str, int | None]] = field(default_factory=dict)
 
     @classmethod
-    def now(cls, cluster: KafkaCluster, counts: Callable[[str], bool]) -> Goal:
-        """Return the goal of the topics of *cluster* that count. Raises UnreachableError."""
+    def now(
+        cls, cluster: KafkaCluster, flows: Collection[FlowConfig], only: Collection[str] | None
+    ) -> Goal:
+        """Return where those topics of *cluster* end that *flows* replicate, *only* these if given.
+
+        Raises UnreachableError.
+        """
         ids = {
             TopicPartition(name, i): topic.topic_id
             for name, topic in cluster.topics().items()
-            if counts(name)
+            if (only is None or name in only) and any(flow.replicates(name) for flow in flows)
             for i in range(topic.partitions)
         }
-        found = cluster.watermarks(list(ids)) if ids else {}
-        return cls({p: (ids[p], a.stable) for p, a in found.items() if isinstance(a, Watermarks)})
+        return cls({p: (topic_id, None) for p, topic_id in ids.items()}).asked(cluster)
+
+    def asked(self, cluster: KafkaCluster) -> Goal:
+        """Return the goal with what *cluster* tells now of the offsets that are not known yet.
+
+        What it told before stays. A partition that is not there any more has no end to wait for.
+        """
+        unknown = [p for p, (_, end) in self.ends.items() if end is None]
+        if not unknown:
+            return self
+        ends = dict(self.ends)
+        for partition, found in cluster.watermarks(unknown).items():
+            if isinstance(found, Watermarks):
+                ends[partition] = ends[partition][0], found.stable
+            elif isinstance(found, TopicMissingError):
+                del ends[partition]
+        return Goal(ends)
 
     def is_staged(self, ledger: Ledger, but: Collection[TopicPartition]) -> bool:
         """Return whether everything up to the goal is in *ledger*, *but* for these.
@@ -40,7 +65,7 @@ class Goal:
         return all(
             _is_staged(ledger, p, topic_id, end)
             for p, (topic_id, end) in self.ends.items()
-            if end > 0 and p not in but
+            if end != 0 and p not in but
         )
 
     def is_replayed(
@@ -56,7 +81,7 @@ class Goal:
         return all(
             _is_past(progress(p), topic_id, end)
             for p, (topic_id, end) in self.ends.items()
-            if end > 0 and counts(p)
+            if end != 0 and counts(p)
         )
 
     def is_nearer(self, moves: Iterable[Move]) -> bool:
@@ -67,16 +92,19 @@ class Goal:
         )
 
 
-def _is_staged(ledger: Ledger, partition: TopicPartition, topic_id: str, end: int) -> bool:
+def _is_staged(ledger: Ledger, partition: TopicPartition, topic_id: str, end: int | None) -> bool:
+    if end is None:
+        return False
     known = ledger.chains.frontiers.get(partition)
     if known is None or base_id(known.source.topic_id) != topic_id:
         return topic_id in map(base_id, ledger.lives(partition))
     return known.next_offset >= end
 
 
-def _is_past(progress: Progress | None, topic_id: str, end: int) -> bool:
+def _is_past(progress: Progress | None, topic_id: str, end: int | None) -> bool:
     return (
         progress is not None
+        and end is not None
         and base_id(progress.incarnation) == topic_id
         and progress.next_offset >= end
     )

@@ -121,19 +121,16 @@ class Mirror:
         if self._until_caught_up:
             for alias in self._goals:
                 self.site.cluster(alias).probe()
-                self._goals[alias] = self._goal(alias)
+                flows = [flow for flow in self._flows if flow.flow.source == alias]
+                self._goals[alias] = Goal.now(self.site.cluster(alias), flows, self._topics)
             for flow in self._flows:
                 self.site.cluster(flow.flow.target).probe()
 
     def _goal(self, alias: str) -> Goal:
-        """Return how far what is mirrored from *alias* reaches now."""
-        flows = [flow for flow in self._flows if flow.flow.source == alias]
-        only = self._topics
-
-        def counts(topic: str) -> bool:
-            return any(f.replicates(topic) for f in flows) and (only is None or topic in only)
-
-        return Goal.now(self.site.cluster(alias), counts)
+        """Return how far *alias* reached at the start, or when it was first told."""
+        with suppress(DeltamirrorError):  # it is away: it is asked again
+            self._goals[alias] = self._goals[alias].asked(self.site.cluster(alias))
+        return self._goals[alias]
 
     def _start(self) -> list[threading.Thread]:
         self._workers.warm()
@@ -181,10 +178,9 @@ class Mirror:
         if not self._until_caught_up:
             return
         told = [str(error) for error in self._failures.values()]
-        for staging in self.stagings.values():
-            told += [str(error) for error in staging.troubles.values()]
-        for replaying in self.replayings:
-            told += [str(error) for error in replaying.troubles.values()]
+        troubles = [s.troubles for s in self.stagings.values()]
+        troubles += [r.troubles for r in self.replayings]
+        told += [str(error) for found in troubles for error in found.values()]
         for replaying in self.replayings:
             told += [f"{p} is paused" for p in sorted(replaying.paused)]
         if told:
@@ -294,9 +290,9 @@ class Mirror:
     def _has_arrived(self, replaying: Replaying) -> bool:
         """Return whether an idle flow has everything, as far as it can be had."""
         staging = self.stagings[replaying.flow.source]
-        goal = self._goals[staging.alias]
-        but = set(staging.troubles) | replaying.paused
-        but |= {p for p in goal.ends if not replaying.config.replicates(p.topic)}
+        goal = self._goal(staging.alias)
+        others = {p for p in goal.ends if not replaying.config.replicates(p.topic)}
+        but = {*staging.troubles, *replaying.paused, *others}
         if staging.duty in self._failures:
             return self._patience[staging.duty].is_over()
         waited = self._has_waited(replaying)
@@ -309,7 +305,7 @@ class Mirror:
         waited = self._has_waited(replaying)
         return waited or (
             waited is None
-            and self._goals[staging.alias].is_replayed(
+            and self._goal(staging.alias).is_replayed(
                 replaying.progress, lambda p: config.replicates(p.topic) and p not in but
             )
         )

@@ -26,7 +26,7 @@ from confluent_kafka.admin import AdminClient
 from resources.broker_files import write_files
 from resources.downloads import kafka_home
 from resources.java import java, java_version
-from resources.processes import free_ports, started_at
+from resources.processes import free_ports, hear_signals, started_at
 from schemas.errors import BrokerStartError, BrokerStopError
 
 START_SECONDS = 90.0
@@ -147,7 +147,7 @@ class Broker:
                 stderr=subprocess.STDOUT,
                 cwd=self.home,
                 start_new_session=True,
-                preexec_fn=_default_signals,
+                preexec_fn=hear_signals,
             )
         self._state.pid = self._process.pid
         self._state.started = started_at(self._process.pid)
@@ -258,16 +258,6 @@ class Broker:
         lines = [line.strip() for line in self._log_since(since).splitlines()]
         lines = [line for line in lines if line and not line.startswith("at ")]  # stack traces
         return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it ended without a word"
-
-
-def _default_signals() -> None:
-    """Let the broker hear what ends it.
-
-    A JVM leaves alone what is ignored when it starts, and a shell's background job, or Dagster in
-    one, has SIGINT and SIGTERM ignored.
-    """
-    for which in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(which, signal.SIG_DFL)
 
 
 def _new_state() -> _State:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import signal
 import socket
 import subprocess
 import threading
@@ -32,6 +33,17 @@ def started_at(pid: int) -> str | None:
         return None
     has_ended = fields[0] == "Z"
     return None if has_ended else fields[19]
+
+
+def hear_signals() -> None:
+    """Let this process, which is about to become another program, hear what ends it.
+
+    A JVM leaves alone what is ignored when it starts, and a shell's background job, or Dagster in
+    one, has SIGINT and SIGTERM ignored. With SIGHUP and SIGINT ignored MirrorMaker 2 was seen to
+    need a minute to end.
+    """
+    for which in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(which, signal.SIG_DFL)
 
 
 def free_ports(count: int) -> list[int]:

@@ -14,6 +14,7 @@ from resources.broker_files import LOGGING
 from resources.brokers import Broker
 from resources.downloads import kafka_home
 from resources.java import java
+from resources.processes import hear_signals
 
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 START_S = 120.0
@@ -62,7 +63,9 @@ class MirrorMaker:
         command = [str(java()), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += [f"-Dlog4j2.configurationFile={self._logging}", "-cp", jars, MAIN]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([*command, str(self.path)], stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [*command, str(self.path)], stdout=log, stderr=log, preexec_fn=hear_signals
+            )
 
     def until(self, happened: Callable[[], bool], what: str, within_s: float = START_S) -> None:
         """Return when *happened* says so. Raises TimeoutError with *what* and the end of its log.

@@ -16,7 +16,7 @@ from benchmarks.meter import tree
 from resources.broker_files import LOGGING
 from resources.downloads import kafka_home
 from resources.java import java
-from resources.processes import started_at
+from resources.processes import hear_signals, started_at
 
 SETTINGS = Path(__file__).with_name("settings")
 STOP_S = 60.0
@@ -99,7 +99,9 @@ def running(flow: Flow) -> Iterator[subprocess.Popen[bytes]]:
     command = _ours(flow.file) if flow.rival.is_ours else _mm2(flow.file)
     with (
         flow.log.open("ab") as log,
-        subprocess.Popen(command, stdout=log, stderr=log, cwd=flow.file.parent) as process,
+        subprocess.Popen(
+            command, stdout=log, stderr=log, cwd=flow.file.parent, preexec_fn=hear_signals
+        ) as process,
     ):
         try:
             yield process

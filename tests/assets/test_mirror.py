@@ -270,6 +270,31 @@ def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(site, monk
     assert shown(site) == [b"a"]
 
 
+def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run_ends(
+    site, monkeypatch
+):
+    write(site, b"a")
+    ask, asked = site.source.watermarks, []
+
+    def silent_at_first(partitions):
+        asked.append(partitions)
+        silent = UnreachableError("us-east", str(ORDERS), "it told no offset")
+        return {ORDERS: silent} if len(asked) == 1 else ask(partitions)
+
+    monkeypatch.setattr(site.source, "watermarks", silent_at_first)
+    run(site)
+
+    assert shown(site) == [b"a"]
+
+
+def test_a_topic_that_is_deleted_before_its_end_is_told_keeps_no_run_from_ending(site):
+    goal = Goal({ORDERS: ("id", None), REMOTE: ("id", 3)})
+
+    del site.source.logs[ORDERS]
+
+    assert goal.asked(site.source).ends == {REMOTE: ("id", 3)}
+
+
 @pytest.mark.parametrize("passes", [True, False])
 def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(site, monkeypatch, passes):
     write(site, b"a")
