@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from benchmarks.ground import PARTITIONS, Ground
 from benchmarks.mm2 import catch_up, latency, precision, results, rivals
 from benchmarks.mm2.rivals import OURS, RIVALS, STOCK, Rival
+
+T = TypeVar("T")
 
 FAILING_OVER = (STOCK, OURS)
 """Those whose groups fail over: the tuned ones write fewer offset syncs, for speed."""
@@ -55,24 +58,24 @@ def catch_ups(on: Ground, loads: Sequence[Load], rounds: int, say: Say) -> Part:
             compression=load.compression,
         )
         backlog = catch_up.backlog(on, load.topic, load.partitions)
-        codec = f"target.producer.compression.type = {load.compression}\n"
-        found: dict[str, list[catch_up.CatchUp]] = {rival.name: [] for rival in RIVALS}
-        for number in range(rounds):
-            for rival in _in_turn(number):
-                alias = f"{rival.name}-{load.topic}-{number}"
-                flow = rivals.flow(on, rival, alias, load.topic, more=codec)
-                run = catch_up.measure(on, flow, backlog)
-                found[rival.name].append(run)
-                say(
-                    f"  {rival.words}: {run.records_per_s:,.0f} records/s, first after "
-                    f"{run.first_s:.1f} s, last after {run.last_s:.1f} s"
-                )
+        found = _in_turn(rounds, partial(_catch_up, on, load, backlog, say))
         case = asdict(load)
         rows += [results.catch_up_row(name, case, runs) for name, runs in found.items()]
-        for measure, value in _CATCH_UP_RATIOS.items():
-            values = {name: [value(run) for run in runs] for name, runs in found.items()}
-            ratios += results.ratios(case, measure, values)
+        ratios += _ratios(case, _CATCH_UP_RATIOS, found)
     return {"catch_up": rows, "catch_up_ratios": ratios}
+
+
+def _catch_up(
+    on: Ground, load: Load, backlog: catch_up.Backlog, say: Say, rival: Rival, number: int
+) -> catch_up.CatchUp:
+    alias = f"{rival.name}-{load.topic}-{number}"
+    codec = f"target.producer.compression.type = {load.compression}\n"
+    run = catch_up.measure(on, rivals.flow(on, rival, alias, load.topic, more=codec), backlog)
+    say(
+        f"  {rival.words}: {run.records_per_s:,.0f} records/s, first after {run.first_s:.1f} s, "
+        f"last after {run.last_s:.1f} s"
+    )
+    return run
 
 
 def latencies(on: Ground, streams: Sequence[Stream], rounds: int, say: Say) -> Part:
@@ -80,23 +83,22 @@ def latencies(on: Ground, streams: Sequence[Stream], rounds: int, say: Say) -> P
     rows, ratios = [], []
     for stream in streams:
         say(f"a stream of {stream.rate:,} records a second")
-        found: dict[str, list[latency.Latency]] = {rival.name: [] for rival in RIVALS}
-        for number in range(rounds):
-            for rival in _in_turn(number):
-                alias = topic = f"stream-{stream.rate}-{rival.name}-{number}"
-                flow = rivals.flow(on, rival, alias, topic)
-                run = latency.measure(on, flow, topic, stream.rate, stream.warm_s, stream.for_s)
-                found[rival.name].append(run)
-                say(
-                    f"  {rival.words}: p50 {run.p50 * 1e3:,.0f} ms, p99 {run.p99 * 1e3:,.0f} ms, "
-                    f"max {run.worst * 1e3:,.0f} ms"
-                )
+        found = _in_turn(rounds, partial(_latency, on, stream, say))
         case = asdict(stream)
         rows += [results.latency_row(name, case, runs) for name, runs in found.items()]
-        for measure, value in _LATENCY_RATIOS.items():
-            values = {name: [value(run) for run in runs] for name, runs in found.items()}
-            ratios += results.ratios(case, measure, values)
+        ratios += _ratios(case, _LATENCY_RATIOS, found)
     return {"latency": rows, "latency_ratios": ratios}
+
+
+def _latency(on: Ground, stream: Stream, say: Say, rival: Rival, number: int) -> latency.Latency:
+    alias = topic = f"stream-{stream.rate}-{rival.name}-{number}"
+    flow = rivals.flow(on, rival, alias, topic)
+    run = latency.measure(on, flow, topic, stream.rate, stream.warm_s, stream.for_s)
+    say(
+        f"  {rival.words}: p50 {run.p50 * 1e3:,.0f} ms, p99 {run.p99 * 1e3:,.0f} ms, "
+        f"max {run.worst * 1e3:,.0f} ms"
+    )
+    return run
 
 
 def failovers(on: Ground, load: Load, lags: Sequence[int], say: Say) -> Part:
@@ -132,6 +134,22 @@ _LATENCY_RATIOS: dict[str, Callable[[latency.Latency], float]] = {
 }
 
 
-def _in_turn(number: int) -> Sequence[Rival]:
-    """Return the rivals, in the other order each other round: none is always the last."""
-    return RIVALS if number % 2 == 0 else RIVALS[::-1]
+def _in_turn(rounds: int, measure: Callable[[Rival, int], T]) -> dict[str, list[T]]:
+    """Measure every rival in every round; in each other round backwards: none is always last."""
+    found: dict[str, list[T]] = {rival.name: [] for rival in RIVALS}
+    for number in range(rounds):
+        for rival in RIVALS if number % 2 == 0 else RIVALS[::-1]:
+            found[rival.name].append(measure(rival, number))
+    return found
+
+
+def _ratios(
+    case: Mapping[str, Any],
+    measures: Mapping[str, Callable[[T], float]],
+    found: Mapping[str, Sequence[T]],
+) -> list[dict[str, Any]]:
+    rows = []
+    for measure, value in measures.items():
+        values = {name: [value(run) for run in runs] for name, runs in found.items()}
+        rows += results.ratios(case, measure, values)
+    return rows
