@@ -120,6 +120,7 @@ def producer_of(broker: Broker, compression: str = "none") -> Producer:
             "acks": "all",
             "linger.ms": 20,
             "compression.type": compression,
+            "log_level": 2,
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 64 * 1024,
         }

@@ -5,7 +5,7 @@ import pytest
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost
 from benchmarks.mm2 import __main__ as comparison
-from benchmarks.mm2 import pages, results, rivals
+from benchmarks.mm2 import pages, precision, results, rivals
 from benchmarks.mm2.catch_up import CatchUp
 from benchmarks.mm2.parts import Load, Stream
 from benchmarks.mm2.precision import Precision
@@ -101,8 +101,10 @@ def test_deltamirror_reads_each_rivals_file_too(on, rival):
 
 @pytest.mark.kafka
 @pytest.mark.story
+@pytest.mark.timeout(600)  # five rivals start, one after the other
 def test_a_small_comparison_measures_everything_and_tells_no_path(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "LAGS", (0, 100))
+    monkeypatch.setattr(precision, "STANDS_S", 2.0)
     monkeypatch.setattr("benchmarks.mm2.parts.FAILING_OVER", (rivals.OURS,))
     load = Load(100, 4_000)
     plan = comparison.Plan((load,), (Stream(500, warm_s=1.0, for_s=2.0),), load, rounds=1)

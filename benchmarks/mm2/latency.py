@@ -90,7 +90,12 @@ class _Writer:
     def __init__(self, on: Ground, topic: str, rate: int) -> None:
         self._topic, self._rate = topic, rate
         self._producer = Producer(
-            {"bootstrap.servers": on.source.bootstrap_servers, "acks": "all", "linger.ms": 1}
+            {
+                "bootstrap.servers": on.source.bootstrap_servers,
+                "acks": "all",
+                "linger.ms": 1,
+                "log_level": 2,
+            }
         )
         self.written = 0
 

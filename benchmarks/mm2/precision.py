@@ -24,7 +24,8 @@ SYNCED = (
 """What the file says besides: the mirror itself commits the group's offsets on the target."""
 
 WAIT_S = 120.0
-_STANDS_S = 10.0  # more than two rounds of syncs, checkpoints and group sync
+STANDS_S = 10.0
+"""How long offsets stay the same to be taken for final: many rounds of a sync each second."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def measure(on: Ground, flow: Flow, backlog: Backlog, lags: Sequence[int]) -> li
         give_up_at = time.monotonic() + WAIT_S
         while time.monotonic() < give_up_at:
             rivals.check(flow, process)
-            time.sleep(_STANDS_S)
+            time.sleep(STANDS_S)
             before, found = found, _standing(on, flow, remote, lags)
             if found == before and any(found.values()):
                 break
