@@ -44,16 +44,22 @@ class Goal:
     def asked(self, cluster: KafkaCluster) -> Goal:
         """Return the goal with what *cluster* tells now of the offsets that are not known yet.
 
-        What it told before stays. A partition that is not there any more has no end to wait for.
+        What it told before stays. A topic that is gone has no end to wait for; one that a broker
+        does not know, but is listed, has: that broker is late.
         """
         unknown = [p for p, (_, end) in self.ends.items() if end is None]
         if not unknown:
             return self
-        ends = dict(self.ends)
-        for partition, found in cluster.watermarks(unknown).items():
+        ends, told = dict(self.ends), cluster.watermarks(unknown)
+        missing = {p.topic for p, found in told.items() if isinstance(found, TopicMissingError)}
+        there = cluster.topics(missing) if missing else {}
+        for partition, found in told.items():
+            topic = there.get(partition.topic)
             if isinstance(found, Watermarks):
                 ends[partition] = ends[partition][0], found.stable
-            elif isinstance(found, TopicMissingError):
+            elif partition.topic in missing and (
+                topic is None or topic.topic_id != ends[partition][0]
+            ):
                 del ends[partition]
         return Goal(ends)
 

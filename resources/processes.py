@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import random
 import signal
 import socket
@@ -47,14 +48,16 @@ def hear_signals() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return *count* ports of 127.0.0.1 that nobody listens on, and that this never gave before."""
+    """Return *count* ports of 127.0.0.1 that nobody listens on, and that this never gave before.
+
+    Raises OSError: there are no more.
+    """
     with _GIVING:
         return [_free_port() for _ in range(count)]
 
 
 def _free_port() -> int:
-    while True:
-        port = _DICE.choice(_PORTS)
+    for port in _DICE.sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             # As servers do: a port whose last connections are still winding up is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -62,3 +65,4 @@ def _free_port() -> int:
             if port not in _GIVEN:
                 _GIVEN.add(port)
                 return port
+    raise OSError(errno.EADDRINUSE, f"ports {_PORTS.start} to {_PORTS.stop - 1} are all taken")

@@ -108,9 +108,13 @@ def until_caught_up(
 
 
 def verify(flow: Flow) -> None:
-    """Let deltamirror's own auditor compare source, stage and target. Raises RuntimeError."""
+    """Let deltamirror's own auditor compare source, stage and target.
+
+    Raises RuntimeError where they differ, subprocess.TimeoutExpired.
+    """
     command = [sys.executable, "-m", "assets.cli", "--config", str(flow.file), "verify"]
-    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True)
+    command += ["--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
     if done.returncode:
         raise RuntimeError(f"verify ended with {done.returncode}: {done.stdout}{done.stderr}")
     found = json.loads(done.stdout)

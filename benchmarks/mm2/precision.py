@@ -54,13 +54,14 @@ def measure(on: Ground, flow: Flow, backlog: Backlog, lags: Sequence[int]) -> li
     with rivals.running(flow) as process:
         catch_up.until_caught_up(remote, flow, process, backlog)
         found = _standing(on, flow, remote, lags)
+        before: dict[int, dict[int, int]] = {}
         give_up_at = time.monotonic() + WAIT_S
-        while time.monotonic() < give_up_at:
+        while found != before or not any(found.values()):
             rivals.check(flow, process)
+            if time.monotonic() > give_up_at:
+                raise TimeoutError(f"{flow.rival.words}: groups do not stand after {WAIT_S:.0f} s")
             time.sleep(STANDS_S)
             before, found = found, _standing(on, flow, remote, lags)
-            if found == before and any(found.values()):
-                break
     precise = [_compare(remote, lag, offsets[lag], found[lag]) for lag in lags]
     remote.delete()
     return precise

@@ -21,6 +21,7 @@ from schemas.errors import (
     NotCaughtUpError,
     RangeUnfinishedError,
     TargetTopicError,
+    TopicMissingError,
     UnreachableError,
 )
 from schemas.flow import Flow
@@ -288,11 +289,21 @@ def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run
 
 
 def test_a_topic_that_is_deleted_before_its_end_is_told_keeps_no_run_from_ending(site):
-    goal = Goal({ORDERS: ("id", None), REMOTE: ("id", 3)})
+    goal = Goal({ORDERS: (site.source.ids["orders"], None), REMOTE: ("id", 3)})
 
-    del site.source.logs[ORDERS]
+    site.source.drop("orders")
 
     assert goal.asked(site.source).ends == {REMOTE: ("id", 3)}
+
+
+def test_a_topic_that_is_listed_is_waited_for_though_its_broker_does_not_know_it_yet(
+    site, monkeypatch
+):
+    goal = Goal({ORDERS: (site.source.ids["orders"], None)})
+    late = {ORDERS: TopicMissingError(str(ORDERS), "on us-east")}
+    monkeypatch.setattr(site.source, "watermarks", lambda partitions: late)
+
+    assert goal.asked(site.source) == goal
 
 
 @pytest.mark.parametrize("passes", [True, False])
