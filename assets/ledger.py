@@ -58,14 +58,16 @@ class Ledger:
         self._segments = segments
         self._version = -1
         self._table_version = -1
+        self._known_files: set[str] = set()
         self.chains = Chains()
 
     def refresh(self) -> bool:
         """Take in what was sealed since; return whether there was anything."""
         if not self._segments.exists() or self._segments.refresh() == self._table_version:
             return False
-        rows = self._segments.rows(COLUMNS, where=pc.field("version") > self._version)
+        rows = self._segments.rows_of_new_files(COLUMNS, self._known_files)
         self._table_version = self._segments.version
+        rows = rows.filter(pc.field("version") > self._version)  # others are there by merging
         if not rows.num_rows:
             return False
         ordered = rows.sort_by([("version", "ascending"), ("start", "ascending")])

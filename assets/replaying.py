@@ -291,12 +291,14 @@ class Replaying:
         slots: dict[int, list[PartitionWork]] = {}
         for work in works:
             slots.setdefault(work.partition.slot, []).append(work)
+        sequences = {
+            slot: min(self.ledger.sequence_of(w.partition, w.links[0]) for w in members)
+            for slot, members in slots.items()
+        }
         self._records.refresh()
-        files = self._records.files()
+        paths = self._records.paths_from(sequences)
         jobs = []
         for slot, members in sorted(slots.items()):
-            sequences = [self.ledger.sequence_of(w.partition, w.links[0]) for w in members]
-            paths = tuple(f.path for f in files if f.slot == slot and f.sequence >= min(sequences))
             size, ticks = self._fits_bytes.get(slot, config.chunk_bytes), TICK_CHUNKS
             if slot in self._fits_bytes:
                 ticks = 1  # throttled, and a chunk takes long
@@ -305,7 +307,7 @@ class Replaying:
                     self.flow,
                     slot,
                     tuple(members),
-                    paths,
+                    tuple(paths[slot]),
                     config.chunk_records,
                     size,
                     ticks * config.chunk_records,

@@ -16,7 +16,9 @@ import xxhash
 AT_ONCE = 256 * 2**10
 """Bytes read at a time: they stay in the processor's cache until they are taken in."""
 
-NAME = re.compile(r"part-(\d{12})-\w+(?:-([0-9a-f]{16}))?\.parquet")
+NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
+PATH = f"(?:^|/){NAME.pattern}$"
+"""The path of a file of ours, for Arrow, which wants every group named."""
 
 
 def file_name(sequence: int, unique: str, digest: str | None = None) -> str:
@@ -32,13 +34,13 @@ def is_ours(path: str) -> bool:
 
 def sequence_of(path: str) -> int:
     """Return the sequence that a data file's name carries. Raises ValueError: it is not ours."""
-    return int(_named(path)[1])
+    return int(_named(path)["sequence"])
 
 
 def digest_of(path: str) -> str | None:
     """Return the digest that a data file's name carries, if it does."""
     name = NAME.fullmatch(Path(path).name)
-    return name[2] if name else None
+    return name["digest"] if name else None
 
 
 def file_digest(file: Path) -> str:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow.dataset import dataset
 
 from resources.arrow import arrow_schema, file_schema
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
@@ -51,6 +52,8 @@ class LakeTable:
         self.path = path
         self.table = table
         self._delta: DeltaTable | None = None
+        self._marks: dict[str, int | None] = {}  # of version _marks_at: to look for one takes
+        self._marks_at = -1  # the longer the more there are
 
     @property
     def delta(self) -> DeltaTable:
@@ -79,7 +82,11 @@ class LakeTable:
 
     def mark(self, app_id: str) -> int | None:
         """Return the version of the `txn` mark *app_id* in the snapshot last seen, or None."""
-        return self.delta.transaction_version(app_id)
+        if self._marks_at != self.version:
+            self._marks, self._marks_at = {}, self.version
+        if app_id not in self._marks:
+            self._marks[app_id] = self.delta.transaction_version(app_id)
+        return self._marks[app_id]
 
     def next_time(self) -> int:
         """Return the time in ms since 1970; never one that the mark CLOCK has reached already.
@@ -124,6 +131,7 @@ class LakeTable:
 
         Raises StalePlanError where another writer was first, LakeError for anything else.
         """
+        before = self.version
         properties = CommitProperties(
             custom_metadata=dict(metadata or {}),
             app_transactions=[Transaction(app_id, v) for app_id, v in marks.items()],
@@ -142,7 +150,10 @@ class LakeTable:
         except (DeltaError, OSError) as error:
             raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
         # The object that committed still shows its old version (reference, delta-staging 6.1).
-        return self.refresh()
+        if self.refresh() == before + 1 == self._marks_at + 1:  # nobody else has moved a mark
+            self._marks |= marks
+            self._marks_at = self.version
+        return self.version
 
     def rows(
         self,
@@ -163,6 +174,26 @@ class LakeTable:
             return dataset.to_table(columns=list(columns) if columns else None, filter=where)
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
+
+    def rows_of_new_files(self, columns: Sequence[str], known: set[str]) -> pa.Table:
+        """Return the rows of live files that are not *known*, and add those files to it.
+
+        For who has read the rest: a table of many files takes long to read. Rows of files that
+        were merged come once more.
+        """
+        live = set(self.delta.get_add_actions(flatten=True).column("path").to_pylist())
+        new = sorted(live - known)
+        schema = arrow_schema(self.table)
+        wanted = pa.schema([schema.field(name) for name in columns])
+        try:
+            files = [str(self.path / unquote(path)) for path in new]
+            rows = dataset(files, schema=wanted).to_table() if files else wanted.empty_table()
+        except (OSError, pa.ArrowException) as error:
+            self._delta = None
+            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
+        known.clear()
+        known.update(live)
+        return rows
 
     def merge(self) -> int:
         """Put one file in place of many small ones; rows and marks stay. Return how many it was.
@@ -216,6 +247,7 @@ class LakeTable:
         raise LakeError(f"{self.path} has no version from that time or before")
 
     def _open(self) -> DeltaTable:
+        self._marks_at = -1
         try:
             return DeltaTable(str(self.path))
         except TableNotFoundError:

@@ -1,6 +1,7 @@
 """Files and frontiers of the staged log move in one commit, or not at all."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -175,6 +176,27 @@ def test_files_are_in_order_of_slot_and_sequence(records):
 
     assert [(f.slot, f.sequence) for f in found] == [(0, 30), (1, 9), (1, 12), (1, 100)]
     assert {f.records for f in found} == {1}
+
+
+def test_paths_from_a_sequence_on_are_those_of_the_files_in_their_order(records):
+    parts = [(1, 12), (1, 9), (0, 30), (1, 100), (2, 5)]
+    files = [file(records, i, slot=slot, sequence=n) for i, (slot, n) in enumerate(parts)]
+    records.stage(files, [segment(0, 5, 5)], {ORDERS: None})
+
+    seen = again(records)
+
+    assert seen.paths_from({1: 10, 0: 31, 2: 0}) == {
+        slot: [f.path for f in seen.files() if f.slot == slot and f.sequence >= sequence]
+        for slot, sequence in ((1, 10), (0, 31), (2, 0))
+    }
+
+
+def test_paths_of_files_that_other_programs_wrote_are_left_out(records):
+    ours = file(records, 0, slot=1, sequence=3)
+    foreign = replace(ours, path="slot=1/part-00000-1234-c000.snappy.parquet")
+    records.stage([ours, foreign], [segment(0, 1, 1)], {ORDERS: None})
+
+    assert again(records).paths_from({1: 0}) == {1: [ours.path]}
 
 
 def test_files_are_replaced_without_a_change_of_data(records):
