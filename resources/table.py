@@ -21,11 +21,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
-from pyarrow.dataset import dataset
 
 from resources.arrow import arrow_schema, file_schema
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
@@ -52,8 +52,9 @@ class LakeTable:
         self.path = path
         self.table = table
         self._delta: DeltaTable | None = None
-        self._marks: dict[str, int | None] = {}  # of version _marks_at: to look for one takes
-        self._marks_at = -1  # the longer the more there are
+        # The marks that were asked for, of one version: deltalake goes through all to find one.
+        self._marks: dict[str, int | None] = {}
+        self._marks_at = -1
 
     @property
     def delta(self) -> DeltaTable:
@@ -179,19 +180,17 @@ class LakeTable:
         """Return the rows of live files that are not *known*, and add those files to it.
 
         For who has read the rest: a table of many files takes long to read. Rows of files that
-        were merged come once more.
+        were merged come once more. Raises TableDamagedError, and then none of them is known.
         """
-        live = set(self.delta.get_add_actions(flatten=True).column("path").to_pylist())
-        new = sorted(live - known)
         schema = arrow_schema(self.table)
         wanted = pa.schema([schema.field(name) for name in columns])
         try:
-            files = [str(self.path / unquote(path)) for path in new]
-            rows = dataset(files, schema=wanted).to_table() if files else wanted.empty_table()
-        except (OSError, pa.ArrowException) as error:
-            self._delta = None
+            live = set(self.delta.get_add_actions(flatten=True).column("path").to_pylist())
+            files = [str(self.path / unquote(path)) for path in sorted(live - known)]
+            rows = ds.dataset(files, schema=wanted).to_table() if files else wanted.empty_table()
+        except (DeltaError, OSError, pa.ArrowException) as error:
             raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
-        known.clear()
+        known.clear()  # only now: a file that could not be read is still new
         known.update(live)
         return rows
 
@@ -247,7 +246,7 @@ class LakeTable:
         raise LakeError(f"{self.path} has no version from that time or before")
 
     def _open(self) -> DeltaTable:
-        self._marks_at = -1
+        self._marks, self._marks_at = {}, -1  # another table may be there now
         try:
             return DeltaTable(str(self.path))
         except TableNotFoundError:

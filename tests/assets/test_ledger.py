@@ -4,6 +4,7 @@ import pytest
 
 from assets.ledger import Ledger
 from resources.lake import DeltaLake
+from schemas.errors import TableDamagedError
 from schemas.frontier import Frontier
 from schemas.topic_partition import SourcePartition, TopicPartition
 
@@ -80,3 +81,19 @@ def test_a_table_that_was_merged_is_not_taken_in_twice(segments):
 
     assert not ledger.refresh()
     assert len(spans(ledger)) == 20
+
+
+def test_a_file_that_could_not_be_read_is_taken_in_once_it_can(segments):
+    segments.append([row(0, 5, 1)])
+    ledger = Ledger(segments)
+    ledger.refresh()
+    segments.append([row(5, 9, 2)])
+    new = max(segments.path.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)
+    away = new.rename(new.with_suffix(".away"))
+
+    with pytest.raises(TableDamagedError):
+        ledger.refresh()
+    away.rename(new)
+
+    assert ledger.refresh()
+    assert spans(ledger) == [("life1", 0, 5), ("life1", 5, 9)]

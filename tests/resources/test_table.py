@@ -244,3 +244,15 @@ def test_a_full_disk_says_so_in_one_line_and_room_is_all_it_takes(tmp_path):
         table.append([order(at=3)], marks={"done": 2})
         assert again(table).rows()["ordered_at_ms"].to_pylist() == [3, 1]
     assert all("\x1b" not in str(told.value) for told in (rows, commit))
+
+
+def test_a_mark_that_was_asked_for_is_that_of_the_newest_commit_whoever_made_it(table):
+    table.append([], marks={"done": 1})
+    assert (table.mark("done"), table.mark("new")) == (1, None)
+
+    table.append([], marks={"done": 2, "new": 5})
+    assert (table.mark("done"), table.mark("new")) == (2, 5)
+
+    again(table).append([], marks={"done": 3})
+    table.refresh()
+    assert (table.mark("done"), table.mark("new")) == (3, 5)
