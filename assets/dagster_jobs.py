@@ -134,7 +134,7 @@ def _replay_topic(
             _selection(config),
             config.target_topic,
             dry_run=config.dry_run,
-            pool=spark.workers(site.config.tasks_max) if not config.dry_run else None,
+            workers=spark.workers(site.config.tasks_max) if not config.dry_run else None,
         )
     context.log.info("the plan: %s", plan.to_json())
     if config.dry_run:

@@ -37,8 +37,8 @@ from schemas.errors import (
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 0.2
-"""How long a loop with nothing to do waits before it looks again."""
+TICK_S = 0.25
+"""How often a loop begins a tick, at most: each makes commits, and a small file for each slot."""
 
 STOP_S = 8.0
 """How long a loop may take to end once it is told to; then the process ends without it."""
@@ -70,7 +70,7 @@ class Mirror:
         if not flows:
             raise ConfigError("no flow is enabled: set <source>-><target>.enabled = true")
         self.site = Site(config)
-        self._workers = Workers(config.tasks_max)
+        workers = Workers(config.tasks_max)
         self._flows = flows
         self._until_caught_up, self._is_standby = until_caught_up, is_standby
         self._topics = topics
@@ -83,8 +83,8 @@ class Mirror:
         self._news = threading.Condition()
         self._goals = {flow.flow.source: Goal() for flow in flows}
         self._failures: dict[str, DeltamirrorError] = {}
-        self.stagings = {s: Staging(self.site, s, self._workers) for s in self._goals}
-        self.replayings = [Replaying(self.site, flow, self._workers) for flow in flows]
+        self.stagings = {s: Staging(self.site, s, workers) for s in self._goals}
+        self.replayings = [Replaying(self.site, flow, workers) for flow in flows]
         self._offset_syncs = {
             f.flow: OffsetSyncs(self.site, f.offset_syncs) for f in flows if f.offset_syncs
         }
@@ -133,7 +133,10 @@ class Mirror:
         return self._goals[alias]
 
     def _start(self) -> list[threading.Thread]:
-        self._workers.warm()
+        for staging in self.stagings.values():
+            staging.warm()
+        for replaying in self.replayings:
+            replaying.warm()
         loops = [(s.duty, self._stage_loop, s) for s in self.stagings.values()]
         loops += [(r.duty, self._replay_loop, r) for r in self.replayings]  # type: ignore[misc]
         threads = [
@@ -194,6 +197,7 @@ class Mirror:
         patience, watch = self._patience[staging.duty], self.board.stagings[staging.alias]
         while not self._is_over():
             watch.begins()
+            begun = time.monotonic()
             try:
                 with defects_told():
                     if not staging.lease.is_held:
@@ -221,8 +225,7 @@ class Mirror:
                 self.board.staged(staging.alias, staged.segments, staged.stamps)
                 with self._news:
                     self._news.notify_all()
-            else:
-                self._rest(IDLE_S)
+            self._rest(begun + TICK_S - time.monotonic())
 
     def _replay_loop(self, replaying: Replaying) -> None:
         """Replay until told to stop, or until everything up to the goal has arrived."""
@@ -272,7 +275,7 @@ class Mirror:
             if replayed.is_idle and self._until_caught_up and self._has_arrived(replaying):
                 return
             with self._news:
-                self._news.wait(IDLE_S)
+                self._news.wait(TICK_S)
 
     def _take_over(self, replaying: Replaying) -> None:
         """Begin to replay a flow that no other process replays any more. Raises LeaseHeldError."""
@@ -332,7 +335,7 @@ class Mirror:
 
     def _rest(self, seconds: float) -> None:
         """Wait *seconds*, or until the run is over."""
-        if not self._done.is_set():
+        if seconds > 0 and not self._done.is_set():
             self._stop.wait(seconds)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow as pa
 from assets.maintain import staged_segments
 from assets.offset_maps import OffsetMap
 from assets.site import Site
-from assets.tasks import ReplayJob, run_replay
+from assets.tasks import Replayer, ReplayJob, deal
 from pipeline.rewind import cut, select
 from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
 from resources.records import RecordsFile
@@ -32,7 +32,7 @@ from schemas.errors import (
 )
 from schemas.replay_flow import ReplayFlow
 from schemas.replay_plan import ReplayRange, Selection
-from schemas.replay_work import Mapped, Move, PartitionWork, SlotReplayed, SlotWork, Unknown
+from schemas.replay_work import Mapped, Move, PartitionWork, SlotWork, Unknown
 from schemas.segment import Segment
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
@@ -65,18 +65,6 @@ class NothingToReplayError(DeltamirrorError):
     """Nothing staged is in the range that was asked for."""
 
     hint = "`deltamirror replay --dry-run` without a range shows all that is staged of a topic."
-
-
-class Pool(Protocol):
-    """What runs the slots: Spark's workers, or a test in its own process."""
-
-    def run(
-        self,
-        pool: str,
-        work: Callable[[ReplayJob], Sequence[SlotReplayed]],
-        jobs: Sequence[ReplayJob],
-    ) -> list[SlotReplayed]:
-        """Return what came of *jobs*."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +105,7 @@ def replay_topic(
     target_topic: str | None = None,
     *,
     dry_run: bool = False,
-    pool: Pool | None = None,
+    workers: Workers | None = None,
 ) -> tuple[ReplayPlan, int]:
     """Replay what *wanted* means of *topic* once more; return the plan and the records written.
 
@@ -129,7 +117,7 @@ def replay_topic(
     if dry_run:
         return plan, 0
     _keep(site, plan, "planned", 0)
-    replaying = _Replaying(site, plan, pool or Workers(site.config.tasks_max))
+    replaying = _Replaying(site, plan, workers or Workers(site.config.tasks_max))
     try:
         replaying.run()
     except DeltamirrorError:
@@ -225,8 +213,9 @@ def _keep(site: Site, plan: ReplayPlan, state: str, records: int) -> None:
 class _Replaying:
     """One replay: its partitions' work, tick by tick, and its offset map."""
 
-    def __init__(self, site: Site, plan: ReplayPlan, pool: Pool) -> None:
-        self._site, self._plan, self._pool = site, plan, pool
+    def __init__(self, site: Site, plan: ReplayPlan, workers: Workers) -> None:
+        self._site, self._plan = site, plan
+        self._crew = workers.crew(Replayer)
         self._flow = ReplayFlow(plan.flow.flow, plan.replay_id)
         table = site.lake.offset_map(plan.flow.flow, plan.replay_id)
         self._map = OffsetMap(table, plan.replay_id)
@@ -250,13 +239,15 @@ class _Replaying:
                 partition, target, topic_id, links, None, Unknown.BEGIN
             )
         self._map.learn()
-        while self._pending:
-            self._tick()
+        try:
+            while self._pending:
+                self._tick()
+        finally:
+            self._crew.close()
 
     def _tick(self) -> None:
         """Send a few chunks of every slot. Raises what cannot be tried again."""
-        jobs = self._jobs()
-        answers = self._pool.run(self._flow.name, run_replay, jobs)
+        answers = self._crew.run(self._jobs())
         moves = [move for answer in answers for move in answer.moves]
         self._map.write(moves)
         for move in moves:
@@ -291,8 +282,8 @@ class _Replaying:
         elif not has_moved and self._pending:
             raise LakeError(f"{self._flow.name}: {min(self._pending)} does not move")
 
-    def _jobs(self) -> list[ReplayJob]:
-        """Return the pending work by slots, dealt to as many tasks as run at a time."""
+    def _jobs(self) -> dict[int, ReplayJob]:
+        """Return the pending work by slots, for each worker its own."""
         config = self._site.config
         slots: dict[int, list[PartitionWork]] = {}
         for work in self._pending.values():
@@ -310,13 +301,7 @@ class _Replaying:
             )
             for slot, members in sorted(slots.items())
         ]
-        tasks = min(len(works), config.tasks_max)
-        consumer = config.clusters[self._flow.target].consumer
-        producer = self._plan.flow.producer
-        return [
-            ReplayJob(tuple(works[i::tasks]), producer, consumer, self._records_path)
-            for i in range(tasks)
-        ]
+        return deal(works, self._plan.flow, config, self._records_path)
 
     def _first_sequence(self, works: Sequence[PartitionWork]) -> int:
         """Return the lowest sequence of a segment that *works* read."""

@@ -13,7 +13,7 @@ from assets.offset_maps import OffsetMap, complete_from
 from assets.orders import RESTART, RESUME, Orders, is_paused
 from assets.remote_topics import RemoteTopics
 from assets.site import Site
-from assets.tasks import ReplayJob, run_replay
+from assets.tasks import Replayer, deal
 from pipeline.stand import stand
 from resources.lease import Lease
 from resources.spark import Workers
@@ -54,7 +54,8 @@ class Replaying:
     """
 
     def __init__(self, site: Site, flow: FlowConfig, workers: Workers) -> None:
-        self._site, self.config, self._workers = site, flow, workers
+        self._site, self.config = site, flow
+        self._crew = workers.crew(Replayer)
         self.flow = flow.flow
         self._records = site.lake.records(self.flow.source)
         self.ledger = Ledger(site.lake.segments(self.flow.source))
@@ -102,8 +103,13 @@ class Replaying:
         self._map.learn()
         self._at = {}
 
+    def warm(self) -> None:
+        """Start the workers, without waiting for them."""
+        self._crew.call(self._site.config.tasks_max)
+
     def close(self) -> None:
-        """Give the lease back."""
+        """Let the workers go, and give the lease back."""
+        self._crew.close()
         self.lease.release()
 
     def progress(self, partition: TopicPartition) -> Progress | None:
@@ -286,7 +292,7 @@ class Replaying:
         log.warning("%s %s", self.duty, error)
 
     def _run(self, works: Sequence[PartitionWork]) -> list[SlotReplayed]:
-        """Replay *works* in Spark tasks, slots dealt to as many tasks as run at a time."""
+        """Replay *works* by slots, each with the worker that has its producer."""
         config = self._site.config
         slots: dict[int, list[PartitionWork]] = {}
         for work in works:
@@ -314,15 +320,7 @@ class Replaying:
                     ticks * size,
                 )
             )
-        tasks = min(len(jobs), config.tasks_max)
-        target = config.clusters[self.flow.target]
-        bundles = [
-            ReplayJob(
-                tuple(jobs[i::tasks]), self.config.producer, target.consumer, self._records.path
-            )
-            for i in range(tasks)
-        ]
-        return self._workers.run(self.duty, run_replay, bundles)
+        return self._crew.run(deal(jobs, self.config, config, self._records.path))
 
     def _take_in(self, answers: Sequence[SlotReplayed]) -> tuple[Move, ...]:
         """Write the map of what was committed, note who stopped; raise a slot's failure last."""

@@ -12,7 +12,7 @@ from assets.ledger import Ledger
 from assets.orders import ACCEPT_GAP, Orders
 from assets.sights import Sights
 from assets.site import Site
-from assets.tasks import StageJob, run_stage
+from assets.tasks import StageJob, Stager
 from pipeline.accept import accepted, frontier_after, noted
 from pipeline.explain import explained
 from pipeline.plan import bundle, plan
@@ -76,7 +76,8 @@ class Staging:
     """
 
     def __init__(self, site: Site, alias: str, workers: Workers) -> None:
-        self._site, self.alias, self._workers = site, alias, workers
+        self._site, self.alias = site, alias
+        self._crew = workers.crew(Stager)
         self._records = site.lake.records(alias)
         self._segments = site.lake.segments(alias)
         self._ledger = Ledger(self._segments)
@@ -103,8 +104,13 @@ class Staging:
             self.lease.release()  # who holds it stages, from frontiers that are known
             raise
 
+    def warm(self) -> None:
+        """Start the workers, without waiting for them."""
+        self._crew.call(self._site.config.tasks_max)
+
     def close(self) -> None:
-        """Give the lease back."""
+        """Let the workers go, and give the lease back."""
+        self._crew.close()
         self.lease.release()
 
     def frontier(self, partition: TopicPartition) -> int | None:
@@ -202,7 +208,7 @@ class Staging:
             StageJob(StageTask(tuple(b), sequence, budget), consumer, self._records.path)
             for b in bundles
         ]
-        answers = self._workers.run(self.duty, run_stage, jobs)
+        answers = self._crew.run(dict(enumerate(jobs)))
         staged = [a for a in answers if isinstance(a, SlotStaged)]
         failures = [a for a in answers if isinstance(a, DeltamirrorError)]
         for slot in staged:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from resources.producer import SlotProducer
 from resources.reader import RangeReader
 from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog
+from schemas.config import Config, FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.replay_work import SlotReplayed, SlotWork
 
@@ -29,18 +31,25 @@ class StageJob:
     records: Path
 
 
-def run_stage(job: StageJob) -> Sequence[SlotStaged | DeltamirrorError]:
-    """Stage the ranges of *job*; an error stands for the slots that are missing."""
-    reader = RangeReader(job.consumer)
-    staged: list[SlotStaged | DeltamirrorError] = []
-    try:
-        now_ms = int(time.time() * 1000)
-        staged.extend(stage(job.task, reader, RecordsFolder(job.records), now_ms))
-    except DeltamirrorError as error:
-        staged.append(error)
-    finally:
-        reader.close()
-    return staged
+class Stager:
+    """Stages, one job after the other, with a consumer that stays connected."""
+
+    def __init__(self) -> None:
+        self._reader: RangeReader | None = None
+
+    def __call__(self, job: StageJob) -> Sequence[SlotStaged | DeltamirrorError]:
+        """Stage the ranges of *job*; an error stands for the slots that are missing."""
+        reader, self._reader = self._reader or RangeReader(job.consumer), None
+        staged: list[SlotStaged | DeltamirrorError] = []
+        try:
+            now_ms = int(time.time() * 1000)
+            staged.extend(stage(job.task, reader, RecordsFolder(job.records), now_ms))
+        except DeltamirrorError as error:
+            staged.append(error)
+            reader.close()  # it was left in the middle of a read
+        else:
+            self._reader = reader
+        return staged
 
 
 @dataclass(frozen=True)
@@ -53,37 +62,59 @@ class ReplayJob:
     records: Path
 
 
-def run_replay(job: ReplayJob) -> Sequence[SlotReplayed]:
-    """Replay the slots of *job*."""
-    return _each_slot(job, replay_slot)
+def deal(
+    works: Sequence[SlotWork], flow: FlowConfig, config: Config, records: Path
+) -> dict[int, ReplayJob]:
+    """Return *works* as a job for each worker, by its number.
+
+    A slot always goes to the same worker, which has its producer. Neighbouring partitions of a
+    topic are in neighbouring slots, and so with different workers.
+    """
+    slots: dict[int, list[SlotWork]] = {}
+    for work in works:
+        slots.setdefault(work.slot % config.tasks_max, []).append(work)
+    consumer = config.clusters[flow.flow.target].consumer
+    return {
+        number: ReplayJob(tuple(members), flow.producer, consumer, records)
+        for number, members in slots.items()
+    }
+
+
+SIDE_BY_SIDE = 2
+"""Slots that a worker replays at a time: the one sends while the other waits for an answer."""
+
+
+class Replayer:
+    """Replays slots, one job after the other.
+
+    A slot's producer stays between its jobs, fenced once: it can commit as long as nobody has
+    fenced it, and so is the slot's only writer still. What it is to go on from, the target is
+    asked for at each job (`pipeline.replay`).
+    """
+
+    def __init__(self) -> None:
+        self._targets: dict[int, SlotProducer] = {}
+
+    def __call__(self, job: ReplayJob) -> Sequence[SlotReplayed]:
+        """Replay the slots of *job*."""
+        staged = StagedLog(job.records)
+        for work in job.slots:
+            if work.slot not in self._targets:
+                self._targets[work.slot] = _target(job, work)
+        targets = [self._targets[work.slot] for work in job.slots]
+        with ThreadPoolExecutor(SIDE_BY_SIDE, "slot") as pool:
+            return list(pool.map(replay_slot, job.slots, repeat(staged), targets))
 
 
 def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayed]:
     """Make the offset map of the slots of *job* anew; nothing is sent, and nothing written."""
-    return _each_slot(job, rebuild_slot)
-
-
-def _each_slot(
-    job: ReplayJob, step: Callable[[SlotWork, StagedLog, SlotProducer], SlotReplayed]
-) -> Sequence[SlotReplayed]:
-    """Do *step* for each slot of *job*; producers are opened side by side: that is waiting."""
-    staged = StagedLog(job.records)
-    targets = [SlotProducer(work.flow, work.slot, job.producer, job.consumer) for work in job.slots]
-    with ThreadPoolExecutor(len(targets)) as pool:
-        failures = list(pool.map(_fence, targets))
-    answers = []
-    for work, target, failure in zip(job.slots, targets, failures, strict=True):
-        if failure is None:
-            answers.append(step(work, staged, target))
-        else:
-            answers.append(SlotReplayed(work.slot, (), (), failure))
+    staged, answers = StagedLog(job.records), []
+    for work in job.slots:
+        target = _target(job, work)
+        answers.append(rebuild_slot(work, staged, target))
         target.close()
     return answers
 
 
-def _fence(target: SlotProducer) -> DeltamirrorError | None:
-    try:
-        target.fence()
-    except DeltamirrorError as error:
-        return error
-    return None
+def _target(job: ReplayJob, work: SlotWork) -> SlotProducer:
+    return SlotProducer(work.flow, work.slot, job.producer, job.consumer)

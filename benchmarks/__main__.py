@@ -18,7 +18,6 @@ from rich.console import Console
 from benchmarks import both, consume, delay, memory, replay, report, stage
 from benchmarks.ground import PARTITIONS, Ground, ground
 from benchmarks.meter import Cost
-from resources.spark import Workers
 
 MOST_RECORDS = 1_000_000
 MOST_BYTES = 300 * 2**20
@@ -89,7 +88,6 @@ def _warm(on: Ground, records: int) -> None:
     """Start Spark and its workers, and do everything once that is slower the first time."""
     _say("warming up")
     on.fill("warm", records, 100)
-    Workers(on.config("nothing", "warm").tasks_max).warm()
     _round(on, "warm", "warm", records)
 
 

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from benchmarks.ground import PARTITIONS, Ground
 from benchmarks.meter import Cost, Meter
+from benchmarks.warmed import Warmed
 from resources.reader import AT_ONCE, PATIENCE_S, SETTINGS
-from resources.spark import Workers
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,12 @@ def measure(ground: Ground, alias: str, topic: str, records: int) -> Cost:
         Job(config.clusters[alias].consumer, topic, b, records * len(b) // PARTITIONS)
         for b in bundles
     ]
+    crew = Warmed(config.tasks_max).crew(lambda: consume)
     meter = Meter(ground.broker_pids)
-    read = sum(Workers(config.tasks_max).run("consume", consume, jobs))
-    return meter.stop(read)
+    read = sum(crew.run(dict(enumerate(jobs))))
+    cost = meter.stop(read)
+    crew.close()
+    return cost
 
 
 def consume(job: Job) -> Sequence[int]:

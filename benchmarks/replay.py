@@ -6,15 +6,15 @@ from assets.replaying import Replaying
 from assets.site import Site
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
-from resources.spark import Workers
+from benchmarks.warmed import Warmed
 from schemas.config import Config
 
 
 def measure(ground: Ground, config: Config, records: int) -> Cost:
     """Return what replaying the lake of *config* costs. Raises RuntimeError: not all went."""
     site = Site(config)
+    replaying = Replaying(site, config.flows[0], Warmed(config.tasks_max))
     meter = Meter(ground.broker_pids)
-    replaying = Replaying(site, config.flows[0], Workers(config.tasks_max))
     replaying.open()
     sent = 0
     while not (replayed := replaying.tick()).is_idle:

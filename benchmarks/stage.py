@@ -6,7 +6,7 @@ from assets.site import Site
 from assets.staging import Staging
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
-from resources.spark import Workers
+from benchmarks.warmed import Warmed
 from schemas.config import Config
 
 
@@ -14,8 +14,8 @@ def measure(ground: Ground, config: Config, records: int) -> Cost:
     """Return what staging the one topic of *config* costs. Raises RuntimeError: not all came."""
     site = Site(config)
     (alias,) = config.sources()
+    staging = Staging(site, alias, Warmed(config.tasks_max))
     meter = Meter(ground.broker_pids)
-    staging = Staging(site, alias, Workers(config.tasks_max))
     staging.open()
     staged = 0
     while segments := staging.tick().segments:

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import atexit
-import ctypes
-import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
-from typing import Any, TypeVar
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from resources.crew import Answer, Crew, Job, Work
 from resources.downloads import delta_jars
 from resources.java import java
-from schemas.errors import DeltamirrorError
 
-Job = TypeVar("Job")
-Answer = TypeVar("Answer")
+SLOTS = 1_024
+"""Workers that Spark may run at a time: each stays in a slot, and most of the time it waits."""
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -31,12 +27,9 @@ CONF = {
     # The JVM deals out tasks, records never pass through it: it need not become fast, it must be
     # there soon. A restart so takes half of the CPU time.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    "spark.scheduler.mode": "FAIR",
-    # A task here has side effects: it is run once, and the loop itself tries again (DESIGN 2.2).
+    # A worker's jobs have side effects: each is run once, the loop itself tries again (DESIGN 2.2).
     "spark.task.maxFailures": "1",
     "spark.speculation": "false",
-    # Without it PySpark hands jobs to the JVM through a file, and they carry clients' logins.
-    "spark.io.encryption.enabled": "true",
     "spark.python.worker.reuse": "true",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -50,12 +43,6 @@ CONF = {
 _lock = Lock()
 _context: SparkContext | None = None
 _session: SparkSession | None = None
-
-
-class SparkFailedError(DeltamirrorError):
-    """Spark did not start, or a worker of it died."""
-
-    hint = "The loop tries again; with DELTAMIRROR_DEBUG=1 the whole report is shown."
 
 
 def spark_session(cores: int | None = None) -> SparkSession:
@@ -74,8 +61,8 @@ def spark_session(cores: int | None = None) -> SparkSession:
 def spark_context(cores: int | None = None) -> SparkContext:
     """Return the process's SparkContext, started at the first call: all that workers need.
 
-    It has four task slots to a core: tasks mostly wait for brokers, and a flow whose target does
-    not answer must not starve the others. Raises JavaMissingError, DownloadFailedError.
+    SQL has as many tasks at a time as there are *cores*. Raises JavaMissingError,
+    DownloadFailedError.
     """
     global _context
     with _lock:
@@ -92,6 +79,7 @@ def _start(cores: int) -> SparkContext:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {
         **CONF,
+        "spark.default.parallelism": str(cores),
         "spark.jars": ",".join(str(jar) for jar in delta_jars()),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -99,7 +87,7 @@ def _start(cores: int) -> SparkContext:
         # A client has a dozen threads; an arena for each would keep what it once held.
         "spark.executorEnv.MALLOC_ARENA_MAX": "2",
     }
-    conf = SparkConf().setMaster(f"local[{4 * cores}]").setAppName("deltamirror")
+    conf = SparkConf().setMaster(f"local[{SLOTS}]").setAppName("deltamirror")
     interrupt = signal.getsignal(signal.SIGINT)
     context = SparkContext.getOrCreate(conf.setAll(list(settings.items())))
     if current_thread() is main_thread():
@@ -110,74 +98,14 @@ def _start(cores: int) -> SparkContext:
 
 
 class Workers:
-    """Spark's Python workers, for functions that are a task's whole work."""
+    """Spark's Python workers, as many for a duty as *cores*."""
 
     def __init__(self, cores: int) -> None:
-        self._cores = cores
+        self.cores = cores
 
-    def run(
-        self, pool: str, work: Callable[[Job], Sequence[Answer]], jobs: Sequence[Job]
-    ) -> list[Answer]:
-        """Return the answers of *work* to every job, one task a job, in pool *pool*.
+    def crew(self, make: Callable[[], Work[Job, Answer]]) -> Crew[Job, Answer]:
+        """Return workers for one duty, none of them started yet; who asks closes them.
 
-        Raises SparkFailedError where a worker died; *work* itself raises nothing.
+        *make* gives each what does its jobs.
         """
-        context = spark_context(self._cores)
-        context.setLocalProperty("spark.scheduler.pool", pool)
-
-        def task(items: Iterable[Job]) -> Iterator[Answer]:
-            _quiet_gc()
-            for item in items:
-                yield from work(item)
-            _give_back()
-
-        try:
-            return context.parallelize(jobs, len(jobs)).mapPartitions(task).collect()
-        except Exception as error:
-            if os.environ.get("DELTAMIRROR_DEBUG"):
-                raise
-            raise SparkFailedError(f"a Spark task failed: {_cause(error)}") from error
-
-    def warm(self) -> None:
-        """Start as many workers as tasks run at a time, with what they import.
-
-        Where one dies meanwhile, the first task that needs a worker starts it.
-        """
-        with suppress(SparkFailedError):
-            self.run("warm", _import_all, list(range(self._cores)))
-
-
-def _import_all(_: int) -> Sequence[Any]:
-    import confluent_kafka  # noqa: F401
-    import pandas  # noqa: F401
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    pa.array([b"warm"])  # the first one imports pandas: 0.9 s
-    return []
-
-
-def _quiet_gc() -> None:
-    """Stop the collector in a worker: it would walk every message that is held."""
-    if gc.isenabled():
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-
-
-def _give_back() -> None:
-    """Give the memory that a task has used back to the system: workers live on and wait."""
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()
-    with suppress(OSError, AttributeError):  # glibc's; other libraries do without
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def _cause(error: BaseException) -> str:
-    """Return the telling line of an error that comes with two stack traces."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if any("Python worker exited unexpectedly" in line for line in lines):
-        return "its Python worker was killed or crashed"
-    telling = [line for line in lines if "Error" in line and not line.startswith(("at ", "File"))]
-    return (telling or lines or [type(error).__name__])[-1][:300]
+        return Crew(lambda: spark_context(self.cores), make)

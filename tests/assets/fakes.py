@@ -30,5 +30,21 @@ class FakeClusters(Site):
 class Inline:
     """Workers that do everything at once, in this process."""
 
-    def run(self, pool, work, jobs):
-        return [answer for job in jobs for answer in work(job)]
+    def crew(self, make):
+        return InlineCrew(make)
+
+
+class InlineCrew:
+    def __init__(self, make):
+        self._make, self._works = make, {}
+
+    def call(self, count):
+        pass
+
+    def run(self, jobs):
+        for number in jobs:
+            self._works.setdefault(number, self._make())
+        return [answer for number, job in jobs.items() for answer in self._works[number](job)]
+
+    def close(self):
+        self._works = {}

@@ -24,9 +24,6 @@ class Warm(Inline):
     def __init__(self, cores):
         pass
 
-    def warm(self):
-        pass
-
 
 def looping_site(lake, monkeypatch):
     """Return a site of one flow, us-east->eu-west, of which runs are made; `orders` is there."""

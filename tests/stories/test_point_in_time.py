@@ -11,6 +11,7 @@ from assets.site import Site
 from schemas.config import ClusterConfig
 from schemas.replay_plan import Selection
 from schemas.topic_partition import SourcePartition
+from tests.assets.fakes import Inline
 from tests.assets.places import config
 from tests.assets.staged_lake import held, stage_records
 from tests.brokers import Record, committed_offsets, consume_all, create_topic, produce
@@ -20,13 +21,6 @@ pytestmark = pytest.mark.kafka
 FLOW = "us-east->eu-west"
 PARTITIONS = 2
 RECORDS = 40
-
-
-class InProcess:
-    """Runs what Spark's workers would, here."""
-
-    def run(self, pool, work, jobs):
-        return [answer for job in jobs for answer in work(job)]
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def topic(site, unique_topic):
 
 
 def replay(site, topic, target_topic=None, **wanted):
-    return replay_topic(site, FLOW, topic, Selection(**wanted), target_topic, pool=InProcess())
+    return replay_topic(site, FLOW, topic, Selection(**wanted), target_topic, workers=Inline())
 
 
 def content(messages):
@@ -117,7 +111,7 @@ def test_a_replay_leaves_the_flow_alone_and_keeps_a_map_of_its_own(site, topic, 
 
 
 def test_a_dry_run_writes_nothing(site, topic):
-    plan, records = replay_topic(site, FLOW, topic, Selection(), dry_run=True, pool=InProcess())
+    plan, records = replay_topic(site, FLOW, topic, Selection(), dry_run=True, workers=Inline())
 
     assert records == 0
     assert len(plan.ranges) == PARTITIONS

@@ -71,11 +71,18 @@ class Meanwhile(Inline):
     def __init__(self, happens):
         self._happens = [happens]
 
-    def run(self, pool, work, jobs):
-        answers = super().run(pool, work, jobs)
-        while self._happens:
-            self._happens.pop()()
-        return answers
+    def crew(self, make):
+        crew = super().crew(make)
+        run = crew.run
+
+        def run_and_more(jobs):
+            answers = run(jobs)
+            while self._happens:
+                self._happens.pop()()
+            return answers
+
+        crew.run = run_and_more
+        return crew
 
 
 class Interrupted(RangeReader):

@@ -1,0 +1,153 @@
+"""Spark's workers stay and answer job after job, and tell in one line why one of them did not."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from resources.crew import SparkFailedError
+from resources.spark import Workers
+from tests.stories.world import until
+
+
+@pytest.fixture
+def crew_of():
+    crews = []
+
+    def made(make):
+        crews.append(Workers(2).crew(make))
+        return crews[-1]
+
+    yield made
+    for crew in crews:
+        crew.close()
+
+
+class Sums:
+    """Keeps a sum from job to job, and says whose process it is in."""
+
+    def __init__(self):
+        self.sum = 0
+
+    def __call__(self, number):
+        self.sum += number
+        return [(os.getpid(), self.sum)]
+
+
+def _double():
+    return lambda number: [2 * number]
+
+
+def _fail(number):
+    raise ValueError(f"{number} is not a number")
+
+
+def _die(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_of_none(number):
+    if number is None:
+        _die(number)
+    return [number]
+
+
+def _sleep(begun):
+    begun.touch()
+    time.sleep(20)
+    return []
+
+
+def test_each_job_is_answered(crew_of):
+    assert sorted(crew_of(_double).run({0: 1, 1: 2})) == [2, 4]
+
+
+def test_a_worker_is_the_same_from_job_to_job_and_keeps_what_it_made(crew_of):
+    crew = crew_of(Sums)
+
+    ((first, _),) = crew.run({1: 3})
+    ((again, total),) = crew.run({1: 4})
+
+    assert (again, total) == (first, 7)
+
+
+def test_each_number_is_a_worker_of_its_own(crew_of):
+    answers = crew_of(Sums).run({0: 1, 1: 1})
+
+    assert len({pid for pid, _ in answers}) == 2
+    assert os.getpid() not in {pid for pid, _ in answers}
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        pytest.param(_fail, "a Spark task failed: ValueError: 7 is not a number", id="an error"),
+        pytest.param(
+            _die, "a Spark task failed: its Python worker was killed or crashed", id="a death"
+        ),
+    ],
+)
+def test_a_job_that_fails_tells_why_in_one_line(crew_of, work, told):
+    with pytest.raises(SparkFailedError) as failure:
+        crew_of(lambda: work).run({0: 7})
+
+    assert str(failure.value) == told
+
+
+def test_a_worker_whose_work_raised_does_the_next_job(crew_of):
+    crew = crew_of(lambda: lambda number: [1 // number, os.getpid()])
+    (_, pid) = crew.run({0: 1})
+
+    with pytest.raises(SparkFailedError):
+        crew.run({0: 0})
+
+    assert crew.run({0: 1}) == [1, pid]
+
+
+def test_the_next_job_is_answered_by_a_new_worker_where_one_died(crew_of):
+    crew = crew_of(lambda: _die_of_none)
+    with pytest.raises(SparkFailedError):
+        crew.run({0: None})
+
+    assert crew.run({0: 5}) == [5]
+
+
+def test_where_one_dies_the_others_are_waited_for_and_stay(crew_of):
+    crew = crew_of(lambda: _die_of_none)
+    with pytest.raises(SparkFailedError):
+        crew.run({0: None, 1: 1})
+
+    assert sorted(crew.run({0: 2, 1: 3})) == [2, 3]
+
+
+def test_who_waits_for_an_answer_is_told_when_the_crew_is_closed(crew_of, tmp_path):
+    crew = crew_of(lambda: _sleep)
+    failures = []
+
+    def wait():
+        try:
+            crew.run({0: tmp_path / "begun"})
+        except SparkFailedError as error:
+            failures.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    until((tmp_path / "begun").exists, "the job has begun")
+    crew.close()
+    waiting.join(15)
+
+    assert len(failures) == 1
+
+
+def test_a_worker_that_was_let_go_ends(crew_of):
+    crew = crew_of(Sums)
+    ((pid, _),) = crew.run({0: 1})
+    (job,) = (worker._job for worker in crew._workers.values())
+
+    crew.close()
+    job.join(20)
+
+    assert not job.is_alive()
+    assert pid != os.getpid()
