@@ -24,6 +24,9 @@ _LOG_LEVEL = 2
 # A load that is cut off is undone by the next one, or by the broker after this time.
 _TRANSACTION_MS = 120_000
 
+PARTITIONER = "murmur2_random"
+"""Java's own: a carrier is in one partition."""
+
 
 class DemoClusterError(DeltamirrorError):
     """A cluster of the demo does not do what the demo asks of it."""
@@ -45,7 +48,7 @@ def load(cluster: ClusterConfig, table: DemoTable) -> int:
             "log_level": _LOG_LEVEL,
             "transactional.id": f"deltamirror-demo.{table.name}",
             "transaction.timeout.ms": _TRANSACTION_MS,
-            "partitioner": "murmur2_random",  # Java's own: a carrier is in one partition
+            "partitioner": PARTITIONER,
             "compression.type": "lz4",
             "linger.ms": 20,
         }
@@ -55,7 +58,7 @@ def load(cluster: ClusterConfig, table: DemoTable) -> int:
         producer.init_transactions(_ANSWER_S)
         producer.begin_transaction()
         for record in table.records():
-            _send(producer, table.name, record)
+            send(producer, table.name, record)
             written += 1
         producer.commit_transaction(_READ_S)
     except kafka.KafkaException as error:
@@ -63,7 +66,8 @@ def load(cluster: ClusterConfig, table: DemoTable) -> int:
     return written
 
 
-def _send(producer: kafka.Producer, topic: str, record: DemoRecord) -> None:
+def send(producer: kafka.Producer, topic: str, record: DemoRecord) -> None:
+    """Hand *record* over, however full the queue is."""
     # No timestamp is the time of writing; librdkafka has no value that says so.
     stamp: dict[str, Any] = {}
     if record.timestamp_ms is not None:

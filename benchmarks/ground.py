@@ -112,14 +112,17 @@ def make_topic(broker: Broker, topic: str, partitions: int = PARTITIONS) -> None
     raise TimeoutError(f"topic {topic} has no leaders after {_ANSWER_S:.0f} s")
 
 
-def producer_of(broker: Broker, compression: str = "none") -> Producer:
-    """Return a plain producer, as an application has one."""
+def producer_of(
+    broker: Broker, compression: str = "none", partitioner: str = "consistent_random"
+) -> Producer:
+    """Return a plain producer, as an application has one; librdkafka's *partitioner*."""
     return Producer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
             "acks": "all",
             "linger.ms": 20,
             "compression.type": compression,
+            "partitioner": partitioner,
             "log_level": 2,
             "queue.buffering.max.messages": 500_000,
             "queue.buffering.max.kbytes": 64 * 1024,

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -7,7 +8,8 @@ from benchmarks.meter import Cost
 from benchmarks.mm2 import __main__ as comparison
 from benchmarks.mm2 import pages, precision, results, rivals
 from benchmarks.mm2.catch_up import CatchUp
-from benchmarks.mm2.parts import Load, Stream
+from benchmarks.mm2.loads import Flights, Load
+from benchmarks.mm2.parts import Stream
 from benchmarks.mm2.precision import Precision
 from resources.brokers import Broker
 from resources.settings import read_config
@@ -72,13 +74,21 @@ def test_the_page_shows_medians_ratios_and_what_they_were_made_on():
 
 def test_tables_stand_between_the_marks_and_the_rest_of_the_page_stays(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
+    short, full = pages.marks("mm2"), pages.marks("mm2-full")
+    page.write_text("\n".join(["before", short[0], "short", short[1], full[0], "full", full[1]]))
 
-    pages.fill(result(), page)
+    pages.fill(result(), "mm2-full", page)
 
     lines = page.read_text().splitlines()
-    assert (lines[0], lines[-1]) == ("before", "after")
-    assert "old" not in lines
+    assert lines[:5] == ["before", short[0], "short", short[1], full[0]]
+    assert lines[-1] == full[1]
+    assert "full" not in lines
+
+
+def test_readme_has_the_marks_of_both_comparisons():
+    page = pages.PAGE.read_text()
+
+    assert all(mark in page for name in ("mm2", "mm2-full") for mark in pages.marks(name))
 
 
 def test_a_page_without_marks_is_refused(tmp_path):
@@ -86,7 +96,7 @@ def test_a_page_without_marks_is_refused(tmp_path):
     page.write_text("no marks\n")
 
     with pytest.raises(ValueError, match="has no <!-- mm2 -->"):
-        pages.fill(result(), page)
+        pages.fill(result(), "mm2", page)
 
 
 @pytest.mark.parametrize("rival", rivals.RIVALS, ids=lambda rival: rival.name)
@@ -112,10 +122,14 @@ def test_a_small_comparison_measures_everything_and_tells_no_path(tmp_path, monk
     monkeypatch.setattr("benchmarks.mm2.parts.RIVALS", (rivals.EXACTLY_ONCE, rivals.OURS))
     caught_up = comparison.run(tmp_path / "both", plan, ["catch-up"])
     monkeypatch.setattr("benchmarks.mm2.parts.RIVALS", (rivals.OURS,))
-    found = comparison.run(tmp_path / "ours", plan, ["latency", "failover"])
+    plan = replace(plan, loads=(Flights(2_000),))
+    found = comparison.run(tmp_path / "ours", plan, ["catch-up", "latency", "failover"])
 
     assert [row["records"] for row in caught_up["catch_up"]] == [4_000, 4_000]
     assert all(row["peak_mib"]["median"] > 100 for row in caught_up["catch_up"])
+    assert [(row["data"], row["records"]) for row in found["catch_up"]] == [
+        ("the demo's flights as JSON", 2_000)
+    ]
     assert [(row["rival"], row["rate"]) for row in found["latency"]] == [("deltamirror", 500)]
     assert [(row["lag"], row["reread"], row["skipped"]) for row in found["failover"]] == [
         (0, 0, 0),

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from rich.console import Console
 from benchmarks import report
 from benchmarks.ground import Ground, ground
 from benchmarks.mm2 import pages, parts
-from benchmarks.mm2.parts import Load, Part, Say, Stream
+from benchmarks.mm2.loads import Flights, Load
+from benchmarks.mm2.parts import Part, Say, Stream
 
 LAGS = (0, 100, 5_000, 72_000)
 FAILOVER = Load(size_bytes=100, records=1_000_000)
@@ -31,7 +32,7 @@ _say: Say = Console(stderr=True).print
 class Plan:
     """How much is measured."""
 
-    loads: Sequence[Load]
+    loads: Sequence[Load | Flights]
     streams: Sequence[Stream]
     failover: Load
     rounds: int
@@ -51,6 +52,7 @@ FULL = Plan(
             for partitions in (1, 4, 32)
             for compression in ("none", "lz4", "zstd")
         ),
+        Flights(),
     ),
     streams=tuple(Stream(rate, for_s=60.0) for rate in (1_000, 10_000, 50_000)),
     failover=FAILOVER,
@@ -77,7 +79,7 @@ def main(full: bool, chosen: Sequence[str], rounds: int | None, readme: bool) ->
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan = FULL if full else SHORT
     if rounds is not None:
-        plan = Plan(plan.loads, plan.streams, plan.failover, rounds)
+        plan = replace(plan, rounds=rounds)
     name = "mm2-full" if full else "mm2"
     with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
         result = run(Path(home), plan, chosen or list(PARTS))
@@ -86,7 +88,7 @@ def main(full: bool, chosen: Sequence[str], rounds: int | None, readme: bool) ->
     click.echo(pages.markdown(result))
     _say(f"kept in {file.relative_to(report.ROOT)}")
     if readme:
-        pages.fill(result)
+        pages.fill(result, name)
 
 
 def run(home: Path, plan: Plan, chosen: Sequence[str]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter, PeakMemory
 from benchmarks.mm2 import rivals
-from benchmarks.mm2.remote import Content, Topic
+from benchmarks.mm2.remote import Content, Record, Topic
 from benchmarks.mm2.rivals import Flow
 
 WAIT_S = 300.0
@@ -44,10 +44,10 @@ class CatchUp:
 
 @dataclass(frozen=True)
 class Backlog:
-    """A filled source topic: its last key and its content in each partition."""
+    """A filled source topic: its last record and its content in each partition."""
 
     topic: Topic
-    last_keys: Mapping[int, bytes | None]
+    last: Mapping[int, Record | None]
     contents: Mapping[int, Content]
 
     @property
@@ -64,7 +64,7 @@ def backlog(on: Ground, name: str, partitions: int) -> Backlog:
     """Read what the topic *name* of the source holds."""
     topic = Topic(on.source, name, partitions)
     ends = topic.ends()
-    return Backlog(topic, {p: topic.last_key(p, end) for p, end in ends.items()}, topic.contents())
+    return Backlog(topic, {p: topic.last(p, end) for p, end in ends.items()}, topic.contents())
 
 
 def measure(on: Ground, flow: Flow, backlog: Backlog) -> CatchUp:
@@ -99,7 +99,7 @@ def until_caught_up(
         for partition, end in remote.ends().items():
             # Markers count in offsets: as many offsets as records do not say that all is there.
             if end >= left.get(partition, end + 1):
-                if remote.last_key(partition, end) == backlog.last_keys[partition]:
+                if remote.last(partition, end) == backlog.last[partition]:
                     del left[partition]
                 else:
                     left[partition] = end + 1

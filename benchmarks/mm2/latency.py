@@ -68,6 +68,7 @@ def measure(on: Ground, flow: Flow, topic: str, rate: int, warm_s: float, for_s:
                 cost = meter.stop(written)
             reader.read_until(writer.written)
     remote.delete()
+    Topic(on.source, topic).delete()
     seconds = sorted(reader.delays(begun, ended))
     if len(seconds) != written:
         raise RuntimeError(f"{flow.rival.words}: {written} records written, {len(seconds)} read")

@@ -10,7 +10,6 @@ from benchmarks.mm2.rivals import OURS, RIVALS
 from benchmarks.report import ROOT
 
 PAGE = ROOT / "benchmarks" / "README.md"
-BEGIN, END = "<!-- mm2 -->", "<!-- /mm2 -->"
 
 _WORDS = {rival.name: rival.words for rival in RIVALS}
 Row = Mapping[str, Any]
@@ -36,18 +35,29 @@ def markdown(result: Row) -> str:
     return "\n\n".join([*(table for table in tables if table), told])
 
 
-def fill(result: Row, page: Path = PAGE) -> None:
-    """Put *result* between the marks of *page*. Raises ValueError where there are none."""
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
+def marks(name: str) -> tuple[str, str]:
+    """Return what stands before and behind the tables of the comparison *name*."""
+    return f"<!-- {name} -->", f"<!-- /{name} -->"
+
+
+def fill(result: Row, name: str, page: Path = PAGE) -> None:
+    """Put *result* between the marks of *name* in *page*. Raises ValueError: there are none."""
+    begins, ends = marks(name)
+    before, begin, rest = page.read_text(encoding="utf-8").partition(begins)
+    _, end, after = rest.partition(ends)
     if not begin or not end:
-        raise ValueError(f"{page.name} has no {BEGIN} ... {END}")
+        raise ValueError(f"{page.name} has no {begins} ... {ends}")
     page.write_text(f"{before}{begin}\n{markdown(result)}\n{end}{after}", encoding="utf-8")
+
+
+def size(row: Row) -> str:
+    """Return how large the records of *row* are."""
+    return f"{row['size_bytes']:,} B"
 
 
 def _load(row: Row) -> str:
     codec = "" if row["compression"] == "none" else f", {row['compression']}"
-    return f"{row['size_bytes']:,} B, {row['partitions']} partitions{codec}"
+    return f"{row.get('data') or size(row)}, {row['partitions']} partitions{codec}"
 
 
 def _stream(row: Row) -> str:

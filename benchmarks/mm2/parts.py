@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from benchmarks.ground import PARTITIONS, Ground
+from benchmarks.ground import Ground
 from benchmarks.mm2 import catch_up, latency, precision, results, rivals
+from benchmarks.mm2.loads import Flights, Load
 from benchmarks.mm2.rivals import OURS, RIVALS, STOCK, Rival
 
 T = TypeVar("T")
@@ -22,21 +23,6 @@ Part = dict[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Load:
-    """A backlog: *records* of *size_bytes* in *partitions*, written with *compression*."""
-
-    size_bytes: int
-    records: int
-    partitions: int = PARTITIONS
-    compression: str = "none"
-
-    @property
-    def topic(self) -> str:
-        """The source topic that holds it."""
-        return f"load-{self.size_bytes}-{self.partitions}-{self.compression}"
-
-
-@dataclass(frozen=True)
 class Stream:
     """A steady stream of *rate* records a second, of which *for_s* seconds count."""
 
@@ -45,32 +31,34 @@ class Stream:
     for_s: float = 20.0
 
 
-def catch_ups(on: Ground, loads: Sequence[Load], rounds: int, say: Say) -> Part:
+def catch_ups(on: Ground, loads: Sequence[Load | Flights], rounds: int, say: Say) -> Part:
     """Let every rival bring every one of *loads* to the target, *rounds* times."""
     rows, ratios = [], []
     for load in loads:
         say(f"filling {load.topic} with {load.records:,} records")
-        on.fill(
-            load.topic,
-            load.records,
-            load.size_bytes,
-            partitions=load.partitions,
-            compression=load.compression,
-        )
+        load.fill(on)
         backlog = catch_up.backlog(on, load.topic, load.partitions)
         found = _in_turn(rounds, partial(_catch_up, on, load, backlog, say))
         case = asdict(load)
         rows += [results.catch_up_row(name, case, runs) for name, runs in found.items()]
         ratios += _ratios(case, _CATCH_UP_RATIOS, found)
+        backlog.topic.delete()
     return {"catch_up": rows, "catch_up_ratios": ratios}
 
 
 def _catch_up(
-    on: Ground, load: Load, backlog: catch_up.Backlog, say: Say, rival: Rival, number: int
+    on: Ground,
+    load: Load | Flights,
+    backlog: catch_up.Backlog,
+    say: Say,
+    rival: Rival,
+    number: int,
 ) -> catch_up.CatchUp:
     alias = f"{rival.name}-{load.topic}-{number}"
     codec = f"target.producer.compression.type = {load.compression}\n"
-    run = catch_up.measure(on, rivals.flow(on, rival, alias, load.topic, more=codec), backlog)
+    flow = rivals.flow(on, rival, alias, load.topic, more=codec)
+    run = catch_up.measure(on, flow, backlog)
+    flow.forget()
     say(
         f"  {rival.words}: {run.records_per_s:,.0f} records/s, first after {run.first_s:.1f} s, "
         f"last after {run.last_s:.1f} s"
@@ -94,6 +82,7 @@ def _latency(on: Ground, stream: Stream, say: Say, rival: Rival, number: int) ->
     alias = topic = f"stream-{stream.rate}-{rival.name}-{number}"
     flow = rivals.flow(on, rival, alias, topic)
     run = latency.measure(on, flow, topic, stream.rate, stream.warm_s, stream.for_s)
+    flow.forget()
     say(
         f"  {rival.words}: p50 {run.p50 * 1e3:,.0f} ms, p99 {run.p99 * 1e3:,.0f} ms, "
         f"max {run.worst * 1e3:,.0f} ms"

@@ -22,6 +22,7 @@ from benchmarks.ground import PARTITIONS
 from resources.brokers import Broker
 
 Offsets = Mapping[int, int]  # by partition
+Record = tuple[bytes | None, bytes | None]  # key and value
 ANSWER_S = 30.0
 _NOT_THERE_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -70,11 +71,11 @@ class Topic:
                     raise
         return found
 
-    def last_key(self, partition: int, end: int) -> bytes | None:
-        """Return the key of the last visible record below *end*; None: only markers lie there."""
+    def last(self, partition: int, end: int) -> Record | None:
+        """Return the last visible record below *end*; None: only markers lie there."""
         start = {partition: max(0, end - _LOOK_BACK)}
-        keys = [message.key() for message in self._read(start, {partition: end})]
-        return keys[-1] if keys else None
+        found = [(m.key(), m.value()) for m in self._read(start, {partition: end})]
+        return found[-1] if found else None
 
     def key_at(self, partition: int, offset: int) -> bytes | None:
         """Return the key of the first visible record at or behind *offset*; None: there is none."""

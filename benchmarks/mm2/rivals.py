@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,6 +68,10 @@ class Flow:
     def remote(self, topic: str) -> str:
         """Return the name of *topic* on the target (DefaultReplicationPolicy)."""
         return f"{self.alias}.{topic}"
+
+    def forget(self) -> None:
+        """Remove its folder, with the lake: disks are finite."""
+        shutil.rmtree(self.file.parent)
 
 
 def flow(
