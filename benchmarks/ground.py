@@ -80,13 +80,31 @@ class Ground:
         to the partitions in turn.
         """
         make_topic(self.source, topic, partitions)
+        self.write(topic, range(records), size_bytes, partitions, compression)
+
+    def write(
+        self,
+        topic: str,
+        numbers: range,
+        size_bytes: int,
+        partitions: int = PARTITIONS,
+        compression: str = "none",
+        random_bytes: int | None = None,
+    ) -> None:
+        """Write the records *numbers* as `fill` has them.
+
+        Where *random_bytes* is told, only as many of a value are random letters.
+        """
         random_ = random.Random(_SEED)
         letters = "".join(random_.choices(string.ascii_letters, k=_LETTERS_BYTES)).encode()
         producer = producer_of(self.source, compression)
         step, last = 7919, _LETTERS_BYTES - size_bytes
-        for i in range(records):
+        fresh = size_bytes if random_bytes is None else random_bytes
+        rest = b"v" * (size_bytes - fresh)
+        for i in numbers:
             at = i * step % last
-            send(producer, topic, i % partitions, b"%010d" % i, letters[at : at + size_bytes])
+            value = letters[at : at + fresh] + rest
+            send(producer, topic, i % partitions, b"%010d" % i, value)
         flush(producer)
 
 

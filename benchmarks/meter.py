@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _SAMPLE_S = 0.1
 
 
@@ -107,7 +107,7 @@ def tree(pid: int) -> list[int]:
 def _cpu_s(pid: int) -> float:
     """Return the CPU seconds of *pid* and of its children that have ended."""
     with contextlib.suppress(OSError, IndexError):
-        return sum(int(ticks) for ticks in _stat(pid)[11:15]) / _TICKS
+        return sum(int(ticks) for ticks in _stat(pid)[11:15]) / TICKS_PER_S
     return 0.0
 
 

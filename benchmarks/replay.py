@@ -7,13 +7,14 @@ from assets.site import Site
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
+from resources.spark import Workers
 from schemas.config import Config
 
 
-def measure(ground: Ground, config: Config, records: int) -> Cost:
+def measure(ground: Ground, config: Config, records: int, workers: Workers | None = None) -> Cost:
     """Return what replaying the lake of *config* costs. Raises RuntimeError: not all went."""
     site = Site(config)
-    replaying = Replaying(site, config.flows[0], Warmed(config.tasks_max))
+    replaying = Replaying(site, config.flows[0], workers or Warmed(config.tasks_max))
     meter = Meter(ground.broker_pids)
     replaying.open()
     sent = 0

@@ -7,14 +7,15 @@ from assets.staging import Staging
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
+from resources.spark import Workers
 from schemas.config import Config
 
 
-def measure(ground: Ground, config: Config, records: int) -> Cost:
+def measure(ground: Ground, config: Config, records: int, workers: Workers | None = None) -> Cost:
     """Return what staging the one topic of *config* costs. Raises RuntimeError: not all came."""
     site = Site(config)
     (alias,) = config.sources()
-    staging = Staging(site, alias, Warmed(config.tasks_max))
+    staging = Staging(site, alias, workers or Warmed(config.tasks_max))
     meter = Meter(ground.broker_pids)
     staging.open()
     staged = 0

@@ -1,16 +1,23 @@
 import json
-from dataclasses import replace
+import time
 
+import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost
 from benchmarks.mm2 import __main__ as comparison
-from benchmarks.mm2 import pages, precision, results, rivals
-from benchmarks.mm2.catch_up import CatchUp
+from benchmarks.mm2 import catch_up, growth, pages, precision, results, rivals, staged, ticks
+from benchmarks.mm2.catch_up import Backlog, CatchUp
+from benchmarks.mm2.cost import Spent
+from benchmarks.mm2.growth import Growth
 from benchmarks.mm2.loads import Flights, Load
 from benchmarks.mm2.parts import Stream
 from benchmarks.mm2.precision import Precision
+from benchmarks.sampler import Sampler
+from benchmarks.threads import Threads
+from pipeline.weigh import stamps_of
 from resources.brokers import Broker
 from resources.settings import read_config
 
@@ -45,6 +52,15 @@ def result():
     }
 
 
+class NoTopic:
+    """A source topic that nobody asks for anything but its end."""
+
+    name = "orders"
+
+    def delete(self):
+        pass
+
+
 @pytest.fixture
 def on(tmp_path):
     """A ground whose brokers never start: nothing asks them anything."""
@@ -70,6 +86,22 @@ def test_the_page_shows_medians_ratios_and_what_they_were_made_on():
     assert "| 100 B, 4 partitions | MirrorMaker 2, stock | 2 (2 - 2) |" in page
     assert "| 72,000 | deltamirror | 0 | 0 | 0 |" in page
     assert "`python -m benchmarks.mm2` on 2026-01-02, commit abc, in 2 minutes: 2 cores" in page
+
+
+def test_the_page_shows_what_growth_and_a_record_cost():
+    spread = {"median": 0.2, "low": 0.1, "high": 0.3}
+    idle = {"rival": "deltamirror", "topics": 1_000, "all_s": 12.5, "idle_stage_tick_s": spread}
+    mm2 = {"rival": "mm2-exactly-once", "topics": 1_000, "all_s": 20.0}
+    spent = Spent("stage", 1_000_000, 2.0, {"pipeline/digest.py": 1.5, "tiny": 0.001})
+    cost = results.cost_rows("deltamirror", 100, spent)
+
+    page = pages.markdown({**result(), "growth_topics": [mm2, idle], "cost": cost})
+
+    assert "| 1,000 topics | MirrorMaker 2, tuned, exactly once | 20 |" in page
+    assert "| 0.2 (0.1 - 0.3) |" in page
+    assert "| deltamirror, stage |  | all threads | 2 |" in page
+    assert "| `pipeline/digest.py` | A digest over records that does not depend on where" in page
+    assert "tiny" not in page
 
 
 def test_tables_stand_between_the_marks_and_the_rest_of_the_page_stays(tmp_path):
@@ -122,14 +154,10 @@ def test_a_small_comparison_measures_everything_and_tells_no_path(tmp_path, monk
     monkeypatch.setattr("benchmarks.mm2.parts.RIVALS", (rivals.EXACTLY_ONCE, rivals.OURS))
     caught_up = comparison.run(tmp_path / "both", plan, ["catch-up"])
     monkeypatch.setattr("benchmarks.mm2.parts.RIVALS", (rivals.OURS,))
-    plan = replace(plan, loads=(Flights(2_000),))
-    found = comparison.run(tmp_path / "ours", plan, ["catch-up", "latency", "failover"])
+    found = comparison.run(tmp_path / "ours", plan, ["latency", "failover"])
 
     assert [row["records"] for row in caught_up["catch_up"]] == [4_000, 4_000]
     assert all(row["peak_mib"]["median"] > 100 for row in caught_up["catch_up"])
-    assert [(row["data"], row["records"]) for row in found["catch_up"]] == [
-        ("the demo's flights as JSON", 2_000)
-    ]
     assert [(row["rival"], row["rate"]) for row in found["latency"]] == [("deltamirror", 500)]
     assert [(row["lag"], row["reread"], row["skipped"]) for row in found["failover"]] == [
         (0, 0, 0),
@@ -137,3 +165,91 @@ def test_a_small_comparison_measures_everything_and_tells_no_path(tmp_path, monk
     ]
     assert str(tmp_path) not in json.dumps([caught_up, found])
     assert pages.markdown({**caught_up, **found, "command": "this test"})
+
+
+def test_growth_and_cost_are_parts_of_the_full_comparison_only():
+    answer = CliRunner().invoke(comparison.main, ["--part", "growth"])
+
+    assert answer.exit_code == 2
+    assert "--part growth is a part of --full only" in answer.output
+    assert not {"growth", "cost"} & set(comparison.PARTS)
+
+
+def test_cpu_time_counts_for_the_innermost_file_of_ours_whatever_it_calls():
+    stamps, until = pa.array(range(100_000)), time.process_time() + 0.5
+
+    with Sampler() as sampler:
+        while time.process_time() < until:
+            stamps_of(stamps)
+
+    assert max(sampler.files, key=sampler.files.__getitem__) == "pipeline/weigh.py"
+
+
+def test_threads_are_told_by_the_beginning_of_their_names():
+    before = Threads({1: ("rdk:main", 1.0), 2: ("python", 5.0)})
+    after = Threads({1: ("rdk:main", 1.5), 2: ("python", 9.0), 3: ("rdk:broker1", 2.0)})
+
+    found = after.since(before, lambda name: name[:3], but=[2])
+
+    assert found == {"rdk": 2.5}
+
+
+def test_tasks_max_is_what_a_round_with_so_many_cores_is_told(on, monkeypatch):
+    seen = []
+
+    def run_of(on, flow, backlog):
+        seen.append(read_config(flow.file).tasks_max)
+        return run(last_s=20.0)
+
+    monkeypatch.setattr(catch_up, "backlog", lambda *_: Backlog(NoTopic(), {}, {}))
+    monkeypatch.setattr(catch_up, "measure", run_of)
+    monkeypatch.setattr(Load, "fill", lambda self, on: None)
+
+    rows = growth.cores(on, Growth(tasks=(1, 2), loads=(Load(100, 100),)), rounds=2, say=str)
+
+    assert seen == [1, 2, 2, 1]
+    assert [row["tasks"] for row in rows] == [1, 2]
+
+
+@pytest.mark.kafka
+@pytest.mark.story
+def test_growth_and_cost_are_measured_and_everything_has_arrived(tmp_path, monkeypatch):
+    monkeypatch.setattr(ticks, "TIMES", 2)
+    monkeypatch.setattr(staged, "RESTS_S", 0.0)
+    monkeypatch.setattr(growth, "WITH_TOPICS", (rivals.OURS,))
+    monkeypatch.setattr("benchmarks.mm2.parts.RIVALS", (rivals.OURS,))
+    load = Load(100, 4_000)
+    verified = []
+    monkeypatch.setattr(catch_up, "verify", lambda flow, *_: verified.append(flow.alias))
+    small = Growth((3,), (2_000,), (), (), warm_s=0.5, idle_s=1.0)
+    plan = comparison.Plan((), (), load, 1, small, (load,))
+
+    found = comparison.run(tmp_path, plan, ["growth", "cost"])
+
+    (idle,), (grown,) = found["growth_topics"], found["growth_staged"]
+    assert verified == ["deltamirror-idle-3", "grows", "deltamirror-cost-100"]
+    assert (idle["topics"], grown["records"]) == (3, 2_000)
+    assert 0 < grown["log_mib"] < grown["lake_mib"]
+    assert all(
+        row["stage_tick_s"]["low"] > row["idle_stage_tick_s"]["low"] for row in (idle, grown)
+    )
+    steps = {row["step"] for row in found["cost"] if row["cpu_s_per_million"] > 0}
+    assert steps == {"bare consume loop", "stage", "replay"}
+    assert "resources/producer.py" in {row["where"] for row in found["cost"]}
+    assert str(tmp_path) not in json.dumps(found)
+    assert pages.markdown({**found, "command": "this test"})
+
+
+@pytest.mark.kafka
+@pytest.mark.story  # the whole table is parsed
+def test_the_demos_flights_are_written_as_the_demo_has_them(tmp_path, clusters):
+    on = Ground(tmp_path, *clusters)
+    load = Flights(records=500)
+
+    load.fill(on)
+
+    backlog = catch_up.backlog(on, load.topic, load.partitions)
+    assert backlog.records == 500
+    (key, value), *_ = [last for last in backlog.last.values() if last is not None]
+    assert json.loads(value)["carrier"] == key.decode()
+    backlog.topic.delete()

@@ -18,12 +18,15 @@ from rich.console import Console
 
 from benchmarks import report
 from benchmarks.ground import Ground, ground
-from benchmarks.mm2 import pages, parts
+from benchmarks.mm2 import growth, pages, parts
+from benchmarks.mm2.growth import Growth
 from benchmarks.mm2.loads import Flights, Load
 from benchmarks.mm2.parts import Part, Say, Stream
 
 LAGS = (0, 100, 5_000, 72_000)
 FAILOVER = Load(size_bytes=100, records=1_000_000)
+COSTS = (Load(100, 2_000_000), Load(1_024, 400_000))
+GROWTH = Growth()
 
 _say: Say = Console(stderr=True).print
 
@@ -36,6 +39,8 @@ class Plan:
     streams: Sequence[Stream]
     failover: Load
     rounds: int
+    growth: Growth = GROWTH
+    costs: Sequence[Load] = COSTS
 
 
 SHORT = Plan(
@@ -64,12 +69,17 @@ PARTS: dict[str, Callable[[Ground, Plan], Part]] = {
     "latency": lambda on, plan: parts.latencies(on, plan.streams, plan.rounds, _say),
     "failover": lambda on, plan: parts.failovers(on, plan.failover, LAGS, _say),
 }
+FULL_PARTS: dict[str, Callable[[Ground, Plan], Part]] = {
+    **PARTS,
+    "growth": lambda on, plan: growth.measure(on, plan.growth, plan.rounds, _say),
+    "cost": lambda on, plan: parts.costs(on, plan.costs, _say),
+}
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--full", is_flag=True, help="Every size, partition count, codec and rate: hours.")
 @click.option(
-    "--part", "chosen", multiple=True, type=click.Choice(list(PARTS)), help="Only it. [all]"
+    "--part", "chosen", multiple=True, type=click.Choice(list(FULL_PARTS)), help="Only it. [all]"
 )
 @click.option("--rounds", type=click.IntRange(1), help="Their median is reported. [3, full: 5]")
 @click.option("--readme", is_flag=True, help="Put the numbers into benchmarks/README.md, too.")
@@ -77,12 +87,14 @@ def main(full: bool, chosen: Sequence[str], rounds: int | None, readme: bool) ->
     """Measure deltamirror beside MirrorMaker 2: catch-up, latency, failover precision."""
     # As Ctrl-C does: brokers and rivals end with the run.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    plan = FULL if full else SHORT
+    plan, measured = (FULL, FULL_PARTS) if full else (SHORT, PARTS)
+    if unknown := [name for name in chosen if name not in measured]:
+        raise click.UsageError(f"--part {unknown[0]} is a part of --full only")
     if rounds is not None:
         plan = replace(plan, rounds=rounds)
     name = "mm2-full" if full else "mm2"
     with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
-        result = run(Path(home), plan, chosen or list(PARTS))
+        result = run(Path(home), plan, chosen or list(measured))
     result["command"] = shlex.join(["python", "-m", "benchmarks.mm2", *sys.argv[1:]])
     file = report.save(result, name=name)
     click.echo(pages.markdown(result))
@@ -97,7 +109,7 @@ def run(home: Path, plan: Plan, chosen: Sequence[str]) -> dict[str, Any]:
     rows: Part = {}
     with ground(home) as on:
         for name in chosen:
-            rows |= PARTS[name](on, plan)
+            rows |= FULL_PARTS[name](on, plan)
     return {
         "date": date.today().isoformat(),
         "commit": report.commit(),

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter, PeakMemory
 from benchmarks.mm2 import rivals
-from benchmarks.mm2.remote import Content, Record, Topic
+from benchmarks.mm2.remote import Record, Topic
 from benchmarks.mm2.rivals import Flow
+from benchmarks.mm2.topics import Content
 
 WAIT_S = 300.0
 _LOOK_S = 0.05
@@ -77,7 +78,7 @@ def measure(on: Ground, flow: Flow, backlog: Backlog) -> CatchUp:
     with rivals.running(flow) as process:
         meter, memory = Meter(on.broker_pids, process.pid), PeakMemory(process.pid)
         with memory.watch():
-            first, before = _first(remote, flow, process)
+            first, before = until_first(remote, flow, process)
             until_caught_up(remote, flow, process, backlog)
             last = time.perf_counter()
             cost = meter.stop(backlog.records)
@@ -90,10 +91,14 @@ def measure(on: Ground, flow: Flow, backlog: Backlog) -> CatchUp:
 
 
 def until_caught_up(
-    remote: Topic, flow: Flow, process: subprocess.Popen[bytes], backlog: Backlog
+    remote: Topic,
+    flow: Flow,
+    process: subprocess.Popen[bytes],
+    backlog: Backlog,
+    wait_s: float = WAIT_S,
 ) -> None:
     """Return when the last record of every partition is visible. Raises as `measure`."""
-    give_up_at = time.monotonic() + WAIT_S
+    give_up_at = time.monotonic() + wait_s
     left = {p: content.records for p, content in backlog.contents.items()}
     while left:
         for partition, end in remote.ends().items():
@@ -104,17 +109,17 @@ def until_caught_up(
                 else:
                     left[partition] = end + 1
         if left:
-            _go_on(flow, process, give_up_at)
+            go_on(flow, process, give_up_at)
 
 
-def verify(flow: Flow) -> None:
+def verify(flow: Flow, wait_s: float = WAIT_S) -> None:
     """Let deltamirror's own auditor compare source, stage and target.
 
     Raises RuntimeError where they differ, subprocess.TimeoutExpired.
     """
     command = [sys.executable, "-m", "assets.cli", "--config", str(flow.file), "verify"]
     command += ["--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=wait_s)
     if done.returncode:
         raise RuntimeError(f"verify ended with {done.returncode}: {done.stdout}{done.stderr}")
     found = json.loads(done.stdout)
@@ -123,16 +128,22 @@ def verify(flow: Flow) -> None:
         raise RuntimeError(f"verify: {wrong}")
 
 
-def _first(remote: Topic, flow: Flow, process: subprocess.Popen[bytes]) -> tuple[float, int]:
-    """Return when the first record is visible, and how many are then (markers among them)."""
+def until_first(
+    remote: Topic, flow: Flow, process: subprocess.Popen[bytes], before: int = 0
+) -> tuple[float, int]:
+    """Return when more than *before* records are visible, and how many are (markers among them).
+
+    Raises RuntimeError where the rival ends, TimeoutError.
+    """
     give_up_at = time.monotonic() + WAIT_S
-    while not (visible := sum(remote.ends().values())):
-        _go_on(flow, process, give_up_at)
+    while (visible := sum(remote.ends().values())) <= before:
+        go_on(flow, process, give_up_at)
     return time.perf_counter(), visible
 
 
-def _go_on(flow: Flow, process: subprocess.Popen[bytes], give_up_at: float) -> None:
+def go_on(flow: Flow, process: subprocess.Popen[bytes], give_up_at: float) -> None:
+    """Wait until the next look. Raises RuntimeError: the rival ended; TimeoutError."""
     rivals.check(flow, process)
     if time.monotonic() > give_up_at:
-        raise TimeoutError(f"{flow.rival.words}: not caught up in {WAIT_S:.0f} s")
+        raise TimeoutError(f"{flow.rival.words}: not caught up in time")
     time.sleep(_LOOK_S)

@@ -50,7 +50,7 @@ def measure(on: Ground, flow: Flow, topic: str, rate: int, warm_s: float, for_s:
     make_topic(on.source, topic)
     remote = Topic(on.target, flow.remote(topic))
     with rivals.running(flow) as process:
-        writer = _Writer(on, topic, rate)
+        writer = Writer(on, topic, rate)
         writer.write_once()
         give_up_at = time.monotonic() + WAIT_S
         while min(remote.ends().values()) == 0:
@@ -85,7 +85,7 @@ def measure(on: Ground, flow: Flow, topic: str, rate: int, warm_s: float, for_s:
     )
 
 
-class _Writer:
+class Writer:
     """Writes records that carry the moment of their writing, to all partitions in turn."""
 
     def __init__(self, on: Ground, topic: str, rate: int) -> None:
@@ -100,10 +100,11 @@ class _Writer:
         )
         self.written = 0
 
-    def write_once(self) -> None:
-        """Write one record to each partition, so that the remote topic comes to be."""
-        self._write(PARTITIONS)
+    def write_once(self, records: int = PARTITIONS) -> int:
+        """Write *records* at once, one for each partition if not told, and return how many."""
+        self._write(records)
         flush(self._producer)
+        return records
 
     def write_for(self, seconds: float) -> int:
         """Write at the rate for *seconds* and return how many records these were."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from benchmarks.mm2 import pages_full
+from benchmarks.mm2.markdown import Row, cell, head, line
 from benchmarks.mm2.rivals import OURS, RIVALS
 from benchmarks.report import ROOT
 
 PAGE = ROOT / "benchmarks" / "README.md"
 
 _WORDS = {rival.name: rival.words for rival in RIVALS}
-Row = Mapping[str, Any]
 
 
 def markdown(result: Row) -> str:
@@ -23,6 +23,7 @@ def markdown(result: Row) -> str:
         _table(result.get("latency", []), _stream, _LATENCY),
         _ratio_table(result.get("latency_ratios", []), _stream),
         _failover_table(result.get("failover", [])),
+        *pages_full.tables(result),
     ]
     made = result["machine"]
     told = (
@@ -50,14 +51,10 @@ def fill(result: Row, name: str, page: Path = PAGE) -> None:
     page.write_text(f"{before}{begin}\n{markdown(result)}\n{end}{after}", encoding="utf-8")
 
 
-def size(row: Row) -> str:
-    """Return how large the records of *row* are."""
-    return f"{row['size_bytes']:,} B"
-
-
 def _load(row: Row) -> str:
     codec = "" if row["compression"] == "none" else f", {row['compression']}"
-    return f"{row.get('data') or size(row)}, {row['partitions']} partitions{codec}"
+    what = row.get("data") or f"{row['size_bytes']:,} B"
+    return f"{what}, {row['partitions']} partitions{codec}"
 
 
 def _stream(row: Row) -> str:
@@ -85,10 +82,10 @@ _LATENCY = {
 def _table(rows: Sequence[Row], case: Callable[[Row], str], columns: Mapping[str, str]) -> str:
     if not rows:
         return ""
-    lines = _head(["", "", *columns])
+    lines = head(["", "", *columns])
     for row in rows:
-        cells = [_spread(row[name]) for name in columns.values()]
-        lines.append(_line([case(row), _WORDS[row["rival"]], *cells]))
+        cells = [cell(row[name]) for name in columns.values()]
+        lines.append(line([case(row), _WORDS[row["rival"]], *cells]))
     return "\n".join(lines)
 
 
@@ -96,39 +93,21 @@ def _ratio_table(rows: Sequence[Row], case: Callable[[Row], str]) -> str:
     if not rows:
         return ""
     measures = list(dict.fromkeys(row["measure"] for row in rows))
-    lines = _head([f"{OURS.words} divided by", "", *measures])
+    lines = head([f"{OURS.words} divided by", "", *measures])
     by_pair: dict[tuple[str, str], dict[str, Row]] = {}
     for row in rows:
         by_pair.setdefault((case(row), row["to"]), {})[row["measure"]] = row
     for (load, rival), found in by_pair.items():
-        lines.append(_line([load, _WORDS[rival], *(_spread(found[m]) for m in measures)]))
+        lines.append(line([load, _WORDS[rival], *(cell(found[m]) for m in measures)]))
     return "\n".join(lines)
 
 
 def _failover_table(rows: Sequence[Row]) -> str:
     if not rows:
         return ""
-    lines = _head(["group's lag", "", "read again", "skipped", "partitions without an offset"])
+    lines = head(["group's lag", "", "read again", "skipped", "partitions without an offset"])
     for row in rows:
         numbers = (row["reread"], row["skipped"], row["unknown_partitions"])
         cells = [f"{number:,}" for number in numbers]
-        lines.append(_line([f"{row['lag']:,}", _WORDS[row["rival"]], *cells]))
+        lines.append(line([f"{row['lag']:,}", _WORDS[row["rival"]], *cells]))
     return "\n".join(lines)
-
-
-def _spread(value: Row) -> str:
-    return " ".join(
-        (_number(value["median"]), f"({_number(value['low'])} - {_number(value['high'])})")
-    )
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value == round(value) and value >= 10 else f"{value:,g}"
-
-
-def _head(names: Sequence[str]) -> list[str]:
-    return [_line(names), "|---|---|" + "---:|" * (len(names) - 2)]
-
-
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from benchmarks.ground import Ground
-from benchmarks.mm2 import catch_up, latency, precision, results, rivals
+from benchmarks.mm2 import catch_up, cost, latency, precision, results, rivals
 from benchmarks.mm2.loads import Flights, Load
-from benchmarks.mm2.rivals import OURS, RIVALS, STOCK, Rival
+from benchmarks.mm2.rivals import EXACTLY_ONCE, OURS, RIVALS, STOCK, Rival
 
 T = TypeVar("T")
 
@@ -108,6 +108,25 @@ def failovers(on: Ground, load: Load, lags: Sequence[int], say: Say) -> Part:
                 f"{found.skipped:,} skipped, {found.unknown} partitions unknown"
             )
     return {"failover": rows}
+
+
+def costs(on: Ground, loads: Sequence[Load], say: Say) -> Part:
+    """See where the CPU time of each of *loads* goes, in MirrorMaker 2 and in deltamirror."""
+    rows = []
+    for load in loads:
+        say(f"filling {load.topic} with {load.records:,} records")
+        load.fill(on)
+        backlog = catch_up.backlog(on, load.topic, load.partitions)
+        found = {OURS.name: cost.ours(on, f"{OURS.name}-cost-{load.size_bytes}", backlog)}
+        if EXACTLY_ONCE in RIVALS:
+            alias = f"{EXACTLY_ONCE.name}-cost-{load.size_bytes}"
+            found[EXACTLY_ONCE.name] = [cost.theirs(on, alias, backlog)]
+        backlog.topic.delete()
+        for name, steps in found.items():
+            for spent in steps:
+                say(f"  {name}, {spent.step}: {spent.cpu_s * 1e6 / spent.records:.2f} s / million")
+                rows += results.cost_rows(name, load.size_bytes, spent)
+    return {"cost": rows}
 
 
 _CATCH_UP_RATIOS: dict[str, Callable[[catch_up.CatchUp], float]] = {

@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.ground import Ground
 from benchmarks.mm2 import catch_up, rivals
 from benchmarks.mm2.catch_up import Backlog
-from benchmarks.mm2.remote import ANSWER_S, Topic
+from benchmarks.mm2.remote import Topic
 from benchmarks.mm2.rivals import Flow
+from benchmarks.mm2.topics import ANSWER_S
 from resources.brokers import Broker
 
 GROUPS = "lags-.*"

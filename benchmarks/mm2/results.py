@@ -7,9 +7,13 @@ from typing import Any, TypeVar
 
 from benchmarks.meter import Cost
 from benchmarks.mm2.catch_up import CatchUp
+from benchmarks.mm2.cost import Spent
+from benchmarks.mm2.idle import Idle
 from benchmarks.mm2.latency import Latency
 from benchmarks.mm2.precision import Precision
 from benchmarks.mm2.rivals import OURS
+from benchmarks.mm2.staged import Grown
+from benchmarks.mm2.ticks import Ticks
 from benchmarks.report import spread
 
 T = TypeVar("T")
@@ -47,6 +51,57 @@ def latency_row(rival: str, case: Case, rounds: Sequence[Latency]) -> dict[str, 
     }
 
 
+def idle_row(rival: str, topics: int, found: Idle) -> dict[str, Any]:
+    """Return what *rival* is like with so many *topics*; a minute of it is as long as it says."""
+    minutes = found.cost.seconds / 60
+    return {
+        "rival": rival,
+        "topics": topics,
+        "all_s": round(found.all_s, 1),
+        "cpu_s_per_minute": round(found.cost.cpu_s / minutes, 2),
+        "broker_cpu_s_per_minute": round(found.cost.broker_cpu_s / minutes, 2),
+        "peak_mib": round(found.peak_bytes / 2**20),
+        **({} if found.ticks is None else _ticks(found.ticks)),
+    }
+
+
+def staged_row(found: Grown) -> dict[str, Any]:
+    """Return what deltamirror is like with a lake of that size."""
+    return {
+        "records": found.records,
+        "brought": found.cost.records,
+        "brought_s": round(found.cost.seconds, 1),
+        "cpu_s_per_million": round(found.cost.cpu_s_per_million, 2),
+        "peak_mib": round(found.peak_bytes / 2**20),
+        "start_s": round(found.start_s, 1),
+        "rests_mib": round(found.rests_bytes / 2**20),
+        **_ticks(found.ticks),
+        "lake_mib": round(found.lake_bytes / 2**20, 1),
+        "log_mib": round(found.log_bytes / 2**20, 2),
+        "commits": found.commits,
+    }
+
+
+def cores_row(tasks: int, size_bytes: int, rounds: Sequence[CatchUp]) -> dict[str, Any]:
+    """Return what *rounds* of deltamirror over one backlog come to, with so many *tasks*."""
+    return {"tasks": tasks, **catch_up_row(OURS.name, {"size_bytes": size_bytes}, rounds)}
+
+
+def cost_rows(side: str, size_bytes: int, spent: Spent) -> list[dict[str, Any]]:
+    """Return where the CPU time of *side* went in one step, and the whole of it (*where* is "")."""
+    return [
+        {
+            "rival": side,
+            "step": spent.step,
+            "size_bytes": size_bytes,
+            "records": spent.records,
+            "where": where,
+            "cpu_s_per_million": round(cpu_s * 1e6 / spent.records, 3),
+        }
+        for where, cpu_s in {"": spent.cpu_s, **spent.places}.items()
+    ]
+
+
 def precision_row(rival: str, found: Precision) -> dict[str, Any]:
     """Return where a group of *rival*'s stands after it failed over."""
     return {
@@ -73,6 +128,16 @@ def ratios(
         for rival, theirs in by_rival.items()
         if rival != OURS.name
     ]
+
+
+def _ticks(ticks: Ticks) -> dict[str, Any]:
+    return {
+        "open_s": round(ticks.open_s, 3),
+        "stage_tick_s": spread(ticks.stage_s, 3),
+        "replay_tick_s": spread(ticks.replay_s, 3),
+        "idle_stage_tick_s": spread(ticks.idle_stage_s, 3),
+        "idle_replay_tick_s": spread(ticks.idle_replay_s, 3),
+    }
 
 
 def _of(rounds: Sequence[T], value: Callable[[T], float], digits: int) -> dict[str, float]:

@@ -1,0 +1,147 @@
+"""One lake that grows: what a small tick, memory, logs and a start are like when it is large."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.ground import PARTITIONS, Ground, make_topic
+from benchmarks.meter import Cost, Meter, PeakMemory
+from benchmarks.mm2 import catch_up, rivals, ticks
+from benchmarks.mm2.catch_up import Backlog
+from benchmarks.mm2.remote import Topic
+from benchmarks.mm2.rivals import Flow
+from benchmarks.mm2.ticks import Ticks
+from benchmarks.mm2.topics import Content
+from resources.lake import DeltaLake
+from resources.settings import read_config
+
+TOPIC = "grows"
+SIZE_BYTES = 100
+RANDOM_BYTES = 30
+CODEC = "lz4"
+LINES = f"target.producer.compression.type = {CODEC}\n"
+"""What the file says besides; with values of which 30 bytes are random, 100 M fit a small disk."""
+
+SMALL = 1_000
+RESTS_S = 10.0
+_LEAST_PER_S = 20_000
+"""Records a second below which a run is given up."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A lake of *records*: what it cost to get there from the former size, and to be there.
+
+    *start_s* is from the process's start to the first record that it brings; *rests_bytes* the most
+    memory in that process, which carries some small batches after it. Sizes are of files.
+    """
+
+    records: int
+    cost: Cost
+    peak_bytes: int
+    start_s: float
+    rests_bytes: int
+    ticks: Ticks
+    lake_bytes: int
+    log_bytes: int
+    commits: int
+
+
+def measure(on: Ground, flow: Flow, sizes: Sequence[int]) -> Iterator[Grown]:
+    """Let *flow* bring `TOPIC` of each of *sizes*, rising, into one lake and to the target.
+
+    In the end everything is compared with the source, and deleted. Raises RuntimeError: the rival
+    ended, or the target differs; TimeoutError.
+    """
+    make_topic(on.source, TOPIC)
+    growing = _Growing(on, flow)
+    for size in sizes:
+        yield growing.to(size)
+    growing.compare()
+
+
+class _Growing:
+    """The topic, its remote one, and how many records were written and compared."""
+
+    def __init__(self, on: Ground, flow: Flow) -> None:
+        self._on, self._flow = on, flow
+        self._source, self._remote = Topic(on.source, TOPIC), Topic(on.target, flow.remote(TOPIC))
+        self._written = 0
+
+    def to(self, size: int) -> Grown:
+        """Return what it is like with *size* records."""
+        grown = size - self._written
+        self._write(grown)
+        cost, peak_bytes = self._catch_up(grown)
+        start_s, rests_bytes = self._start()
+        found = ticks.measure(self._flow, lambda: self._write(SMALL))
+        lake = DeltaLake(read_config(self._flow.file).lake).root
+        logs = list(lake.glob("**/_delta_log/*"))
+        return Grown(
+            size,
+            cost,
+            peak_bytes,
+            start_s,
+            rests_bytes,
+            found,
+            lake_bytes=_bytes(lake.glob("**/*")),
+            log_bytes=_bytes(logs),
+            commits=sum(file.suffix == ".json" for file in logs),
+        )
+
+    def compare(self) -> None:
+        """Compare all of the target with the source, in order, and delete both topics.
+
+        Raises RuntimeError: they differ.
+        """
+        if self._remote.contents() != self._source.contents():
+            raise RuntimeError(f"{self._flow.rival.words}: the target differs from the source")
+        catch_up.verify(self._flow, catch_up.WAIT_S + self._written / _LEAST_PER_S)
+        self._remote.delete()
+        self._source.delete()
+
+    def _write(self, records: int) -> int:
+        numbers = range(self._written, self._written + records)
+        self._on.write(TOPIC, numbers, SIZE_BYTES, PARTITIONS, CODEC, RANDOM_BYTES)
+        self._written += records
+        return records
+
+    def _backlog(self) -> Backlog:
+        # The source holds nothing but records: its offsets count them.
+        ends = self._source.ends()
+        last = {p: self._source.last(p, end) for p, end in ends.items()}
+        return Backlog(self._source, last, {p: Content(end, 0) for p, end in ends.items()})
+
+    def _catch_up(self, records: int) -> tuple[Cost, int]:
+        """Return what bringing *records* costs, start included, and the most memory meanwhile."""
+        wait_s = catch_up.WAIT_S + records / _LEAST_PER_S
+        with rivals.running(self._flow) as process:
+            meter = Meter(self._on.broker_pids, process.pid)
+            memory = PeakMemory(process.pid)
+            with memory.watch():
+                catch_up.until_caught_up(self._remote, self._flow, process, self._backlog(), wait_s)
+                cost = meter.stop(records)
+        return cost, memory.peak_bytes
+
+    def _start(self) -> tuple[float, int]:
+        """Return the seconds of a start to its first record, and the most memory it then holds."""
+        before = sum(self._remote.ends().values())
+        self._write(SMALL)
+        begun = time.perf_counter()
+        with rivals.running(self._flow) as process:
+            memory = PeakMemory(process.pid)
+            with memory.watch():
+                first, _ = catch_up.until_first(self._remote, self._flow, process, before)
+                rests_until = time.monotonic() + RESTS_S
+                while time.monotonic() < rests_until:
+                    self._write(SMALL)
+                    time.sleep(1.0)
+                catch_up.until_caught_up(self._remote, self._flow, process, self._backlog())
+        return first - begun, memory.peak_bytes
+
+
+def _bytes(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files if file.is_file())

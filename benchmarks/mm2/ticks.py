@@ -1,0 +1,76 @@
+"""Single ticks of deltamirror's two loops over one lake, with new records and without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from assets.replaying import Replaying
+from assets.site import Site
+from assets.staging import Staging
+from benchmarks.mm2.rivals import Flow
+from benchmarks.warmed import Warmed
+from resources.settings import read_config
+
+T = TypeVar("T")
+
+TIMES = 20
+
+
+@dataclass
+class Ticks:
+    """Seconds: of learning what is in the lake, at the start, and of each tick.
+
+    An idle tick finds nothing: what it takes is looking and planning.
+    """
+
+    open_s: float = 0.0
+    stage_s: list[float] = field(default_factory=list)
+    replay_s: list[float] = field(default_factory=list)
+    idle_stage_s: list[float] = field(default_factory=list)
+    idle_replay_s: list[float] = field(default_factory=list)
+
+
+def measure(flow: Flow, write: Callable[[], int]) -> Ticks:
+    """Call *write*, which says how many records it wrote, then each loop twice; `TIMES`.
+
+    The loops of `deltamirror run` are called here one after the other, with its workers, which have
+    begun before. The lake has to be left alone by others. Raises RuntimeError: not all came.
+    """
+    config = read_config(flow.file)
+    site, workers, ticks = Site(config), Warmed(config.tasks_max), Ticks()
+    staging = Staging(site, flow.alias, workers)
+    replaying = Replaying(site, config.flows[0], workers)
+    begun = time.perf_counter()
+    staging.open()
+    replaying.open()
+    ticks.open_s = time.perf_counter() - begun
+    try:
+        for number in range(TIMES + 1):
+            written = write()
+            staged, stage_s = _timed(staging.tick)
+            replayed, replay_s = _timed(replaying.tick)
+            if sum(segment.count for segment in staged.segments) != written:
+                raise RuntimeError(f"{written} written, {staged.segments}, {staging.troubles}")
+            if sum(move.records for move in replayed.moves) != written:
+                raise RuntimeError(f"{written} written, {replayed.moves}, {replaying.troubles}")
+            _, idle_stage_s = _timed(staging.tick)
+            _, idle_replay_s = _timed(replaying.tick)
+            if number:  # the first one connects
+                ticks.stage_s.append(stage_s)
+                ticks.replay_s.append(replay_s)
+                ticks.idle_stage_s.append(idle_stage_s)
+                ticks.idle_replay_s.append(idle_replay_s)
+    finally:
+        replaying.close()
+        staging.close()
+        site.close()
+    return ticks
+
+
+def _timed(tick: Callable[[], T]) -> tuple[T, float]:
+    begun = time.perf_counter()
+    found = tick()
+    return found, time.perf_counter() - begun

@@ -1,0 +1,126 @@
+"""Topics on the source or on the target, as an application sees them: what is visible, and what."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Collection, Generator, Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from resources.brokers import Broker
+
+Place = tuple[str, int]  # topic and partition
+ANSWER_S = 30.0
+_NOT_THERE_YET = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._NOENT,  # no partition has a leader
+)
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a partition's records come to: how many, and a sum over keys and values in order."""
+
+    records: int
+    crc: int
+
+
+class Topics:
+    """*names* on *broker*, each with so many *partitions*, as read_committed sees them."""
+
+    def __init__(self, broker: Broker, names: Collection[str], partitions: int = 1) -> None:
+        self._broker, self.names = broker, frozenset(names)
+        self._admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+        self.places = [(name, p) for name in names for p in range(partitions)]
+
+    def are_there(self) -> bool:
+        """Return whether the broker lists all of them."""
+        return self.names <= set(self._admin.list_topics(timeout=ANSWER_S).topics)
+
+    def ends(self) -> dict[Place, int]:
+        """Return the last stable offset of each partition; 0 where the topic is not there yet."""
+        asked = self._admin.list_offsets(
+            {TopicPartition(*place): OffsetSpec.latest() for place in self.places},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=ANSWER_S,
+        )
+        found = dict.fromkeys(self.places, 0)
+        for partition, answer in asked.items():
+            try:
+                found[partition.topic, partition.partition] = answer.result().offset
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_THERE_YET:
+                    raise
+        return found
+
+    def contents(self, since: Mapping[Place, int] | None = None) -> dict[Place, Content]:
+        """Read everything that is visible, *since* these offsets, and return what it comes to."""
+        ends = self.ends()
+        counts, sums = dict.fromkeys(ends, 0), dict.fromkeys(ends, 0)
+        for message in self.read(since or dict.fromkeys(ends, 0), ends):
+            place, _ = at(message)
+            counts[place] += 1
+            key, value = message.key() or b"", message.value() or b""
+            sums[place] = zlib.crc32(value, zlib.crc32(key, sums[place]))
+        return {place: Content(counts[place], sums[place]) for place in ends}
+
+    def delete(self) -> None:
+        """Delete them: what was measured is not needed any more, and disks are finite."""
+        for answer in self._admin.delete_topics(list(self.names)).values():
+            answer.result(ANSWER_S)
+
+    def read(self, start: Mapping[Place, int], until: Mapping[Place, int]) -> Generator[Message]:
+        """Give every visible record from *start* to *until*. Raises TimeoutError, KafkaException.
+
+        TimeoutError is for a reader to whom nothing comes, which cannot be a rival's fault.
+        """
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._broker.bootstrap_servers,
+                "group.id": "bench",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "auto.offset.reset": "error",
+                "queued.min.messages": 100_000,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(*place, offset) for place, offset in start.items()])
+            unread = {place for place, end in until.items() if end > start[place]}
+            give_up_at = time.monotonic() + ANSWER_S
+            while unread:
+                if time.monotonic() > give_up_at:
+                    raise TimeoutError(f"{sorted(unread)[:5]}: not read to {len(unread)} ends")
+                for message in consumer.consume(10_000, 0.05):
+                    give_up_at = time.monotonic() + ANSWER_S
+                    error, place, offset = message.error(), *at(message)
+                    if error is None:
+                        yield message
+                    elif error.code() != KafkaError._PARTITION_EOF:
+                        raise KafkaException(error)
+                    elif offset >= until[place]:
+                        unread.discard(place)
+        finally:
+            consumer.close()
+
+
+def at(message: Message) -> tuple[Place, int]:
+    """Return the place and the offset of *message*, which every message read has."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    return (topic, partition), offset
