@@ -25,6 +25,8 @@ _NOT_THERE_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # the leader has not heard of its election
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._NOENT,  # no partition has a leader
 )
 
