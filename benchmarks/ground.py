@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import string
 import time
@@ -95,8 +96,7 @@ class Ground:
 
         Where *random_bytes* is told, only as many of a value are random letters.
         """
-        random_ = random.Random(_SEED)
-        letters = "".join(random_.choices(string.ascii_letters, k=_LETTERS_BYTES)).encode()
+        letters = _letters()
         producer = producer_of(self.source, compression)
         step, last = 7919, _LETTERS_BYTES - size_bytes
         fresh = size_bytes if random_bytes is None else random_bytes
@@ -115,6 +115,12 @@ def ground(home: Path) -> Iterator[Ground]:
     target = Broker("target", home / "target", heap_mb=HEAP_MB)
     with running(source, target):
         yield Ground(home, source, target)
+
+
+@functools.cache
+def _letters() -> bytes:
+    """Return `_LETTERS_BYTES` of random letters, always the same."""
+    return "".join(random.Random(_SEED).choices(string.ascii_letters, k=_LETTERS_BYTES)).encode()
 
 
 def make_topic(broker: Broker, topic: str, partitions: int = PARTITIONS) -> None:

@@ -86,6 +86,13 @@ def save(result: Mapping[str, Any], folder: Path = RESULTS, *, name: str = "benc
     return file
 
 
+def newest(name: str, folder: Path = RESULTS) -> dict[str, Any] | None:
+    """Return the last result of the command *name* that was saved; None: there is none."""
+    days = sorted(folder.glob(f"{name}-[0-9]*.json"))
+    found: dict[str, Any] = json.loads(days[-1].read_text(encoding="utf-8")) if days else {}
+    return found or None
+
+
 def table(result: Mapping[str, Any]) -> Table:
     """Return the throughput of *result* for a terminal."""
     shown = Table(box=box.SIMPLE_HEAD, title="medians", title_justify="left")

@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from benchmarks import report
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost
 from benchmarks.mm2 import __main__ as comparison
@@ -77,6 +78,40 @@ def test_a_ratio_is_of_the_same_round():
     (row,) = results.ratios({}, "records_per_s", speeds)
 
     assert (row["to"], row["median"], row["low"], row["high"]) == ("mm2-stock", 2.0, 1.0, 3.0)
+
+
+def test_parts_that_were_run_one_by_one_are_joined():
+    former = {**result(), "cost": [1], "failover": [2]}
+    latter = {**result(), "failover": [3], "seconds": 5, "command": "again"}
+
+    both = results.joined(former, latter)
+
+    assert (both["cost"], both["failover"]) == ([1], [3])
+    assert both["seconds"] == 130
+    assert both["command"] == "python -m benchmarks.mm2; again"
+
+
+@pytest.mark.parametrize("other", [{"commit": "def"}, {"rounds": 2}, {"machine": {"cores": 4}}])
+def test_parts_of_another_commit_machine_or_number_of_rounds_are_not_joined(other):
+    former = {**result(), "cost": [1], **other}
+
+    assert "cost" not in results.joined(former, result())
+
+
+def test_parts_are_not_joined_where_the_product_differs_from_its_commit():
+    latter = {**result(), "commit": "abc+"}
+
+    assert "cost" not in results.joined({**latter, "cost": [1]}, latter)
+    assert results.joined(None, latter) == latter
+
+
+def test_the_newest_result_of_a_command_is_found_by_its_day(tmp_path):
+    for day in ("2026-01-09", "2026-01-10"):
+        report.save({"date": day}, tmp_path, name="mm2")
+    report.save({"date": "2026-02-01"}, tmp_path, name="mm2-full")
+
+    assert report.newest("mm2", tmp_path) == {"date": "2026-01-10"}
+    assert report.newest("bench", tmp_path) is None
 
 
 def test_the_page_shows_medians_ratios_and_what_they_were_made_on():

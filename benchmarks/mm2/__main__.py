@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks import report
 from benchmarks.ground import Ground, ground
-from benchmarks.mm2 import growth, pages, parts
+from benchmarks.mm2 import growth, pages, parts, results
 from benchmarks.mm2.growth import Growth
 from benchmarks.mm2.loads import Flights, Load
 from benchmarks.mm2.parts import Part, Say, Stream
@@ -96,6 +96,8 @@ def main(full: bool, chosen: Sequence[str], rounds: int | None, readme: bool) ->
     with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
         result = run(Path(home), plan, chosen or list(measured))
     result["command"] = shlex.join(["python", "-m", "benchmarks.mm2", *sys.argv[1:]])
+    if chosen:
+        result = results.joined(report.newest(name), result)
     file = report.save(result, name=name)
     click.echo(pages.markdown(result))
     _say(f"kept in {file.relative_to(report.ROOT)}")

@@ -113,6 +113,22 @@ def precision_row(rival: str, found: Precision) -> dict[str, Any]:
     }
 
 
+def joined(former: Mapping[str, Any] | None, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *result* with the parts that only *former* has, where both are of one product.
+
+    So a long comparison can be run in parts: at one commit without changes, on one machine.
+    """
+    same = ("commit", "machine", "rounds")
+    if former is None or "+" in result["commit"] or any(former[k] != result[k] for k in same):
+        return dict(result)
+    return {
+        **former,
+        **result,
+        "command": f"{former['command']}; {result['command']}",
+        "seconds": former["seconds"] + result["seconds"],
+    }
+
+
 def ratios(
     case: Case, measure: str, by_rival: Mapping[str, Sequence[float]]
 ) -> list[dict[str, Any]]:
