@@ -77,7 +77,7 @@ bench-mm2: setup ## Measure beside MirrorMaker 2 on the same brokers, in turn (u
 	@$(BIN)/python -m benchmarks.mm2
 
 .PHONY: bench-mm2-full
-bench-mm2-full: setup ## The same with every size, partition count, codec and rate (hours)
+bench-mm2-full: setup ## The same with every size, codec and rate, growth, and where CPU time goes (hours)
 	@$(BIN)/python -m benchmarks.mm2 --full
 
 .PHONY: wheel-test

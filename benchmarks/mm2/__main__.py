@@ -77,7 +77,7 @@ FULL_PARTS: dict[str, Callable[[Ground, Plan], Part]] = {
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--full", is_flag=True, help="Every size, partition count, codec and rate: hours.")
+@click.option("--full", is_flag=True, help="Every size, codec and rate, growth, cost: hours.")
 @click.option(
     "--part", "chosen", multiple=True, type=click.Choice(list(FULL_PARTS)), help="Only it. [all]"
 )

@@ -63,7 +63,10 @@ class Topics:
             try:
                 found[partition.topic, partition.partition] = answer.result().offset
             except KafkaException as error:
-                if error.args[0].code() not in _NOT_THERE_YET:
+                # The client itself waits for a topic to come, and then says that time is out.
+                code = error.args[0].code()
+                is_missing = code == KafkaError._TIMED_OUT and not self.are_there()
+                if code not in _NOT_THERE_YET and not is_missing:
                     raise
         return found
 
