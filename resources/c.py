@@ -20,6 +20,11 @@ def c(name: str, returns: Any, *takes: Any) -> Any:  # noqa: ANN401 - C types
     return function
 
 
+def address_of(name: str) -> int:
+    """Return where librdkafka's function *name* lies."""
+    return ctypes.cast(_LOADED[name], c_void_p).value or 0
+
+
 class Partition(ctypes.Structure):
     """The beginning and size of rd_kafka_topic_partition_t."""
 

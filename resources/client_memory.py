@@ -1,9 +1,8 @@
-"""What confluent-kafka 2.16.1 knows of a record's headers and does not tell: where they lie.
+"""What librdkafka 2.16.0 knows of a record's headers and does not tell: where their bytes lie.
 
-Its interface cuts header keys at a NUL byte and fails on keys that are not UTF-8; a cut key looks
-like any other. The list of headers that it got from librdkafka has all the bytes. The places here
-are those of one release on a 64-bit machine. `is_known` looks once whether all is where it should
-be; where it is not, whoever asks refuses the record instead.
+Its interface ends header keys at a NUL byte; a cut key looks like any other. The list of headers
+has all the bytes. The places here are those of one release on a 64-bit machine. `is_known` looks
+once whether all is where it should be; where it is not, whoever asks refuses the record instead.
 """
 
 from __future__ import annotations
@@ -15,27 +14,23 @@ from functools import cache
 import confluent_kafka
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import KafkaError, Message
 
 from resources.c import header_add, headers_destroy, headers_new
 
 Words = npt.NDArray[np.int64]
 
-KNOWN = ("2.16.1", "2.16.0")
-"""The releases of confluent-kafka and of librdkafka in it whose memory was looked at."""
+KNOWN = "2.16.0"
+"""The release of librdkafka whose memory was looked at."""
 
 WORD = 8
-
-# Behind the two words that begin every Python object: topic, value, key, headers that were asked
-# for, and librdkafka's own list of headers as long as nobody has asked.
-MESSAGE_HEADERS = 6 * WORD
-_MESSAGE_FIELDS = ("topic", "value", "key", "headers")
 
 # The list: two 32-bit numbers, of which the second is the count, and where the elements lie.
 _ELEMENTS = WORD
 # A header: its size on the wire, that of its value, that of its name, the value, and the name.
-NAME_SIZE = 2 * WORD
-NAME = 4 * WORD
+HEADER_VALUE_SIZE = WORD
+HEADER_NAME_SIZE = 2 * WORD
+HEADER_VALUE = 3 * WORD
+HEADER_NAME = 4 * WORD
 
 
 @cache
@@ -61,33 +56,23 @@ def header_addresses(lists: Words) -> tuple[Words, Words]:
 
 @cache
 def is_known() -> bool:
-    """Return whether records and headers lie in memory as this file says."""
-    if (str(confluent_kafka.__version__), str(confluent_kafka.libversion()[0])) != KNOWN:
+    """Return whether headers lie in memory as this file says."""
+    if confluent_kafka.libversion()[0] != KNOWN or ctypes.sizeof(c_void_p) != WORD:
         return False
-    return ctypes.sizeof(c_void_p) == WORD and _message_fits() and _headers_fit()
-
-
-def _message_fits() -> bool:
-    error = KafkaError(KafkaError._FAIL)
-    message = Message(topic="t", value=b"value", key=b"key", headers=[("h", b"")], error=error)
-    fields = [id(getattr(message, name)()) for name in _MESSAGE_FIELDS]
-    start = id(message) + 2 * WORD
-    found = words(np.arange(start, start + (len(fields) + 2) * WORD, WORD)).tolist()
-    return found == [*fields, 0, id(error)] and start + len(fields) * WORD == (
-        id(message) + MESSAGE_HEADERS
-    )
-
-
-def _headers_fit() -> bool:
-    names = [b"", b"name", b"a\0b\xff", b"long" * 20]
+    told = [(b"", b"v"), (b"name", b""), (b"a\0b\xff", None), (b"long" * 20, b"value" * 20)]
     made = headers_new(1)
     try:
-        for name in names:
-            header_add(made, name, len(name), b"v", 1)
+        for name, value in told:
+            header_add(made, name, len(name), value, len(value or b""))
         found, counts = header_addresses(np.array([made]))
-        sizes = words(found + NAME_SIZE).tolist()
-        return counts.tolist() == [len(names)] and names == [
-            ctypes.string_at(int(at) + NAME, size) for at, size in zip(found, sizes, strict=True)
-        ]
+        return counts.tolist() == [len(told)] and told == [_header(int(at)) for at in found]
     finally:
         headers_destroy(made)
+
+
+def _header(at: int) -> tuple[bytes, bytes | None]:
+    value_size, name_size, value = words(
+        at + np.array([HEADER_VALUE_SIZE, HEADER_NAME_SIZE, HEADER_VALUE])
+    ).tolist()
+    name = ctypes.string_at(at + HEADER_NAME, name_size)
+    return name, ctypes.string_at(value, value_size) if value else None

@@ -9,23 +9,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from confluent_kafka import (
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-)
-from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka import KafkaError, KafkaException
 
-from resources.arrow import HEADERS, RAW_HEADER_KEYS, file_schema
-from resources.record_headers import read_headers
+from resources.arrow import file_schema
+from resources.column_consumer import COLUMNS, ColumnConsumer, Event, Records, Start
 from schemas.errors import (
     LogTruncatedError,
     PartitionError,
@@ -44,7 +37,7 @@ AT_ONCE = 20_000
 """Messages asked for at a time: more gain nothing."""
 
 AT_ONCE_BYTES = 8 * 2**20
-"""About how many bytes of them: they are held two more times, as Python's bytes and as columns."""
+"""About how many bytes of them: they are held twice, by librdkafka and as columns."""
 
 AT_FIRST = 16
 """Messages asked for as long as it is not known how large they are."""
@@ -85,7 +78,7 @@ class RangeReader:
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = {**settings, **SETTINGS}
-        self._consumer: Consumer | None = None
+        self._consumer: ColumnConsumer | None = None
 
     def read(
         self, ranges: Sequence[OffsetRange], max_bytes: int, take: Take
@@ -94,7 +87,7 @@ class RangeReader:
         reading = _Reading(ranges, take, self._ends)
         if reading.open:
             if self._consumer is None:
-                self._consumer = Consumer(self._settings)
+                self._consumer = ColumnConsumer(self._settings)
             try:
                 self._read(self._consumer, reading, max_bytes)
             except KafkaException as error:
@@ -109,11 +102,11 @@ class RangeReader:
             self._consumer.close()
             self._consumer = None
 
-    def _read(self, consumer: Consumer, reading: _Reading, max_bytes: int) -> None:
+    def _read(self, consumer: ColumnConsumer, reading: _Reading, max_bytes: int) -> None:
         consumer.assign([_at(r) for r in reading.open.values()])
         deadline = time.monotonic() + PATIENCE_S
         while reading.open and reading.size < max_bytes:
-            if reading.accept(consumer.consume(reading.at_once(max_bytes), 0.1)):
+            if reading.accept(*consumer.consume(reading.at_once(max_bytes), 0.1)):
                 deadline = time.monotonic() + PATIENCE_S
             elif time.monotonic() > deadline:
                 reading.give_up(f"nothing came for {PATIENCE_S:.0f} s")
@@ -123,20 +116,15 @@ class RangeReader:
     def _ends(self, r: OffsetRange) -> tuple[int, int]:
         """Return the log's start and end as they are now, or as they were planned from."""
         if self._consumer is not None:
-            partition = KafkaPartition(r.partition.topic, r.partition.partition)
             with suppress(KafkaException):
-                ends = self._consumer.get_watermark_offsets(partition, ENDS_S)
-                if ends is not None:  # None: no answer in time
-                    return ends
+                p = r.partition
+                return self._consumer.watermarks(p.topic, p.partition, ENDS_S)
         return r.watermarks.low, r.watermarks.high
 
 
-def _at(r: OffsetRange) -> KafkaPartition:
+def _at(r: OffsetRange) -> Start:
     """Return where to read *r* from, with the epoch that lets the broker find a cut log."""
-    p = r.partition
-    if r.leader_epoch is None:
-        return KafkaPartition(p.topic, p.partition, r.start)
-    return KafkaPartition(p.topic, p.partition, r.start, leader_epoch=r.leader_epoch)
+    return Start(r.partition.topic, r.partition.partition, r.start, r.leader_epoch)
 
 
 class _Reading:
@@ -169,20 +157,12 @@ class _Reading:
         fit = AT_FIRST if not self._rows else room * self._rows // self.size
         return max(1, min(AT_ONCE, self.left, max(AT_FIRST, fit)))
 
-    def accept(self, messages: list[Message]) -> bool:
+    def accept(self, records: Sequence[Records], events: Sequence[Event]) -> bool:
         """Take in what a consume call gave; return whether it was of any use."""
-        events = [m for m in messages if m.error() is not None]
-        records = [m for m in messages if m.error() is None] if events else messages
-        useful = False
-        # A range that is closed still sends: one range is alone only if no other was assigned.
-        if len(self._position) == 1 and records:
-            useful = self._records(next(iter(self.open)), records)
-        elif records:
-            for key, group in _by_partition(records).items():
-                useful = self._records(key, group) or useful
-        for event in events:
-            useful = self._event(event) or useful
-        return useful
+        # All of them, whatever the first ones were: each is the only one of its kind.
+        useful = [self._records(each) for each in records]
+        useful += [self._event(each) for each in events]
+        return any(useful)
 
     def give_up(self, why: str) -> None:
         """End every open range where it is, with an error."""
@@ -196,48 +176,43 @@ class _Reading:
         for r in list(self.open.values()):
             self._close(r, self._position[r], None)
 
-    def _records(self, key: tuple[str | None, int | None], messages: list[Message]) -> bool:
-        r = self.open.get(key)  # type: ignore[arg-type]
+    def _records(self, records: Records) -> bool:
+        r = self.open.get((records.topic, records.partition))
         if r is None:
             return False  # behind the planned end: the next range's
-        offsets = [m.offset() or 0 for m in messages]
-        if offsets[-1] >= r.end:
-            kept = next(i for i, offset in enumerate(offsets) if offset >= r.end)
-            messages, offsets = messages[:kept], offsets[:kept]
-            self._position[r] = r.end
-        else:
-            self._position[r] = offsets[-1] + 1
-        error = None
-        if messages:
-            batch, error = _batch(r, messages, offsets)
-            if batch.num_rows:
-                self.size += batch.nbytes
-                self._rows += batch.num_rows
-                self._take(r, batch)
-        if error is not None:
-            self._close(r, offsets[batch.num_rows], error)
+        offsets = records.rows.column("offset").to_numpy()
+        beyond = np.flatnonzero(offsets >= r.end)
+        kept = int(beyond[0]) if len(beyond) else len(offsets)
+        self._position[r] = r.end if len(beyond) else int(offsets[-1]) + 1
+        readable = min(kept, records.readable)
+        if readable:
+            batch = _of(r, records.rows.slice(0, readable))
+            self.size += batch.nbytes
+            self._rows += readable
+            self._take(r, batch)
+        if readable < kept:
+            why = "this release of librdkafka may alter its headers"
+            at = int(offsets[readable])
+            self._close(r, at, RecordUnreadableError(r.partition, at, why))
         elif self._position[r] >= r.end:
             self._close(r, r.end, None)
         return True
 
-    def _event(self, event: Message) -> bool:
-        error, offset = event.error(), event.offset()
-        r = self.open.get((event.topic(), event.partition()))  # type: ignore[arg-type]
-        if error is None or r is None:
+    def _event(self, event: Event) -> bool:
+        r = self.open.get((event.topic, event.partition))
+        if r is None:
             return False
         at = self._position[r]
-        if error.code() == KafkaError._PARTITION_EOF:
-            if offset is not None and offset >= r.end:
+        if event.code == KafkaError._PARTITION_EOF:
+            if event.offset >= r.end:
                 self._close(r, r.end, None)
                 return True
             return False
         self.failed = True
-        if error.code() in CUT:
-            self._close(r, at, _cut_error(r, at, *self._ends(r), error.str()))
-            return True
-        if error.retriable() and not error.fatal():
-            return False
-        self._close(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=error.str()))
+        if event.code in CUT:
+            self._close(r, at, _cut_error(r, at, *self._ends(r), event.why))
+        else:
+            self._close(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=event.why))
         return True
 
     def _close(self, r: OffsetRange, end: int, error: PartitionError | None) -> None:
@@ -257,59 +232,13 @@ def _cut_error(r: OffsetRange, at: int, low: int, high: int, said: str) -> Parti
     return RecordsExpiredError(r.partition, wanted=at, low=low)
 
 
-def _by_partition(messages: list[Message]) -> dict[tuple[str | None, int | None], list[Message]]:
-    groups: dict[tuple[str | None, int | None], list[Message]] = defaultdict(list)
-    for m in messages:
-        groups[m.topic(), m.partition()].append(m)
-    return groups
-
-
-def _batch(
-    r: OffsetRange, messages: list[Message], offsets: list[int]
-) -> tuple[pa.RecordBatch, PartitionError | None]:
-    """Return *messages* as columns, up to the first that cannot be carried, and its error."""
-    headers, raw_keys, readable = read_headers(messages)
-    error: PartitionError | None = None
-    if readable < len(messages):
-        why = "this release of confluent-kafka may alter its headers"
-        error = RecordUnreadableError(r.partition, offsets[readable], why)
-        messages, offsets = messages[:readable], offsets[:readable]
-        headers = headers[:readable]
-    n = len(messages)
-    stamps = [m.timestamp() for m in messages]
-    epochs = [m.leader_epoch() for m in messages]
-    partition = r.partition
+def _of(r: OffsetRange, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return *rows* as the table `records` has them."""
+    partition, n = r.partition, rows.num_rows
     columns = [
         pa.repeat(pa.scalar(partition.topic, pa.string()), n),
         pa.repeat(pa.scalar(partition.topic_id, pa.string()), n),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), n),
-        pa.array(offsets, pa.int64()),
-        pa.array(_timestamps(stamps, epochs), pa.int64()),
-        pa.array([kind for kind, _ in stamps], pa.int32()),
-        pa.array(epochs, pa.int32()),
-        pa.array([m.key() for m in messages], pa.binary()),
-        pa.array([m.value() for m in messages], pa.binary()),
-        _column(headers, HEADERS),
-        _column([raw_keys.get(i) for i in range(n)] if raw_keys else [None] * n, RAW_HEADER_KEYS),
+        *(rows.column(name) for name in COLUMNS),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA), error
-
-
-def _timestamps(stamps: Sequence[tuple[int, int]], epochs: Sequence[int | None]) -> list[int]:
-    """Return times in ms, -1 where a record has none.
-
-    Messages of format 0 have no timestamp and no leader epoch: Java's consumer says -1 of them and
-    librdkafka 0, which it also says of a message of format 1 that was stamped with 0.
-    """
-    if None not in epochs:
-        return [ms for _, ms in stamps]
-    return [
-        -1 if epoch is None and kind == TIMESTAMP_NOT_AVAILABLE else ms
-        for (kind, ms), epoch in zip(stamps, epochs, strict=True)
-    ]
-
-
-def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    if not any(values):
-        return pa.nulls(len(values), kind)
-    return pa.array(values, kind)
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources import record_headers
+from resources import column_consumer
 from resources.client_memory import is_known
 from resources.reader import RangeReader
 from schemas.errors import RecordUnreadableError
@@ -81,7 +81,7 @@ def test_header_keys_are_kept_as_bytes_only_where_one_is_not_utf8(read):
 def test_a_release_of_the_client_that_is_not_known_reads_no_headers_and_names_the_record(
     read, monkeypatch
 ):
-    monkeypatch.setattr(record_headers, "is_known", lambda: False)
+    monkeypatch.setattr(column_consumer, "is_known", lambda: False)
     bare = Record(b"k", b"v", [], 5)
 
     reached, (batch,) = read(bare, bare, PLAIN, bare)
