@@ -23,7 +23,6 @@ from schemas.errors import (
     PartitionDownError,
     PartitionError,
     RecordRefusedError,
-    SendAgainError,
     TargetChangedError,
     TargetTruncatedError,
     ThrottledError,
@@ -60,10 +59,7 @@ class Target(Log, Protocol):
         """Open a transaction."""
 
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Append *rows* in order to the open transaction.
-
-        Raises ChunkRefusedError; SendAgainError: as it is after another `fence`, it can.
-        """
+        """Append *rows* in order to the open transaction. Raises ChunkRefusedError."""
 
     def settle(self) -> Mapping[TopicPartition, Offsets]:
         """Return the offsets given to the records sent, by partition, in order.
@@ -92,7 +88,7 @@ def replay_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:
     while True:
         try:
             slot.run()
-        except (SendAgainError, _LeftOutError):
+        except _LeftOutError:
             target.abort()
         except ThrottledError as throttled:
             target.abort()

@@ -7,12 +7,12 @@ compiled once is kept on disk (numba) for the next process.
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import binding
-from numba import njit, types
+from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
 
 from resources.c import address_of
 
@@ -36,6 +36,31 @@ MESSAGE = np.dtype(
 
 _MESSAGE_SIZE = MESSAGE.itemsize
 
+VU_WORDS = 9
+"""Words of rd_kafka_vu_t, one property of a record to produce: its kind, and 64 bytes."""
+
+# Where the properties of a record stand that differ from row to row.
+VALUE, KEY, OPAQUE, TIMESTAMP, HEADERS = 3, 4, 5, 6, 7
+
+ZERO, ZEROS, STAMP = 0, 1, 2
+"""What `on_send` is given: the timestamp that stands for 0, how many it met, and where to look."""
+
+REPORTED, ERRORS, STAMPED = 0, 1, 2
+"""What `report` counts: reports, errors among them, and the first record stamped by the broker."""
+
+NOTHING_SET = -1
+"""What `send` tells instead of an error where a timestamp was not set to 0."""
+
+_DELIVERY_REPORT, _LOG_APPEND_TIME = 1, 2  # RD_KAFKA_EVENT_DR, RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
+
+
+class Column(NamedTuple):
+    """Values at *address* on: the i-th from *ends*[i] to *ends*[i + 1]; null where not *there*."""
+
+    address: int
+    ends: npt.NDArray[np.int32]
+    there: npt.NDArray[np.bool_]
+
 
 def _function(name: str, address: int, signature: Any) -> Any:  # noqa: ANN401 - numba's types
     binding.add_symbol(name, address)
@@ -52,6 +77,14 @@ _timestamp = _rdkafka("message_timestamp", _long(_address, _address))
 _leader_epoch = _rdkafka("message_leader_epoch", _int(_address))
 _headers = _rdkafka("message_headers", _int(_address, _address))
 _destroy = _rdkafka("message_destroy", types.void(_address))
+_produce = _rdkafka("produceva", _address(_address, _address, _long))
+_headers_new = _rdkafka("headers_new", _address(_long))
+_headers_destroy = _rdkafka("headers_destroy", types.void(_address))
+_header_add = _rdkafka("header_add", _int(_address, _address, _long, _address, _long))
+_poll = _rdkafka("queue_poll", _address(_address, _int))
+_event_type = _rdkafka("event_type", _int(_address))
+_event_messages = _rdkafka("event_message_array", _long(_address, _address, _long))
+_event_destroy = _rdkafka("event_destroy", types.void(_address))
 _copy = _function(
     "memcpy",
     ctypes.cast(ctypes.CDLL(None).memcpy, ctypes.c_void_p).value or 0,
@@ -97,3 +130,110 @@ def destroy(messages: Words, count: int) -> None:
     """Give the first *count* of *messages* back to librdkafka."""
     for i in range(count):
         _destroy(messages[i])
+
+
+@njit(nogil=True, cache=True)
+def _headers_of(pairs: int, first: int, names: Column, values: Column) -> int:
+    """Return librdkafka's list of *pairs* headers, from the *first* of *names* and *values* on."""
+    made = _headers_new(pairs)
+    for i in range(first, first + pairs):
+        name, value = names.address + names.ends[i], values.address + values.ends[i]
+        size = values.ends[i + 1] - values.ends[i]
+        if not values.there[i]:
+            value, size = 0, 0
+        _header_add(made, name, names.ends[i + 1] - names.ends[i], value, size)
+    return int(made)
+
+
+@njit(nogil=True, cache=True)
+def send(
+    client: int,
+    record: Words,
+    hook: Words,
+    start: int,
+    ordinal: int,
+    keys: Column,
+    values: Column,
+    stamps: Words,
+    pairs: npt.NDArray[np.int32],
+    names: Column,
+    contents: Column,
+) -> tuple[int, int]:
+    """Queue rows from *start* on; return the first that was not queued, and librdkafka's error.
+
+    *record* holds the properties of every row, whose report gets *ordinal*, one more for each. Row
+    i's headers are *pairs*[i] to *pairs*[i + 1] of *names* and *contents*.
+    """
+    for i in range(start, len(stamps)):
+        record[VALUE * VU_WORDS + 1] = values.address + values.ends[i] if values.there[i] else 0
+        record[VALUE * VU_WORDS + 2] = values.ends[i + 1] - values.ends[i]
+        record[KEY * VU_WORDS + 1] = keys.address + keys.ends[i] if keys.there[i] else 0
+        record[KEY * VU_WORDS + 2] = keys.ends[i + 1] - keys.ends[i]
+        record[OPAQUE * VU_WORDS + 1] = ordinal + i - start
+        record[TIMESTAMP * VU_WORDS + 1] = stamps[i] if stamps[i] else hook[ZERO]
+        count, headers, met = pairs[i + 1] - pairs[i], 0, hook[ZEROS]
+        if count:
+            headers = _headers_of(count, pairs[i], names, contents)
+            record[HEADERS * VU_WORDS + 1] = headers
+        error = _produce(client, record.ctypes.data, HEADERS + 1 if count else HEADERS)
+        if error:
+            if headers:
+                _headers_destroy(headers)
+            return i, error
+        if stamps[i] == 0 and hook[ZEROS] == met:
+            return i, NOTHING_SET
+    return len(stamps), 0
+
+
+_longs = types.CPointer(_long)  # type: ignore[no-untyped-call]
+
+
+@cfunc(_int(types.voidptr, _longs, _longs), cache=True)
+def on_send(_client: int, record: Any, state: Any) -> int:  # noqa: ANN401 - C's pointers
+    """Set the timestamp of *record*, about to be queued, to 0 where it is the one for that."""
+    hook = carray(state, 3)
+    stamp = carray(record, hook[STAMP] + 1)
+    if stamp[hook[STAMP]] == hook[ZERO]:
+        stamp[hook[STAMP]] = 0
+        hook[ZEROS] += 1
+    return 0
+
+
+@njit(nogil=True, cache=True)
+def report(
+    queue: int,
+    timeout_ms: int,
+    messages: Words,
+    fields: npt.NDArray[np.void],
+    first: int,
+    offsets: Words,
+    counts: Words,
+    errors: npt.NDArray[np.int32],
+    blamed: Words,
+) -> None:
+    """Take all reports there are, after waiting for the first one; see `ColumnProducer.report`."""
+    kind = np.zeros(1, np.int32)
+    event = _poll(queue, timeout_ms)
+    while event:
+        if _event_type(event) == _DELIVERY_REPORT:
+            got = _event_messages(event, messages.ctypes.data, len(messages))
+            while got:
+                for i in range(got):
+                    _copy(fields.ctypes.data, messages[i], _MESSAGE_SIZE)
+                    at = fields[0].private - first
+                    if at < 0:
+                        continue
+                    counts[REPORTED] += 1
+                    if fields[0].err:
+                        if counts[ERRORS] < len(errors):
+                            errors[counts[ERRORS]], blamed[counts[ERRORS]] = fields[0].err, at
+                        counts[ERRORS] += 1
+                        continue
+                    offsets[at] = fields[0].offset
+                    if counts[STAMPED] < 0:
+                        _timestamp(messages[i], kind.ctypes.data)
+                        if kind[0] == _LOG_APPEND_TIME:
+                            counts[STAMPED] = at
+                got = _event_messages(event, messages.ctypes.data, len(messages))
+        _event_destroy(event)
+        event = _poll(queue, 0)

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import (
-    TIMESTAMP_LOG_APPEND_TIME,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-)
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.answers import REFUSALS, meaning_of, why_of
 from resources.bounded import NoAnswerError, bounded
-from resources.exact_producer import Delivered, ExactProducer
+from resources.column_producer import ColumnProducer, RowRefusedError
 from resources.groups import UNSTABLE
-from resources.sent_rows import columns_of, is_odd
+from resources.outgoing import outgoing
 from resources.target_log import TargetLog
 from resources.throttle import Throttle
 from schemas.errors import (
     ChunkRefusedError,
     CommitUnknownError,
     RequestRefusedError,
-    SendAgainError,
     ThrottledError,
     UnreachableError,
 )
@@ -67,6 +60,9 @@ SETTINGS: dict[str, Any] = {
 }
 """librdkafka's own limit on a record is 1 MB, below what brokers take: theirs decides here."""
 
+FLUSH_S = 0.01
+"""How long is waited for reports before those that came are taken."""
+
 STAMPS_ANEW = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
 """Why a topic is refused that would take every record, with another timestamp."""
 
@@ -98,12 +94,9 @@ class SlotProducer(TargetLog):
         # librdkafka makes no producer whose requests may outlive its transactions.
         limits = ("socket.timeout.ms", "transaction.timeout.ms")
         self._settings[limits[0]] = min(int(self._settings[key]) for key in limits)
-        self._consumer_settings = dict(consumer)
-        self._producer: Producer | ExactProducer | None = None
-        self._wants_exact = self._met_odd = False
-        self._group: Consumer | None = None
-        self._offsets: dict[TopicPartition, list[int | None]] = {}
-        self._sent: dict[TopicPartition, int] = {}
+        self._producer: ColumnProducer | None = None
+        # Which records of the transaction went to a partition: from and to which number.
+        self._spans: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
         self._refused: dict[TopicPartition, str] = {}
         self._failed: KafkaError | None = None
         self._is_stopped = False
@@ -111,13 +104,9 @@ class SlotProducer(TargetLog):
 
     def fence(self) -> None:
         """Become the slot's only writer. Raises UnreachableError, FencedError."""
-        if isinstance(self._producer, ExactProducer) and not self._met_odd:
-            # Progress is read again behind this, so here the quick one may come back.
-            self._producer, self._wants_exact = None, False
-        self._met_odd = False
         if self._producer is not None:
             return
-        producer = self._new_producer()
+        producer = ColumnProducer(self._settings, self._flow.progress_group)
         deadline = time.monotonic() + PATIENCE_S
         wait = 0.06  # a coordinator that is not known yet would be asked again after 0.5 s only
         while True:
@@ -173,47 +162,32 @@ class SlotProducer(TargetLog):
     def begin(self) -> None:
         """Open a transaction, once the quota that the one before it met is no more felt."""
         time.sleep(self._throttle.left_s)
-        self._offsets, self._sent, self._refused, self._failed = {}, {}, {}, None
-        self._is_stopped = False
+        self._refused, self._failed, self._is_stopped = {}, None, False
+        self._spans.clear()
         self._began = time.monotonic()
         with self._asking():
             self._open().begin_transaction()
 
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Append *rows* to the transaction.
-
-        Raises ChunkRefusedError: one cannot be sent; SendAgainError: the next producer can.
-        """
-        producer = self._open()
-        if is_odd(rows):
-            self._met_odd = True
-            if not isinstance(producer, ExactProducer):
-                self._wants_exact = True
-                raise SendAgainError(self._id)
-        self._sent[partition] = self._sent.get(partition, 0) + rows.num_rows
-        produce: Any = producer.produce
-        poll = producer.poll
-        report = self._report(partition)
-        topic, number = partition.topic, partition.partition
-        columns = iter(columns_of(rows))
-        for key, value, stamp, headers in columns:
-            while True:
-                try:
-                    produce(topic, value, key, number, report, report, stamp, headers)
-                    break
-                except BufferError:
-                    with self._asking():
-                        poll(0.05)
-                    if self._refused or self._failed:
-                        return  # nothing is sent any more; `settle` says why
-                except KafkaException as error:
-                    if error.args[0].code() == KafkaError._STATE:
-                        # Something sent before was refused, of this partition or another one.
-                        self._is_stopped = True
-                        return
-                    row = rows.num_rows - 1 - sum(1 for _ in columns)
-                    why = f"{why_of(error)} (offset {rows.column('offset')[row]} of the source)"
-                    raise ChunkRefusedError({partition: why}, why) from error
+        """Append *rows* to the transaction. Raises ChunkRefusedError: one cannot be sent."""
+        producer, columns, at = self._open(), outgoing(rows), 0
+        while not self._refused and self._failed is None:  # `settle` says why
+            first = producer.queued
+            try:
+                at = producer.send(partition.topic, partition.partition, columns, at)
+            except RowRefusedError as error:
+                if error.why.code() == KafkaError._STATE:
+                    # Something sent before was refused, of this partition or another one.
+                    self._is_stopped = True
+                    return
+                offset = rows.column("offset")[error.row]
+                why = f"{error.why.str()} (offset {offset} of the source)"
+                raise ChunkRefusedError({partition: why}, why) from error
+            finally:
+                self._spans[partition].append((first, producer.queued))
+            if at == len(columns):
+                return
+            self._take_reports(0.05)
 
     def settle(self) -> dict[TopicPartition, Offsets]:
         """Wait for all reports; return offsets by partition.
@@ -222,30 +196,29 @@ class SlotProducer(TargetLog):
         """
         producer = self._open()
         deadline = time.monotonic() + PATIENCE_S
-        left = len(producer)
         # Once a record is refused, those that still wait are never sent: there is no end to see.
-        while left and not self._refused and self._failed is None:
-            before = left
-            with self._asking():
-                left = producer.flush(0.5)
+        while producer.reported < producer.queued and not self._refused and self._failed is None:
+            before = producer.reported
+            producer.flush(FLUSH_S)
+            self._take_reports(FLUSH_S)
             self._keep_time()
-            if left < before:
+            if producer.reported > before:
                 deadline = time.monotonic() + PATIENCE_S
             elif self._is_stopped:
                 break
             elif time.monotonic() > max(deadline, self._throttle.until + PATIENCE_S):
-                self._explain_silence(left)
+                self._explain_silence(producer.queued - producer.reported)
         if self._refused:
             raise ChunkRefusedError(self._refused, next(iter(self._refused.values())))
         if self._failed is not None:
             self._fail(KafkaException(self._failed))
         if self._is_stopped:
             raise ChunkRefusedError({}, "no report tells which record")
-        offsets = {p: np.array(o, np.float64) for p, o in self._offsets.items()}
+        offsets = {partition: self._offsets_of(partition) for partition in self._spans}
         for partition, given in offsets.items():
-            if np.isnan(given).any() or (given[1:] <= given[:-1]).any():
+            if (given < 0).any() or (given[1:] <= given[:-1]).any():
                 raise CommitUnknownError(self._id, f"{partition}: reports without rising offsets")
-        return {p: np.array(self._offsets[p], np.int64) for p in offsets}
+        return offsets
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit what was sent and *progress*.
@@ -256,8 +229,7 @@ class SlotProducer(TargetLog):
         # Progress goes over the connection that a quota keeps waiting, and has 10 s for its answer.
         while self._throttle.left_s:
             self._keep_time()
-            with self._asking():
-                producer.poll(min(0.5, self._throttle.left_s))
+            self._take_reports(min(0.5, self._throttle.left_s))
         self._send_progress(producer, progress)
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -271,18 +243,18 @@ class SlotProducer(TargetLog):
                     raise CommitUnknownError(self._id, why_of(error)) from error
 
     def _send_progress(
-        self, producer: Producer | ExactProducer, progress: Mapping[TopicPartition, Progress]
+        self, producer: ColumnProducer, progress: Mapping[TopicPartition, Progress]
     ) -> None:
         """Put *progress* into the transaction.
 
         The client's own bound counts for nothing: behind a broker that was killed and came back it
         may wait for a change of that connection which has been already, for ever.
         """
-        offsets, group = _kafka(progress), self._consumer().consumer_group_metadata()
+        offsets = _kafka(progress)
         try:
             with self._asking():
                 bounded(
-                    lambda: producer.send_offsets_to_transaction(offsets, group, PATIENCE_S),
+                    lambda: producer.send_offsets_to_transaction(offsets, PATIENCE_S),
                     PATIENCE_S + 2.0,
                 )
         except NoAnswerError as error:
@@ -301,15 +273,12 @@ class SlotProducer(TargetLog):
     def close(self) -> None:
         """Let go of everything, outside of a transaction."""
         self._producer = None
-        if self._group is not None:
-            self._group.close()
-            self._group = None
 
     def _keep_time(self) -> None:
         """Raise ThrottledError where a quota makes this transaction last too long."""
         lasts_s = time.monotonic() + self._throttle.left_s - self._began
         if self._throttle.until > self._began and lasts_s > ROOM_S:
-            taken = sum(map(len, self._offsets.values())) / max(1, sum(self._sent.values()))
+            taken = self._open().reported / max(1, self._open().queued)
             share = min(0.5, taken * FITTING_S / lasts_s) or 0.05
             raise ThrottledError(self._flow.target, self._id, share)
 
@@ -318,53 +287,42 @@ class SlotProducer(TargetLog):
 
         ChunkRefusedError names the partitions that take nothing now; otherwise UnreachableError.
         """
-        silent = [p for p, sent in self._sent.items() if len(self._offsets[p]) < sent]
+        silent = [p for p in self._spans if (self._offsets_of(p) < 0).any()]
         why = self.why_silent(silent)
         if why:
             raise ChunkRefusedError(why, next(iter(why.values())), passes=True)
         raise UnreachableError(self._flow.target, "", f"{left} records have no answer")
 
-    def _new_producer(self) -> Producer | ExactProducer:
-        if self._wants_exact:
-            return ExactProducer(self._settings, self._flow.progress_group)
-        return Producer(self._settings)
-
-    def _open(self) -> Producer | ExactProducer:
+    def _open(self) -> ColumnProducer:
         if self._producer is None:
             raise RuntimeError("fence() comes first")
         return self._producer
 
-    def _consumer(self) -> Consumer:
-        """Return the client that stands for the progress group; it subscribes to nothing."""
-        if self._group is None:
-            self._group = Consumer(
-                {
-                    **self._consumer_settings,
-                    "group.id": self._flow.progress_group,
-                    "enable.auto.commit": False,
-                    "log_level": 2,
-                }
-            )
-        return self._group
+    def _offsets_of(self, partition: TopicPartition) -> Offsets:
+        """Return the offsets reported of what went to *partition*, -1 where none was."""
+        offsets = self._open().offsets
+        return np.concatenate([offsets[:0], *(offsets[a:b] for a, b in self._spans[partition])])
 
-    def _report(
-        self, partition: TopicPartition
-    ) -> Callable[[KafkaError | None, Message | Delivered], None]:
-        """Return the delivery callback of *partition*: one for all of its records."""
-        offsets = self._offsets.setdefault(partition, [])
-        append = offsets.append
-
-        def report(error: KafkaError | None, message: Message | Delivered) -> None:
-            if error is None:
-                if not offsets and message.timestamp()[0] == TIMESTAMP_LOG_APPEND_TIME:
-                    self._refused[partition] = STAMPS_ANEW
-                append(message.offset())
-            elif error.code() in REFUSALS:
-                self._refused.setdefault(partition, error.str())
+    def _take_reports(self, timeout: float) -> None:
+        """Take what was reported, and note which partitions are refused and what failed."""
+        producer = self._open()
+        with self._asking():
+            producer.report(timeout)
+        for number, error in producer.errors():
+            if error.code() in REFUSALS:
+                self._refused.setdefault(self._partition_of(number), error.str())
             else:
                 self._failed = self._failed or error
+        if producer.stamped_anew is not None:
+            self._refused.setdefault(self._partition_of(producer.stamped_anew), STAMPS_ANEW)
 
-        return report
+    def _partition_of(self, number: int) -> TopicPartition:
+        """Return where the transaction's record of that *number* went."""
+        return next(
+            partition
+            for partition, spans in self._spans.items()
+            if any(first <= number < end for first, end in spans)
+        )
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
@@ -373,16 +331,6 @@ class SlotProducer(TargetLog):
             yield
         except KafkaException as error:
             self._fail(error)
-        except SystemError as error:
-            # The client raises a fatal error and calls the delivery reports all the same, under
-            # which it may be lost. Every transactional call tells it again.
-            if isinstance(error.__cause__, KafkaException):
-                self._fail(error.__cause__)
-            try:
-                self._open().begin_transaction()
-            except KafkaException as fatal:
-                self._fail(fatal)
-            raise
 
     def _fail(self, error: KafkaException) -> NoReturn:
         """Raise what *error* of the client means."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -21,7 +22,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from resources.exact_producer import Delivered, ExactProducer
+from resources.arrow import HEADERS, RAW_HEADER_KEYS
+from resources.column_producer import ColumnProducer
+from resources.outgoing import outgoing
 
 ANSWER_SECONDS = 30
 COMMAND_SECONDS = 150
@@ -118,17 +121,26 @@ def _init_transactions(producer: Producer) -> None:
 
 def produce_exactly(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
     """Write *records* in order, also those that confluent-kafka cannot: see `tests.segment`."""
-    producer = ExactProducer({"bootstrap.servers": bootstrap, "message.max.bytes": 2**27}, "")
-    errors: list[KafkaError] = []
-
-    def report(error: KafkaError | None, _: Delivered) -> None:
-        if error is not None:
-            errors.append(error)
-
-    for r in records:
-        stamp = int(time.time() * 1000) if r.timestamp is None else r.timestamp
-        producer.produce(topic, r.value, r.key, r.partition, report, report, stamp, r.headers)
-    if producer.flush(ANSWER_SECONDS) or errors:
+    producer = ColumnProducer({"bootstrap.servers": bootstrap, "message.max.bytes": 2**27}, "")
+    for record in records:
+        stamp = int(time.time() * 1000) if record.timestamp is None else record.timestamp
+        columns = {
+            "timestamp_ms": pa.array([stamp], pa.int64()),
+            "key": pa.array([record.key], pa.binary()),
+            "value": pa.array([record.value], pa.binary()),
+            "headers": pa.array([[{"key": "", "value": v} for _, v in record.headers]], HEADERS),
+            "raw_header_keys": pa.array(
+                [[k.encode() if isinstance(k, str) else k for k, _ in record.headers]],
+                RAW_HEADER_KEYS,
+            ),
+        }
+        row = pa.RecordBatch.from_pydict(columns)
+        assert producer.send(topic, record.partition, outgoing(row), 0) == 1
+    give_up_at = time.monotonic() + ANSWER_SECONDS
+    while producer.reported < producer.queued and time.monotonic() < give_up_at:
+        producer.report(0.1)
+    errors = [error for _, error in producer.errors()]
+    if producer.reported < producer.queued or errors:
         raise KafkaException(errors[0] if errors else KafkaError(KafkaError._TIMED_OUT))
 
 

@@ -81,7 +81,6 @@ from schemas.errors.transaction import (
     ChunkRefusedError,
     CommitUnknownError,
     FencedError,
-    SendAgainError,
     ThrottledError,
 )
 
@@ -129,7 +128,6 @@ __all__ = [
     "RequestRefusedError",
     "SecretError",
     "SegmentLostError",
-    "SendAgainError",
     "StageIncompleteError",
     "StagedFileError",
     "StalePlanError",

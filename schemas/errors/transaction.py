@@ -39,15 +39,6 @@ class ThrottledError(DeltamirrorError):
         self.share = share
 
 
-class SendAgainError(DeltamirrorError):
-    """A transaction met a record that another producer has to send; nothing of it is kept."""
-
-    hint = "The loop sends it again by itself."
-
-    def __init__(self, transactional_id: str) -> None:
-        super().__init__(f"{transactional_id}: a record needs the exact producer")
-
-
 class FencedError(DeltamirrorError):
     """Another producer has taken over this slot."""
 

@@ -17,7 +17,6 @@ from schemas.errors import (
     MapAmbiguousError,
     ProgressBehindError,
     RecordRefusedError,
-    SendAgainError,
     StageIncompleteError,
     TargetChangedError,
     ThrottledError,
@@ -368,27 +367,6 @@ def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
 # A sick partition
 
 
-def test_a_chunk_that_another_producer_has_to_send_is_sent_once(world, monkeypatch):
-    asked = []
-
-    def once(self, target, rows):
-        asked.append(target)
-        if len(asked) == 2:
-            raise SendAgainError("slot")
-        return sent(self, target, rows)
-
-    sent = FakeTarget.send
-    monkeypatch.setattr(FakeTarget, "send", once)
-    for topic in TOPICS:
-        world.stage(topic, letters("abcd"))
-
-    replayed = world.tick()
-
-    assert (replayed.errors, replayed.failure) == ((), None)
-    assert all(world.is_done(topic) for topic in TOPICS)
-
-
-@pytest.mark.parametrize("tells", [True, False], ids=["told which", "not told which"])
 def test_a_partition_that_the_target_refuses_is_left_out_and_the_others_go_on(world, tells):
     world.cluster.tells_what_it_refused = tells
     for topic in TOPICS:

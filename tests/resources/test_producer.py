@@ -1,14 +1,12 @@
 """A slot's transactions on a real broker: every field as it was, and nothing half done."""
 
-from contextlib import suppress
-
 import numpy as np
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from resources import exact_producer as exact_module
+from resources import column_producer
 from resources import producer as producer_module
 from resources.cluster import KafkaCluster
 from resources.producer import SlotProducer
@@ -17,7 +15,6 @@ from schemas.errors import (
     DeltamirrorError,
     FencedError,
     RangeUnfinishedError,
-    SendAgainError,
     UnreachableError,
 )
 from schemas.flow import Flow
@@ -280,16 +277,10 @@ EXACT = [
 
 
 @pytest.mark.parametrize("odd", EXACT, ids=["timestamp 0", "not UTF-8", "NUL"])
-def test_a_record_that_the_client_would_alter_is_sent_by_another_producer(
+def test_a_record_that_confluents_producer_would_alter_lies_there_as_it_was(
     open_slot, remote, target, odd
 ):
     slot, plain = open_slot(), Said(b"v", b"k", (("h", b"1"),), 5)
-    slot.fence()
-    slot.begin()
-    slot.send(remote, batch(plain))
-    with pytest.raises(SendAgainError):
-        slot.send(remote, batch(odd))
-    slot.abort()
 
     offsets = send(slot, remote, plain, odd, plain)
     assert slot.progress([remote]) == {remote: at(3)}
@@ -313,29 +304,11 @@ def _messages(target, remote):
     return consume_all(target.bootstrap_servers, remote.topic)
 
 
-def test_the_exact_producer_fences_an_older_one_and_is_fenced(open_slot, remote):
-    older, newer = open_slot(), open_slot()
-    with pytest.raises(SendAgainError):
-        send(older, remote, EXACT[0])
-    older.abort()
-    older.fence()
-    older.begin()
-    older.send(remote, batch(EXACT[0]))
-    older.settle()
-    send(newer, remote, Said(b"v", b"k", (), 5))
-
-    with pytest.raises(FencedError):
-        older.commit({remote: at(1)})
-
-
-def test_a_record_that_the_exact_producer_cannot_send_is_named(
+def test_a_record_whose_timestamp_0_cannot_be_written_is_named(
     open_slot, remote, target, monkeypatch
 ):
-    monkeypatch.setattr(exact_module, "_STAMP", 88)
+    monkeypatch.setattr(column_producer, "_STAMP", 88)
     plain, slot = Said(b"v", b"k", (), 5), open_slot()
-    with pytest.raises(SendAgainError):
-        send(slot, remote, EXACT[0])
-    slot.abort()
     slot.fence()
     slot.begin()
 
@@ -347,7 +320,7 @@ def test_a_record_that_the_exact_producer_cannot_send_is_named(
     assert shown(target, remote) == []
 
 
-@pytest.mark.parametrize("said", [Said(timestamp_ms=5), EXACT[0]], ids=["plain", "exact"])
+@pytest.mark.parametrize("said", [Said(timestamp_ms=5), EXACT[0]], ids=["plain", "timestamp 0"])
 def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
     open_slot, target, names, said
 ):
@@ -356,13 +329,7 @@ def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
     stamped, slot = TopicPartition(topic, 0), open_slot()
     slot.fence()
     slot.begin()
-    with suppress(SendAgainError):
-        slot.send(stamped, batch(said))
-    if said is EXACT[0]:
-        slot.abort()
-        slot.fence()
-        slot.begin()
-        slot.send(stamped, batch(said))
+    slot.send(stamped, batch(said))
 
     with pytest.raises(ChunkRefusedError, match="LogAppendTime") as refused:
         slot.settle()

@@ -3,8 +3,7 @@
 import pytest
 from confluent_kafka import KafkaException
 
-from resources import exact_producer as exact_module
-from resources.exact_producer import ExactProducer
+from resources.column_producer import ColumnProducer
 from tests.brokers import Record, create_topic, produce_exactly
 from tests.segment import written
 
@@ -40,14 +39,6 @@ def _bytes(key):
     return key.encode() if isinstance(key, str) else key
 
 
-def test_timestamp_0_is_refused_where_its_place_in_a_record_is_not_known(target, monkeypatch):
-    monkeypatch.setattr(exact_module, "_STAMP", 88)
-    producer = ExactProducer({"bootstrap.servers": target.bootstrap_servers}, "")
-
-    with pytest.raises(KafkaException, match="timestamp 0 cannot be written"):
-        producer.produce("nowhere", b"v", b"k", 0, print, print, 0, None)
-
-
 def test_settings_that_are_wrong_are_told():
     with pytest.raises(KafkaException, match="No such configuration property"):
-        ExactProducer({"no.such.setting": 1}, "")
+        ColumnProducer({"no.such.setting": 1}, "")

@@ -1,0 +1,280 @@
+"""A transactional producer that takes records as columns, on librdkafka's C interface.
+
+confluent-kafka's takes a record at a time, calls Python for each report, and would alter some:
+it ends header keys at a NUL, takes none that are not UTF-8, and writes the present time for
+timestamp 0. librdkafka sends any header key. It knows no timestamp 0 either: a record is given
+another one, which is found in it and set to 0 before it is queued. Where it is not found, the
+record is refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from ctypes import POINTER, c_char_p, c_int, c_int32, c_void_p
+from threading import Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from resources import loops
+from resources.c import PRODUCER, Partition, c, configured, expect_no_error, new_client
+from resources.outgoing import Outgoing
+
+Words = npt.NDArray[np.int64]
+
+# rdkafka.h: rd_kafka_vtype_t of each property, in the order of `loops`; a flag; an event.
+_KINDS = (2, 3, 7, 4, 5, 6, 8, 10)
+_TOPIC, _PARTITION, _FLAGS = 0, 1, 2
+_COPY = 0x2
+_EVENT_DELIVERY_REPORT = 0x1
+
+_NAME = b"timestamp 0"
+
+# In a record that librdkafka 2.16 is about to queue: behind its public part (72 bytes), two links
+# of a list and two 32-bit numbers. What lies there is compared before it is changed.
+_STAMP = 96
+
+_AT_ONCE = 10_000
+"""Reports taken out of an event at a time."""
+
+_MOST_ERRORS = 100
+"""Errors of a transaction that are kept: the first ones say it all."""
+
+_OnThrottle = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_int32, c_int, c_void_p)
+_OnNew = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, ctypes.c_size_t)
+
+_conf_events = c("conf_set_events", None, c_void_p, c_int)
+_conf_on_throttle = c("conf_set_throttle_cb", None, c_void_p, _OnThrottle)
+_conf_on_new = c("conf_interceptor_add_on_new", c_int, c_void_p, c_char_p, _OnNew, c_void_p)
+_add_on_send = c("interceptor_add_on_send", c_int, c_void_p, c_char_p, c_void_p, c_void_p)
+_destroy = c("destroy", None, c_void_p)
+_queue_of = c("queue_get_main", c_void_p, c_void_p)
+_queue_destroy = c("queue_destroy", None, c_void_p)
+_topic_new = c("topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
+_topic_destroy = c("topic_destroy", None, c_void_p)
+_timed = (c_void_p, c_int)
+_init = c("init_transactions", c_void_p, *_timed)
+_begin = c("begin_transaction", c_void_p, c_void_p)
+_commit = c("commit_transaction", c_void_p, *_timed)
+_abort = c("abort_transaction", c_void_p, *_timed)
+_send_offsets = c("send_offsets_to_transaction", c_void_p, c_void_p, c_void_p, c_void_p, c_int)
+_flush = c("flush", c_int, *_timed)
+_fatal_error = c("fatal_error", c_int, c_void_p, c_char_p, ctypes.c_size_t)
+_member_new = c("consumer_group_metadata_new", c_void_p, c_char_p)
+_member_destroy = c("consumer_group_metadata_destroy", None, c_void_p)
+_list_new = c("topic_partition_list_new", c_void_p, c_int)
+_list_add = c("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
+_list_destroy = c("topic_partition_list_destroy", None, c_void_p)
+_allocate = c("mem_malloc", c_void_p, c_void_p, ctypes.c_size_t)
+
+
+class Throttled(NamedTuple):
+    """What a broker orders, as confluent-kafka's event tells it; *throttle_time* in seconds."""
+
+    throttle_time: float
+
+
+class ColumnProducer:
+    """A slot's producer. Not thread-safe; times in seconds. Every method raises KafkaException.
+
+    Records of a transaction are numbered from 0 on, in the order in which they were queued. It ends
+    when it is let go, without waiting.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], group: str) -> None:
+        """Make a producer with librdkafka's *settings*; progress is that of *group*.
+
+        Of confluent-kafka's own settings it knows `throttle_cb`.
+        """
+        told = dict(settings)
+        throttled: Callable[[Throttled], None] = told.pop("throttle_cb", lambda _: None)
+        self._group = group
+        self._hook = np.array([secrets.randbits(60) | 1, 0, _STAMP // 8], np.int64)
+        # librdkafka holds the addresses of these alone: they are kept until it has ended.
+        on_throttle = _OnThrottle(lambda *told: throttled(Throttled(told[3] / 1000)))
+        on_new = _OnNew(
+            lambda client, *_: int(
+                _add_on_send(client, _NAME, loops.on_send.address, self._hook.ctypes.data)
+            )
+        )
+        conf = configured(told)
+        _conf_events(conf, _EVENT_DELIVERY_REPORT)
+        _conf_on_throttle(conf, on_throttle)
+        _conf_on_new(conf, _NAME, on_new, None)
+        self._client = new_client(PRODUCER, conf)
+        self._kept = (on_throttle, on_new, self._hook)
+        self._queue: int = _queue_of(self._client)
+        self._topics: dict[str, int] = {}
+        self._record = np.zeros(len(_KINDS) * loops.VU_WORDS, np.int64)
+        self._record[:: loops.VU_WORDS] = _KINDS
+        self._record[_FLAGS * loops.VU_WORDS + 1] = _COPY
+        self._messages = np.empty(_AT_ONCE, np.int64)
+        self._fields = np.empty(1, loops.MESSAGE)
+        self._first = self._queued = 0
+        self._clear()
+
+    def __del__(self) -> None:
+        client = getattr(self, "_client", None)
+        if client and not sys.is_finalizing():  # no thread can be begun then
+            # It waits for the client's threads, which may be waiting for a broker.
+            ended = (client, self._queue, list(self._topics.values()), self._kept)
+            Thread(target=_end, args=ended, name="end of a producer", daemon=True).start()
+
+    @property
+    def queued(self) -> int:
+        """How many records of the transaction were queued."""
+        return self._queued - self._first
+
+    @property
+    def reported(self) -> int:
+        """How many of them have a report."""
+        return int(self._counts[loops.REPORTED])
+
+    @property
+    def offsets(self) -> Words:
+        """Their offsets, -1 where none was reported."""
+        return self._offsets[: self.queued]
+
+    @property
+    def stamped_anew(self) -> int | None:
+        """The first of them that the broker gave a timestamp of its own."""
+        first = int(self._counts[loops.STAMPED])
+        return first if first >= 0 else None
+
+    def errors(self) -> Iterator[tuple[int, KafkaError]]:
+        """Give the errors reported, with the numbers of their records."""
+        kept = min(len(self._errors), int(self._counts[loops.ERRORS]))
+        for number, code in zip(self._blamed[:kept], self._errors[:kept], strict=True):
+            yield int(number), KafkaError(int(code))
+
+    def init_transactions(self, timeout: float) -> None:
+        """Fence older producers and settle what they left."""
+        expect_no_error(_init(self._client, _ms(timeout)))
+
+    def begin_transaction(self) -> None:
+        """Open a transaction."""
+        self._first = self._queued
+        self._clear()
+        expect_no_error(_begin(self._client))
+
+    def commit_transaction(self, timeout: float) -> None:
+        """Commit, when all is sent."""
+        expect_no_error(_commit(self._client, _ms(timeout)))
+
+    def abort_transaction(self, timeout: float) -> None:
+        """Abort, with what still waits."""
+        expect_no_error(_abort(self._client, _ms(timeout)))
+
+    def send(self, topic: str, partition: int, rows: Outgoing, start: int) -> int:
+        """Queue *rows* from *start* on, as they are; return how many rows are queued now.
+
+        It stops before a row where the queue is full: `report` makes room. Raises RowRefusedError.
+        """
+        self._make_room(len(rows) - start)
+        self._record[_TOPIC * loops.VU_WORDS + 1] = self._topic(topic)
+        self._record[_PARTITION * loops.VU_WORDS + 1] = partition
+        end, error = loops.send(
+            self._client, self._record, self._hook, start, self._queued, *rows.columns
+        )
+        self._queued += end - start
+        if error == loops.NOTHING_SET:
+            self._queued += 1
+            why = KafkaError(KafkaError._FAIL, "timestamp 0 cannot be written")
+            raise RowRefusedError(end, why)
+        if error:
+            try:
+                expect_no_error(error)
+            except KafkaException as refused:
+                if refused.args[0].code() != KafkaError._QUEUE_FULL:
+                    raise RowRefusedError(end, refused.args[0]) from refused
+        return end
+
+    def report(self, timeout: float) -> None:
+        """Take the reports that there are; wait *timeout* for the first of them.
+
+        What made the producer useless is raised, rather than what it did to each record.
+        """
+        loops.report(
+            self._queue,
+            _ms(timeout),
+            self._messages,
+            self._fields,
+            self._first,
+            self._offsets,
+            self._counts,
+            self._errors,
+            self._blamed,
+        )
+        if self._counts[loops.ERRORS]:
+            told = ctypes.create_string_buffer(512)
+            fatal = _fatal_error(self._client, told, len(told))
+            if fatal:
+                why = told.value.decode(errors="replace")
+                raise KafkaException(KafkaError(fatal, why, fatal=True))
+
+    def flush(self, timeout: float) -> None:
+        """Send what waits for more; return when all is reported, or after *timeout*."""
+        _flush(self._client, _ms(timeout))
+
+    def send_offsets_to_transaction(
+        self, offsets: Sequence[KafkaPartition], timeout: float
+    ) -> None:
+        """Make *offsets*, with their metadata, progress of the group with this transaction."""
+        member, listed = _member_new(self._group.encode()), _list_new(len(offsets))
+        try:
+            for each in offsets:
+                added = _list_add(listed, each.topic.encode(), each.partition).contents
+                added.offset = each.offset
+                if each.metadata:
+                    # confluent-kafka, which reads it, wants the NUL; librdkafka frees it.
+                    text = each.metadata.encode() + b"\0"
+                    added.metadata, added.metadata_size = _allocate(None, len(text)), len(text)
+                    ctypes.memmove(added.metadata, text, len(text))
+            expect_no_error(_send_offsets(self._client, listed, member, _ms(timeout)))
+        finally:
+            _list_destroy(listed)
+            _member_destroy(member)
+
+    def _clear(self) -> None:
+        self._offsets = np.empty(0, np.int64)
+        self._counts = np.array([0, 0, -1], np.int64)
+        self._errors = np.zeros(_MOST_ERRORS, np.int32)
+        self._blamed = np.zeros(_MOST_ERRORS, np.int64)
+
+    def _make_room(self, rows: int) -> None:
+        """Have a place for the offset of each of *rows* more records."""
+        missing = self.queued + rows - len(self._offsets)
+        if missing > 0:
+            more = np.full(max(missing, len(self._offsets)), -1, np.int64)
+            self._offsets = np.concatenate([self._offsets, more])
+
+    def _topic(self, name: str) -> int:
+        if name not in self._topics:
+            self._topics[name] = _topic_new(self._client, name.encode(), None)
+        return self._topics[name]
+
+
+class RowRefusedError(Exception):
+    """The client does not take a row of those it was given; those before it are queued."""
+
+    def __init__(self, row: int, why: KafkaError) -> None:
+        super().__init__(f"row {row}: {why}")
+        self.row, self.why = row, why
+
+
+def _end(client: int, queue: int, topics: Sequence[int], _kept: object) -> None:
+    """End *client*; what it calls and looks at is held until it is."""
+    for topic in topics:
+        _topic_destroy(topic)
+    _queue_destroy(queue)
+    _destroy(client)
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

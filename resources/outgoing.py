@@ -1,0 +1,77 @@
+"""Staged rows as `loops.send` takes them: addresses and lengths instead of values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from resources.loops import Column
+
+_NOTHING = np.zeros(1, np.uint8)
+"""Where values lie that are empty and not null."""
+
+
+class Columns(NamedTuple):
+    """Rows to send: row i's headers are *pairs*[i] to *pairs*[i + 1] of *names* and *contents*."""
+
+    keys: Column
+    values: Column
+    stamps: npt.NDArray[np.int64]
+    pairs: npt.NDArray[np.int32]
+    names: Column
+    contents: Column
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """Rows to send, and what holds the memory that *columns* are in."""
+
+    columns: Columns
+    kept: tuple[object, ...]
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.columns.stamps)
+
+
+def outgoing(rows: pa.RecordBatch) -> Outgoing:
+    """Return *rows*, columns of `records`, as they are sent."""
+    headers, raw = rows.column("headers"), rows.column("raw_header_keys")
+    stamps = rows.column("timestamp_ms").to_numpy(zero_copy_only=False).astype(np.int64)
+    keys, values = column(rows.column("key")), column(rows.column("value"))
+    if headers.null_count == len(headers):
+        none = column(pa.array([], pa.binary()))
+        pairs = np.zeros(len(headers) + 1, np.int32)
+        return Outgoing(Columns(keys, values, stamps, pairs, none, none), (rows,))
+    flat = headers.flatten()
+    names = flat.field("key") if raw.null_count == len(raw) else _exact(headers, raw)
+    contents = flat.field("value")
+    edges = np.asarray(headers.offsets)
+    pairs = (edges - edges[0]).astype(np.int32)
+    told = Columns(keys, values, stamps, pairs, column(names), column(contents))
+    return Outgoing(told, (rows, names, contents))
+
+
+def column(array: pa.Array) -> Column:
+    """Return where the values of *array*, binary or text, lie."""
+    _, ends, data = array.buffers()
+    there = np.ones(len(array), np.bool_)
+    if array.null_count:
+        there = array.is_valid().to_numpy(zero_copy_only=False)
+    if ends is None:
+        return Column(_NOTHING.ctypes.data, np.zeros(1, np.int32), there)
+    counted = np.frombuffer(ends, np.int32)[array.offset : array.offset + len(array) + 1]
+    address = data.address if data is not None and data.size else _NOTHING.ctypes.data
+    return Column(address, counted, there)
+
+
+def _exact(headers: pa.ListArray, raw: pa.ListArray) -> pa.Array:
+    """Return the keys of all *headers* as bytes, those of *raw* where it has them."""
+    rows = zip(headers.to_pylist(), raw.to_pylist(), strict=True)
+    keys = (exact or [pair["key"].encode() for pair in pairs or ()] for pairs, exact in rows)
+    return cast(pa.Array, pa.array(chain.from_iterable(keys), pa.binary()))
