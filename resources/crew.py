@@ -212,9 +212,6 @@ class _Raised:
 
 def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
     """Do the jobs that come over *address* until it is closed: a task's whole work."""
-    import pyarrow as pa
-
-    pa.array([b"warm"])  # the first one imports pandas: 0.9 s
     work = make()
     _quiet_gc()
     with Client(address, "AF_UNIX") as driver:

@@ -30,7 +30,8 @@ CONF = {
     # A worker's jobs have side effects: each is run once, the loop itself tries again (DESIGN 2.2).
     "spark.task.maxFailures": "1",
     "spark.speculation": "false",
-    "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "resources.worker_daemon",
+    "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.sql.shuffle.partitions": "2",

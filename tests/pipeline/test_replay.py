@@ -367,6 +367,7 @@ def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
 # A sick partition
 
 
+@pytest.mark.parametrize("tells", [True, False], ids=["told which", "not told which"])
 def test_a_partition_that_the_target_refuses_is_left_out_and_the_others_go_on(world, tells):
     world.cluster.tells_what_it_refused = tells
     for topic in TOPICS:
