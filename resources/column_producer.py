@@ -31,7 +31,6 @@ Words = npt.NDArray[np.int64]
 # rdkafka.h: rd_kafka_vtype_t of each property, in the order of `loops`; a flag; an event.
 _KINDS = (2, 3, 7, 4, 5, 6, 8, 10)
 _TOPIC, _PARTITION, _FLAGS = 0, 1, 2
-_COPY = 0x2
 _EVENT_DELIVERY_REPORT = 0x1
 
 _NAME = b"timestamp 0"
@@ -113,9 +112,10 @@ class ColumnProducer:
         self._topics: dict[str, int] = {}
         self._record = np.zeros(len(_KINDS) * loops.VU_WORDS, np.int64)
         self._record[:: loops.VU_WORDS] = _KINDS
-        self._record[_FLAGS * loops.VU_WORDS + 1] = _COPY
+        self._record[_FLAGS * loops.VU_WORDS + 1] = 0  # neither copied nor freed: see `_held`
         self._messages = np.empty(_AT_ONCE, np.int64)
         self._fields = np.empty(1, loops.MESSAGE)
+        self._held: list[Outgoing] = []  # librdkafka reads values where they lie
         self._first = self._queued = 0
         self._clear()
 
@@ -123,7 +123,8 @@ class ColumnProducer:
         client = getattr(self, "_client", None)
         if client and not sys.is_finalizing():  # no thread can be begun then
             # It waits for the client's threads, which may be waiting for a broker.
-            ended = (client, self._queue, list(self._topics.values()), self._kept)
+            kept = (self._kept, self._held)
+            ended = (client, self._queue, list(self._topics.values()), kept)
             Thread(target=_end, args=ended, name="end of a producer", daemon=True).start()
 
     @property
@@ -158,7 +159,8 @@ class ColumnProducer:
         expect_no_error(_init(self._client, _ms(timeout)))
 
     def begin_transaction(self) -> None:
-        """Open a transaction."""
+        """Open a transaction. The one before is over: all of its records were reported."""
+        self._held = []
         self._first = self._queued
         self._clear()
         expect_no_error(_begin(self._client))
@@ -176,6 +178,7 @@ class ColumnProducer:
 
         It stops before a row where the queue is full: `report` makes room. Raises RowRefusedError.
         """
+        self._held.append(rows)
         self._make_room(len(rows) - start)
         self._record[_TOPIC * loops.VU_WORDS + 1] = self._topic(topic)
         self._record[_PARTITION * loops.VU_WORDS + 1] = partition

@@ -19,14 +19,14 @@ from schemas.staged_file import StagedFile
 from schemas.tables import RECORDS
 
 SCHEMA = file_schema(RECORDS)
-ROW_GROUP_BYTES = 16 * 2**20
+ROW_GROUP_BYTES = 8 * 2**20
 ROW_GROUP_ROWS = 60_000
 REPEATED = ["topic", "topic_id"]
 """Columns worth a dictionary: the same few values all along a file."""
 
 
 class ParquetSlotFile:
-    """A file that grows by row groups of at most about 16 MiB, so that a reader can skip."""
+    """A file that grows by row groups of at most about 8 MiB, so that a reader can skip."""
 
     def __init__(self, table: Path, slot: int, sequence: int) -> None:
         self._slot, self._sequence, self._unique = slot, sequence, uuid4().hex

@@ -179,7 +179,7 @@ OWN = (
         "Bytes that one staging commit holds, to the next record boundary.", least=1),
     Key("deltamirror.replay.chunk.records", _LONG, "50000", "T", _H,
         "Records that one transaction on the target holds at most.", least=1),
-    Key("deltamirror.replay.chunk.bytes", _LONG, "33554432", "T", _H,
+    Key("deltamirror.replay.chunk.bytes", _LONG, "16777216", "T", _H,
         "Bytes that one transaction on the target holds, to the next record boundary.", least=1),
     Key("deltamirror.stage.retention.ms", _LONG, "-1", "T", _H,
         "How long staged records stay, if every flow has replayed them; -1: for ever.",
