@@ -1,7 +1,7 @@
 """Python workers of Spark that stay: each is a task that is handed one job after the other.
 
 A Spark job takes 0.1 s to start, and a tick has two of them; what its tasks connect, a consumer
-and a producer for each slot, takes as long again (docs/architecture.md has the numbers). Here Spark
+and a producer for each slot, takes as long again (docs/decisions/0005 has the numbers). Here Spark
 starts a worker once, in a task that ends when it is let go. Jobs and answers go over a socket that
 only this user can open: jobs carry clients' logins, and never touch a disk.
 """

@@ -7,7 +7,8 @@ compiled once is kept on disk (numba) for the next process.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
 from resources.c import address_of
 
 Words = npt.NDArray[np.int64]
+F = TypeVar("F", bound=Callable[..., Any])
 
 MESSAGE = np.dtype(
     [
@@ -52,6 +54,14 @@ NOTHING_SET = -1
 """What `send` tells instead of an error where a timestamp was not set to 0."""
 
 _DELIVERY_REPORT, _LOG_APPEND_TIME = 1, 2  # RD_KAFKA_EVENT_DR, RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
+
+
+def _compiled(function: F) -> F:
+    """Compile *function* at its first call, once for this machine where a folder can keep it."""
+    try:
+        return cast(F, njit(nogil=True, cache=True)(function))
+    except RuntimeError:  # there is no folder that numba may write to
+        return cast(F, njit(nogil=True)(function))
 
 
 class Column(NamedTuple):
@@ -92,7 +102,7 @@ _copy = _function(
 )
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def describe(
     messages: Words,
     count: int,
@@ -116,7 +126,7 @@ def describe(
                 headers[i] = 0
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def gather(addresses: Words, lengths: Words, into: npt.NDArray[np.uint8]) -> None:
     """Copy *lengths* bytes from each of *addresses* one behind the other."""
     at = into.ctypes.data
@@ -125,14 +135,14 @@ def gather(addresses: Words, lengths: Words, into: npt.NDArray[np.uint8]) -> Non
         at += lengths[i]
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def destroy(messages: Words, count: int) -> None:
     """Give the first *count* of *messages* back to librdkafka."""
     for i in range(count):
         _destroy(messages[i])
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def _headers_of(pairs: int, first: int, names: Column, values: Column) -> int:
     """Return librdkafka's list of *pairs* headers, from the *first* of *names* and *values* on."""
     made = _headers_new(pairs)
@@ -145,7 +155,7 @@ def _headers_of(pairs: int, first: int, names: Column, values: Column) -> int:
     return int(made)
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def send(
     client: int,
     record: Words,
@@ -188,7 +198,16 @@ def send(
 _longs = types.CPointer(_long)  # type: ignore[no-untyped-call]
 
 
-@cfunc(_int(types.voidptr, _longs, _longs), cache=True)
+def _called_back(function: Any) -> Any:  # noqa: ANN401 - numba's types
+    """Compile an `on_send` now: librdkafka is given its address; kept as `_compiled` does."""
+    signature = _int(types.voidptr, _longs, _longs)
+    try:
+        return cfunc(signature, cache=True)(function)
+    except RuntimeError:
+        return cfunc(signature)(function)
+
+
+@_called_back
 def on_send(_client: int, record: Any, state: Any) -> int:  # noqa: ANN401 - C's pointers
     """Set the timestamp of *record*, about to be queued, to 0 where it is the one for that."""
     hook = carray(state, 3)
@@ -199,7 +218,7 @@ def on_send(_client: int, record: Any, state: Any) -> int:  # noqa: ANN401 - C's
     return 0
 
 
-@njit(nogil=True, cache=True)
+@_compiled
 def report(
     queue: int,
     timeout_ms: int,
