@@ -20,6 +20,7 @@ from assets.housekeeping import Housekeeping
 from assets.metrics_board import Board
 from assets.metrics_loops import LoopWatch
 from assets.offset_syncs import OffsetSyncs
+from assets.pace import pause_s
 from assets.patience import Patience, is_hopeless
 from assets.replaying import Replaying
 from assets.reporter import Reporter, Silent
@@ -36,9 +37,6 @@ from schemas.errors import (
 )
 
 log = logging.getLogger(__name__)
-
-TICK_S = 0.25
-"""How often a loop begins a tick, at most: each makes commits, and a small file for each slot."""
 
 STOP_S = 8.0
 """How long a loop may take to end once it is told to; then the process ends without it."""
@@ -197,7 +195,6 @@ class Mirror:
         patience, watch = self._patience[staging.duty], self.board.stagings[staging.alias]
         while not self._is_over():
             watch.begins()
-            begun = time.monotonic()
             try:
                 with defects_told():
                     if not staging.lease.is_held:
@@ -225,7 +222,7 @@ class Mirror:
                 self.board.staged(staging.alias, staged.segments, staged.stamps)
                 with self._news:
                     self._news.notify_all()
-            self._rest(begun + TICK_S - time.monotonic())
+            self._rest(pause_s(watch.state.began_at_s, is_idle=not staged.segments))
 
     def _replay_loop(self, replaying: Replaying) -> None:
         """Replay until told to stop, or until everything up to the goal has arrived."""
@@ -275,7 +272,7 @@ class Mirror:
             if replayed.is_idle and self._until_caught_up and self._has_arrived(replaying):
                 return
             with self._news:
-                self._news.wait(TICK_S)
+                self._news.wait(pause_s(watch.state.began_at_s, is_idle=True))
 
     def _take_over(self, replaying: Replaying) -> None:
         """Begin to replay a flow that no other process replays any more. Raises LeaseHeldError."""
@@ -335,7 +332,7 @@ class Mirror:
 
     def _rest(self, seconds: float) -> None:
         """Wait *seconds*, or until the run is over."""
-        if seconds > 0 and not self._done.is_set():
+        if not self._done.is_set():
             self._stop.wait(seconds)
 
 

@@ -1,0 +1,22 @@
+"""Loops tick often where there is work, and look seldom where looking is the work."""
+
+import pytest
+
+from assets import pace
+
+
+@pytest.mark.parametrize(
+    ("took", "is_idle", "pause"),
+    [
+        pytest.param(0.05, False, 0.2, id="a short tick waits for the next one's time"),
+        pytest.param(3.0, False, 0.0, id="after a long one the next follows at once"),
+        pytest.param(0.01, True, 0.24, id="a quick look is taken as often as a tick"),
+        pytest.param(0.1, True, 0.4, id="a long look takes a fifth of the time"),
+        pytest.param(0.5, True, 0.5, id="one that is longer still is taken every second"),
+        pytest.param(12.0, True, 0.0, id="one that was held up is followed by the next"),
+    ],
+)
+def test_what_a_loop_waits_for_depends_on_how_long_its_tick_took(monkeypatch, took, is_idle, pause):
+    monkeypatch.setattr(pace.time, "monotonic", lambda: 100.0 + took)
+
+    assert pace.pause_s(100.0, is_idle=is_idle) == pytest.approx(pause)
