@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from typing import Any
 
 from assets.beside import Beside
 from assets.bulletins import Bulletins
@@ -26,6 +27,7 @@ from assets.replaying import Replaying
 from assets.reporter import Reporter, Silent
 from assets.site import Site
 from assets.staging import Staging
+from resources.crew import Crew
 from resources.spark import Workers
 from schemas.config import Config, FlowConfig, HeartbeatConfig
 from schemas.errors import (
@@ -131,10 +133,8 @@ class Mirror:
         return self._goals[alias]
 
     def _start(self) -> list[threading.Thread]:
-        for staging in self.stagings.values():
-            staging.warm()
-        for replaying in self.replayings:
-            replaying.warm()
+        for crew in self.crews():
+            crew.call(self.site.config.tasks_max)
         loops = [(s.duty, self._stage_loop, s) for s in self.stagings.values()]
         loops += [(r.duty, self._replay_loop, r) for r in self.replayings]  # type: ignore[misc]
         threads = [
@@ -186,6 +186,10 @@ class Mirror:
             told += [f"{p} is paused" for p in sorted(replaying.paused)]
         if told:
             raise NotCaughtUpError(told)
+
+    def crews(self) -> list[Crew[Any, Any]]:
+        """Return the workers of each loop."""
+        return [s.crew for s in self.stagings.values()] + [r.crew for r in self.replayings]
 
     def _is_over(self) -> bool:
         return self._stop.is_set() or self._done.is_set()

@@ -55,7 +55,7 @@ class Replaying:
 
     def __init__(self, site: Site, flow: FlowConfig, workers: Workers) -> None:
         self._site, self.config = site, flow
-        self._crew = workers.crew(Replayer)
+        self.crew = workers.crew(Replayer)
         self.flow = flow.flow
         self._records = site.lake.records(self.flow.source)
         self.ledger = Ledger(site.lake.segments(self.flow.source))
@@ -103,13 +103,9 @@ class Replaying:
         self._map.learn()
         self._at = {}
 
-    def warm(self) -> None:
-        """Start the workers, without waiting for them."""
-        self._crew.call(self._site.config.tasks_max)
-
     def close(self) -> None:
         """Let the workers go, and give the lease back."""
-        self._crew.close()
+        self.crew.close()
         self.lease.release()
 
     def progress(self, partition: TopicPartition) -> Progress | None:
@@ -320,7 +316,7 @@ class Replaying:
                     ticks * size,
                 )
             )
-        return self._crew.run(deal(jobs, self.config, config, self._records.path))
+        return self.crew.run(deal(jobs, self.config, config, self._records.path))
 
     def _take_in(self, answers: Sequence[SlotReplayed]) -> tuple[Move, ...]:
         """Write the map of what was committed, note who stopped; raise a slot's failure last."""

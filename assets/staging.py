@@ -77,7 +77,7 @@ class Staging:
 
     def __init__(self, site: Site, alias: str, workers: Workers) -> None:
         self._site, self.alias = site, alias
-        self._crew = workers.crew(Stager)
+        self.crew = workers.crew(Stager)
         self._records = site.lake.records(alias)
         self._segments = site.lake.segments(alias)
         self._ledger = Ledger(self._segments)
@@ -104,13 +104,9 @@ class Staging:
             self.lease.release()  # who holds it stages, from frontiers that are known
             raise
 
-    def warm(self) -> None:
-        """Start the workers, without waiting for them."""
-        self._crew.call(self._site.config.tasks_max)
-
     def close(self) -> None:
         """Let the workers go, and give the lease back."""
-        self._crew.close()
+        self.crew.close()
         self.lease.release()
 
     def frontier(self, partition: TopicPartition) -> int | None:
@@ -208,7 +204,7 @@ class Staging:
             StageJob(StageTask(tuple(b), sequence, budget), consumer, self._records.path)
             for b in bundles
         ]
-        answers = self._crew.run(dict(enumerate(jobs)))
+        answers = self.crew.run(dict(enumerate(jobs)))
         staged = [a for a in answers if isinstance(a, SlotStaged)]
         failures = [a for a in answers if isinstance(a, DeltamirrorError)]
         for slot in staged:

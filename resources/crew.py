@@ -37,6 +37,9 @@ START_S = 120.0
 LOOK_S = 0.2
 """How often it is looked whether a worker that does not come has failed."""
 
+END_S = 1.0
+"""How long workers are waited for that were let go: Spark complains of those it is ended before."""
+
 SILENT_S = 10.0
 """How long Spark may take to tell why a worker is gone."""
 
@@ -102,10 +105,16 @@ class Crew(Generic[Job, Answer]):
         return answers
 
     def close(self) -> None:
-        """Let all workers go; who waits for an answer in another thread gets SparkFailedError."""
+        """Let all workers go; who waits for an answer in another thread gets SparkFailedError.
+
+        Those that are at work end when they are done with it, and are not waited for then.
+        """
         workers, self._workers = list(self._workers.values()), {}
         for worker in workers:
             worker.let_go()
+        give_up_at = time.monotonic() + END_S
+        for worker in workers:
+            worker.wait_for_end(max(0.0, give_up_at - time.monotonic()))
 
     def _worker(self, number: int) -> _Worker:
         if number not in self._workers:
@@ -170,6 +179,10 @@ class _Worker:
             with suppress(OSError):  # it is gone already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
+    def wait_for_end(self, seconds: float) -> None:
+        """Return when the Spark job that this worker is has ended, or after *seconds*."""
+        self._job.join(seconds)
+
     def connect(self) -> Connection:
         """Return the connection to the worker, waiting for it to begin."""
         give_up_at = time.monotonic() + START_S
@@ -214,7 +227,11 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
     """Do the jobs that come over *address* until it is closed: a task's whole work."""
     work = make()
     _quiet_gc()
-    with Client(address, "AF_UNIX") as driver:
+    try:
+        driver = Client(address, "AF_UNIX")
+    except OSError:
+        return  # it was let go before it began
+    with driver:
         tidied = time.monotonic()
         while True:
             try:

@@ -141,13 +141,25 @@ def test_who_waits_for_an_answer_is_told_when_the_crew_is_closed(crew_of, tmp_pa
     assert len(failures) == 1
 
 
-def test_a_worker_that_was_let_go_ends(crew_of):
+def test_a_worker_that_is_let_go_before_it_began_is_no_failure_to_spark(crew_of):
     crew = crew_of(Sums)
-    ((pid, _),) = crew.run({0: 1})
-    (job,) = (worker._job for worker in crew._workers.values())
+    crew.call(1)
+    (worker,) = crew._workers.values()
 
     crew.close()
-    job.join(20)
+    worker.wait_for_end(60)
 
-    assert not job.is_alive()
-    assert pid != os.getpid()
+    assert not worker._job.is_alive()
+    assert worker._error is None
+
+
+def test_a_worker_that_was_let_go_ends(crew_of):
+    crew = crew_of(Sums)
+    crew.run({0: 1})
+    (worker,) = crew._workers.values()
+
+    crew.close()
+    worker.wait_for_end(60)
+
+    assert not worker._job.is_alive()
+    assert worker._error is None
