@@ -21,7 +21,7 @@ from assets.housekeeping import Housekeeping
 from assets.metrics_board import Board
 from assets.metrics_loops import LoopWatch
 from assets.offset_syncs import OffsetSyncs
-from assets.pace import pause_s
+from assets.pace import LEASE_S, pause_s
 from assets.patience import Patience, is_hopeless
 from assets.replaying import Replaying
 from assets.reporter import Reporter, Silent
@@ -40,11 +40,11 @@ from schemas.errors import (
 
 log = logging.getLogger(__name__)
 
+CALLED = 2
+"""Loops whose workers begin with the run; other loops' begin with their first work."""
+
 STOP_S = 8.0
 """How long a loop may take to end once it is told to; then the process ends without it."""
-
-LEASE_S = 1.0
-"""How often a duty that another process does is tried for."""
 
 
 class Mirror:
@@ -99,8 +99,8 @@ class Mirror:
         """Run until stopped, or until caught up.
 
         Raises ClientSettingsError: the file's settings make no client. LeaseHeldError: another
-        process replays one of the flows. NotCaughtUpError: the run was to end when caught up, and
-        a flow or a partition is failed or paused.
+        process replays a flow. NotCaughtUpError: it was to end when caught up, and a flow or a
+        partition is failed or paused.
         """
         self.site.lake.make()
         try:
@@ -133,7 +133,7 @@ class Mirror:
         return self._goals[alias]
 
     def _start(self) -> list[threading.Thread]:
-        for crew in self.crews():
+        for crew in self.crews()[:CALLED]:
             crew.call(self.site.config.tasks_max)
         loops = [(s.duty, self._stage_loop, s) for s in self.stagings.values()]
         loops += [(r.duty, self._replay_loop, r) for r in self.replayings]  # type: ignore[misc]

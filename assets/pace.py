@@ -13,6 +13,9 @@ IDLE_S = 1.0
 IDLE_SHARE = 5
 """A loop with nothing to do looks for a fifth of the time."""
 
+LEASE_S = 1.0
+"""How often a duty that another process does is tried for."""
+
 
 def pause_s(began_at_s: float, *, is_idle: bool) -> float:
     """Return how many seconds to wait from now on, after a tick that began then (monotonic)."""
