@@ -43,6 +43,9 @@ END_S = 1.0
 SILENT_S = 10.0
 """How long Spark may take to tell why a worker is gone."""
 
+MOST_BYTES = 64
+"""How long the name of a folder may be that a socket's folder is made in."""
+
 TIDY_S = 5.0
 """How often a worker that is always at work gives memory back: that takes 10 ms."""
 
@@ -126,7 +129,7 @@ class _Worker:
     """A worker, from the driver's side: the Spark job that it is, and the socket to it."""
 
     def __init__(self, context: SparkContext, make: Callable[[], Work[Any, Any]]) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="deltamirror-"))  # nobody else may look into it
+        self._folder = _folder_of_ours()
         self._door = socket.socket(socket.AF_UNIX)
         address = str(self._folder / "worker")
         self._door.bind(address)
@@ -209,6 +212,15 @@ class _Worker:
             raise self._error
         why = _cause(self._error) if self._error else "its Python worker does not answer"
         raise SparkFailedError(f"a Spark task failed: {why}") from self._error
+
+
+def _folder_of_ours() -> Path:
+    """Return a new folder that nobody else may look into, with a name that a socket's has room for.
+
+    That is about 100 bytes, and a session's own folder of temporary files may have more.
+    """
+    is_short = len(os.fsencode(tempfile.gettempdir())) <= MOST_BYTES
+    return Path(tempfile.mkdtemp(prefix="deltamirror-", dir=None if is_short else "/tmp"))
 
 
 class _Raised:

@@ -64,6 +64,16 @@ def test_each_job_is_answered(crew_of):
     assert sorted(crew_of(_double).run({0: 1, 1: 2})) == [2, 4]
 
 
+def test_workers_are_reached_where_names_of_temporary_files_are_long(
+    crew_of, tmp_path, monkeypatch
+):
+    long = tmp_path / ("n" * 200)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+
+    assert crew_of(_double).run({0: 1}) == [2]
+
+
 def test_a_worker_is_the_same_from_job_to_job_and_keeps_what_it_made(crew_of):
     crew = crew_of(Sums)
 
