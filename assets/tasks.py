@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +78,6 @@ def deal(
     }
 
 
-SIDE_BY_SIDE = 2
-"""Slots that a worker replays at a time: the one sends while the other waits for an answer."""
-
-
 class Replayer:
     """Replays slots, one job after the other.
 
@@ -101,9 +95,7 @@ class Replayer:
         for work in job.slots:
             if work.slot not in self._targets:
                 self._targets[work.slot] = _target(job, work)
-        targets = [self._targets[work.slot] for work in job.slots]
-        with ThreadPoolExecutor(SIDE_BY_SIDE, "slot") as pool:
-            return list(pool.map(replay_slot, job.slots, repeat(staged), targets))
+        return [replay_slot(work, staged, self._targets[work.slot]) for work in job.slots]
 
 
 def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayed]:

@@ -70,7 +70,7 @@ READING = "resources.reader:_Reading"
 RECORDS_TABLE = "resources.records:Records"
 STAGING = "assets.staging:Staging"
 SLOT = "resources.producer:SlotProducer"
-CLIENT = "resources.producer:Producer"
+CLIENT = "resources.column_producer:ColumnProducer"
 OFFSETS = f"{CLIENT}.send_offsets_to_transaction"
 COMMIT = f"{CLIENT}.commit_transaction"
 MAP = "assets.offset_maps:OffsetMap"
@@ -127,9 +127,9 @@ ROWS = [
         {**NOTHING_SENT, "progress": []}),
     Row("after the seed of progress", f"{SLOT}.seed", "after", 1, BOTH,
         {**NOTHING_SENT, "progress": [0]}),
-    Row("during PRODUCE", f"{CLIENT}.produce", "before", CHUNK // 2, WORKER,
+    Row("during PRODUCE", f"{CLIENT}.send", "after", 1, WORKER,
         {**ALL_STAGED, "visible": 0, "progress": [0], "mapped": 0}),
-    Row("during PRODUCE, and the run dies too", f"{CLIENT}.produce", "before", CHUNK // 2, BOTH,
+    Row("during PRODUCE, and the run dies too", f"{CLIENT}.send", "after", 1, BOTH,
         {**ALL_STAGED, "visible": 0, "progress": [0], "mapped": 0}),
     Row("after FLUSH", f"{SLOT}.settle", "after", 1, BOTH, OPEN),
     Row("after FLUSH, and the run lives", f"{SLOT}.settle", "after", 1, WORKER, OPEN),
