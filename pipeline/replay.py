@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.chain import Chain
 from pipeline.chunk import Chunk
 from pipeline.map import encode
-from pipeline.settle import Log, Staged, settle
+from pipeline.settle import Log, Staged, settle, start_of
 from schemas.errors import (
     ChunkRefusedError,
     DeltamirrorError,
@@ -43,6 +43,13 @@ class Target(Log, Protocol):
 
     def progress(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Progress]:
         """Return the progress of each partition that has one; stable, never pending."""
+
+    def clear(self, partitions: Mapping[TopicPartition, int]) -> None:
+        """Abort what this slot's older transactions left open at or past the given offsets.
+
+        Fencing ends them, but brokers may leave a marker out, and then the next commit would make
+        those records visible with its own.
+        """
 
     def ends(
         self, partitions: Sequence[TopicPartition]
@@ -176,7 +183,9 @@ class _Slot:
         """Read progress, compare it with the map, mend the map, seed what has none."""
         works = self._healthy()
         targets = [w.target for w in works]
-        known, ends = self._target.progress(targets), self._target.ends(targets)
+        known = self._target.progress(targets)
+        self._target.clear({w.target: _mapped_to(w) for w in works if _is_all(w, known)})
+        ends = self._target.ends(targets)
         seeds: dict[TopicPartition, Progress] = {}
         for work in works:
             found, end = known.get(work.target), ends[work.target]
@@ -316,3 +325,12 @@ class _Slot:
         if self._fits_bytes is not None:
             size_bytes = min(size_bytes, self._fits_bytes)
         return Chunk(self._work.chunk_records, size_bytes)
+
+
+def _mapped_to(work: PartitionWork) -> int:
+    return work.mapped.downstream_end if work.mapped else 0
+
+
+def _is_all(work: PartitionWork, known: Mapping[TopicPartition, Progress]) -> bool:
+    """Return whether what was committed of *work* is in the map: what else is open never was."""
+    return known.get(work.target) in (None, start_of(work))

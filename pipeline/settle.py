@@ -85,12 +85,11 @@ def settle(
             progress = None  # of a former life, after which it was ordered to start again
     if mapped is not None and end < mapped.downstream_end:
         raise TargetTruncatedError(work.target, end=end, mapped=mapped.downstream_end)
-    beginning = Progress(work.links[0].start, work.links[0].incarnation, work.target_topic_id)
+    start = start_of(work)
     if mapped is None and progress is None:
         if end == 0 or work.if_unknown is Unknown.BEGIN:
-            return Settled(beginning)
-        return _look_up(work, files, beginning, end, staged, log)
-    start = mapped.progress if mapped else beginning
+            return Settled(start)
+        return _look_up(work, files, start, end, staged, log)
     if progress == start:
         return Settled(start)
     if progress is not None and place(work, progress) < place(work, start):
@@ -98,6 +97,13 @@ def settle(
             work.target, progress=progress.next_offset, mapped=start.next_offset
         )
     return _pair_up(work, files, start, progress, staged, log)
+
+
+def start_of(work: PartitionWork) -> Progress:
+    """Return where *work* goes on if nothing was committed behind its map."""
+    if work.mapped is not None:
+        return work.mapped.progress
+    return Progress(work.links[0].start, work.links[0].incarnation, work.target_topic_id)
 
 
 def place(work: PartitionWork, progress: Progress) -> tuple[int, int]:

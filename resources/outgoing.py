@@ -10,7 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from resources.arrow import file_schema
 from resources.loops import Column
+from schemas.tables import RECORDS
+
+COLUMNS = pa.schema([field.with_nullable(True) for field in file_schema(RECORDS)])
+"""What rows to send may lack: anything that `records` has of one."""
 
 _NOTHING = np.zeros(1, np.uint8)
 """Where values lie that are empty and not null."""

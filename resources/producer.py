@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from resources.answers import REFUSALS, meaning_of, why_of
 from resources.bounded import NoAnswerError, bounded
 from resources.column_producer import ColumnProducer, RowRefusedError
 from resources.groups import UNSTABLE
-from resources.outgoing import outgoing
+from resources.outgoing import COLUMNS, outgoing
 from resources.target_log import TargetLog
 from resources.throttle import Throttle
 from schemas.errors import (
@@ -31,6 +32,9 @@ from schemas.flow import Flow
 from schemas.progress import Progress
 from schemas.replay_flow import ReplayFlow
 from schemas.topic_partition import TopicPartition
+from schemas.watermarks import Watermarks
+
+log = logging.getLogger(__name__)
 
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
@@ -97,6 +101,7 @@ class SlotProducer(TargetLog):
         self._producer: ColumnProducer | None = None
         # Which records of the transaction went to a partition: from and to which number.
         self._spans: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
+        self._cleared: set[TopicPartition] = set()
         self._refused: dict[TopicPartition, str] = {}
         self._failed: KafkaError | None = None
         self._is_stopped = False
@@ -118,7 +123,39 @@ class SlotProducer(TargetLog):
                 wait = min(1.0, wait * 1.5)
             else:
                 break
-        self._producer = producer
+        self._producer, self._cleared = producer, set()
+
+    def clear(self, partitions: Mapping[TopicPartition, int]) -> None:
+        """Abort what older transactions left open at or past the offsets given, by partition.
+
+        A broker that ends a transaction takes a partition without a leader for a deleted one, and
+        writes no marker there (Kafka 4.3: KRaftMetadataCache.getPartitionLeaderEndpoint,
+        TransactionMarkerChannelManager). It happens where all brokers start again. Each partition
+        is looked at once after fencing. Raises UnreachableError.
+        """
+        marks = self._cluster.watermarks(partitions.keys() - self._cleared)
+        for partition, found in marks.items():
+            if isinstance(found, Watermarks):  # otherwise `ends` says why not
+                if partitions[partition] <= found.stable < found.high:
+                    self._abort_what_is_open(partition, found)
+                self._cleared.add(partition)
+
+    def _abort_what_is_open(self, partition: TopicPartition, marks: Watermarks) -> None:
+        """Abort a transaction with a record in *partition*: its marker ends all that is open."""
+        told = {"key": b"", "value": b"", "timestamp_ms": int(time.time() * 1000)}
+        self.begin()
+        try:
+            self.send(partition, pa.RecordBatch.from_pylist([told], COLUMNS))
+            self.settle()
+        except ChunkRefusedError as refused:
+            why = f"{partition} is open since offset {marks.stable}: {refused.why}"
+            raise UnreachableError(self._flow.target, self._id, why) from refused
+        with self._asking():
+            self._open().abort_transaction(PATIENCE_S)
+        log.warning(
+            "%s: what a transaction that is over left in [%d, %d) of %s is aborted",
+            *(self._id, marks.stable, marks.high, partition),
+        )
 
     def progress(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Progress]:
         """Return committed progress by target partition; pending commits are waited for.

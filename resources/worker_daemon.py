@@ -21,11 +21,7 @@ import resources.producer
 import resources.slot_file
 import resources.staged  # noqa: F401
 from resources import loops
-from resources.arrow import file_schema
-from resources.outgoing import outgoing
-from schemas.tables import RECORDS
-
-SCHEMA = pa.schema([field.with_nullable(True) for field in file_schema(RECORDS)])
+from resources.outgoing import COLUMNS, outgoing
 
 
 def load() -> None:
@@ -43,9 +39,9 @@ def load() -> None:
         (loops.report, 0, 0, words, messages, 0, words, words, numbers, words),
     ]
     headers = [{"key": "k", "value": b"v"}]
-    row = {**dict.fromkeys(SCHEMA.names), "key": b"k", "value": b"v", "timestamp_ms": 0}
+    row = {**dict.fromkeys(COLUMNS.names), "key": b"k", "value": b"v", "timestamp_ms": 0}
     for told in ({**row, "headers": headers}, row):
-        (rows,) = pa.Table.from_pylist([told], SCHEMA).to_batches()
+        (rows,) = pa.Table.from_pylist([told], COLUMNS).to_batches()
         kinds.append((loops.send, 0, words, words, 0, 0, *outgoing(rows).columns))
     for function, *arguments in kinds:
         function.compile(tuple(typeof(each) for each in arguments))  # type: ignore[no-untyped-call]

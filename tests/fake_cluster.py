@@ -267,6 +267,9 @@ class FakeTarget:
 
         return self._faults.around(answer)
 
+    def clear(self, partitions):
+        self._faults.around(lambda: None)  # nothing is left open here: fencing ends all of it
+
     def seed(self, progress):
         held = self._cluster.groups.setdefault(self._group, {})
         self._faults.around(lambda: held.update(progress))
