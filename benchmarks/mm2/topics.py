@@ -98,6 +98,7 @@ class Topics:
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,  # the end is told when this is over: it is a measure's end
                 "auto.offset.reset": "error",
                 "queued.min.messages": 100_000,
             }
