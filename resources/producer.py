@@ -153,7 +153,7 @@ class SlotProducer(TargetLog):
         with self._asking():
             self._open().abort_transaction(PATIENCE_S)
         log.warning(
-            "%s: what a transaction that is over left in [%d, %d) of %s is aborted",
+            "%s: something lay open in [%d, %d) of %s: what is ours of it is aborted",
             *(self._id, marks.stable, marks.high, partition),
         )
 
