@@ -278,7 +278,8 @@ def test_a_foreign_transaction_that_stays_open_holds_up_no_replay_and_a_rebuild_
     here.mirror()
 
     hidden = consume_all(here.target.bootstrap_servers, remote, "read_uncommitted")
-    assert [m.value() for m in hidden] == [b"a", b"b", b"c", b"foreign", b"d"]
+    aborted = b""  # to a client, what is open may as well be our own without its marker
+    assert [m.value() for m in hidden] == [b"a", b"b", b"c", b"foreign", aborted, b"d"]
     assert progress(here, remote) == 4
     known = pairs(here, unique_topic)
     forget_map(here)
