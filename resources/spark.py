@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,9 @@ from resources.java import java
 SLOTS = 1_024
 """Workers that Spark may run at a time: each stays in a slot, and most of the time it waits."""
 
+END_S = 5.0
+"""How long Spark may take to end with the process."""
+
 CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -28,6 +32,8 @@ CONF = {
     # there soon. A restart so takes half of the CPU time. It begins with a small heap, and so keeps
     # 80 MiB less.
     "spark.driver.extraJavaOptions": "-Xms48m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    # Otherwise as many as there are slots.
+    "spark.rpc.netty.dispatcher.numThreads": "2",
     # A worker's jobs have side effects: each is run once, the loop itself tries again (DESIGN 2.2).
     "spark.task.maxFailures": "1",
     "spark.speculation": "false",
@@ -95,8 +101,25 @@ def _start(cores: int) -> SparkContext:
     if current_thread() is main_thread():
         # PySpark puts a handler there that cancels all jobs: how to stop is the command's word.
         signal.signal(signal.SIGINT, interrupt)
-    atexit.register(context.stop)
+    atexit.register(_end, context)
     return context
+
+
+def _end(context: SparkContext) -> None:
+    """End Spark with the process: its JVM ends when nobody can write to it any more.
+
+    `SparkContext.stop` would wait for a worker that is just being started, without a bound.
+    """
+    jvm: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]
+    # It would tell of a JVM that hangs up.
+    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    assert jvm.stdin is not None
+    jvm.stdin.close()
+    try:
+        jvm.wait(END_S)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
 
 
 class Workers:
