@@ -27,7 +27,7 @@ from assets.replaying import Replaying
 from assets.reporter import Reporter, Silent
 from assets.site import Site
 from assets.staging import Staging
-from resources.crew import Crew
+from resources.crew import Crew, SparkFailedError
 from resources.spark import Workers
 from schemas.config import Config, FlowConfig, HeartbeatConfig
 from schemas.errors import (
@@ -133,8 +133,9 @@ class Mirror:
         return self._goals[alias]
 
     def _start(self) -> list[threading.Thread]:
-        for crew in self.crews()[:CALLED]:
-            crew.call(self.site.config.tasks_max)
+        with suppress(SparkFailedError):  # the loops start it, too, and say so
+            for crew in self.crews()[:CALLED]:
+                crew.call(self.site.config.tasks_max)
         loops = [(s.duty, self._stage_loop, s) for s in self.stagings.values()]
         loops += [(r.duty, self._replay_loop, r) for r in self.replayings]  # type: ignore[misc]
         threads = [
@@ -179,9 +180,8 @@ class Mirror:
         if not self._until_caught_up:
             return
         told = [str(error) for error in self._failures.values()]
-        troubles = [s.troubles for s in self.stagings.values()]
-        troubles += [r.troubles for r in self.replayings]
-        told += [str(error) for found in troubles for error in found.values()]
+        loops: list[Staging | Replaying] = [*self.stagings.values(), *self.replayings]
+        told += [str(error) for loop in loops for error in loop.troubles.values()]
         for replaying in self.replayings:
             told += [f"{p} is paused" for p in sorted(replaying.paused)]
         if told:

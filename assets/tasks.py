@@ -16,7 +16,7 @@ from resources.reader import RangeReader
 from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog
 from schemas.config import Config, FlowConfig
-from schemas.errors import DeltamirrorError
+from schemas.errors import CommitUnknownError, DeltamirrorError, UnreachableError
 from schemas.replay_work import SlotReplayed, SlotWork
 
 
@@ -91,11 +91,16 @@ class Replayer:
 
     def __call__(self, job: ReplayJob) -> Sequence[SlotReplayed]:
         """Replay the slots of *job*."""
-        staged = StagedLog(job.records)
+        staged, answers = StagedLog(job.records), []
         for work in job.slots:
             if work.slot not in self._targets:
                 self._targets[work.slot] = _target(job, work)
-        return [replay_slot(work, staged, self._targets[work.slot]) for work in job.slots]
+            answers.append(replay_slot(work, staged, self._targets[work.slot]))
+            if isinstance(answers[-1].failure, UnreachableError | CommitUnknownError):
+                # Others have connections as old, and each would wait for its own answer in vain.
+                for target in self._targets.values():
+                    target.close()
+        return answers
 
 
 def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayed]:

@@ -16,7 +16,7 @@ Value = str | int | float | bool
 # Java checks every record's CRC unless told otherwise; librdkafka does not.
 DEFAULTS: Mapping[str, ClientSettings] = {"consumer": {"check.crcs": True}}
 KIB = 1024
-FIRST_PAUSE_MS = 50  # Java's
+FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 1_000  # Java's: librdkafka would wait up to 10 s
 
 
 @dataclass
@@ -105,11 +105,11 @@ def _fit_pauses(settings: dict[str, Value]) -> None:
     Java takes the shorter of both; where only the first is said, it is the longest there, too.
     """
     first, longest = (settings.get(f"reconnect.backoff.{each}") for each in ("ms", "max.ms"))
-    if isinstance(longest, int):
-        first = first if isinstance(first, int) else FIRST_PAUSE_MS
-        settings["reconnect.backoff.ms"] = min(first, longest)
-    elif isinstance(first, int):
-        settings["reconnect.backoff.max.ms"] = first
+    if not isinstance(longest, int):
+        longest = first if isinstance(first, int) else LONGEST_PAUSE_MS
+    first = first if isinstance(first, int) else FIRST_PAUSE_MS
+    settings["reconnect.backoff.ms"] = min(first, longest)
+    settings["reconnect.backoff.max.ms"] = longest
 
 
 def _fit_fetch_sizes(role: str, settings: dict[str, Value]) -> None:

@@ -12,9 +12,10 @@ from pathlib import Path
 from threading import Lock, current_thread, main_thread
 
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from resources.crew import Answer, Crew, Job, Work
+from resources.crew import Answer, Crew, Job, SparkFailedError, Work
 from resources.downloads import delta_jars
 from resources.java import java
 
@@ -56,7 +57,7 @@ _session: SparkSession | None = None
 def spark_session(cores: int | None = None) -> SparkSession:
     """Return the process's SparkSession, made at the first call: for SQL over the lake.
 
-    Raises JavaMissingError, DownloadFailedError.
+    Raises JavaMissingError, DownloadFailedError, SparkFailedError.
     """
     global _session
     spark_context(cores)
@@ -70,7 +71,7 @@ def spark_context(cores: int | None = None) -> SparkContext:
     """Return the process's SparkContext, started at the first call: all that workers need.
 
     SQL has as many tasks at a time as there are *cores*. Raises JavaMissingError,
-    DownloadFailedError.
+    DownloadFailedError, SparkFailedError.
     """
     global _context
     with _lock:
@@ -97,7 +98,10 @@ def _start(cores: int) -> SparkContext:
     }
     conf = SparkConf().setMaster(f"local[{SLOTS}]").setAppName("deltamirror")
     interrupt = signal.getsignal(signal.SIGINT)
-    context = SparkContext.getOrCreate(conf.setAll(list(settings.items())))
+    try:
+        context = SparkContext.getOrCreate(conf.setAll(list(settings.items())))
+    except PySparkRuntimeError as error:
+        raise SparkFailedError("Spark did not start: its JVM ended") from error
     if current_thread() is main_thread():
         # PySpark puts a handler there that cancels all jobs: how to stop is the command's word.
         signal.signal(signal.SIGINT, interrupt)

@@ -13,6 +13,7 @@ from assets.mirror import Mirror
 from assets.orders import PAUSE, Orders
 from assets.replaying import Replayed, Replaying
 from assets.staging import Staged, Staging
+from resources.crew import SparkFailedError
 from resources.lake import DeltaLake
 from schemas.config import HeartbeatConfig
 from schemas.errors import (
@@ -26,7 +27,7 @@ from schemas.errors import (
 )
 from schemas.flow import Flow
 from schemas.topic_partition import TopicPartition
-from tests.assets.fakes import Inline
+from tests.assets.fakes import Inline, InlineCrew
 from tests.assets.looping import looping_site
 from tests.assets.places import config
 from tests.fake_cluster import Said
@@ -242,6 +243,27 @@ def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_ba
     thread.join(20)
 
     assert shown(site) == [b"a"]
+
+
+def test_a_spark_that_does_not_start_is_told_by_the_loops_which_try_again(site, monkeypatch):
+    write(site, b"a")
+    heard, run_jobs, starts = Heard(), InlineCrew.run, iter(range(100))
+
+    def call(self, count):
+        raise SparkFailedError("Spark did not start: its JVM ended")
+
+    def later(self, jobs):
+        if next(starts) == 0:
+            self.call(1)
+        return run_jobs(self, jobs)
+
+    monkeypatch.setattr(InlineCrew, "call", call)
+    monkeypatch.setattr(InlineCrew, "run", later)
+
+    run(site, reporter=heard)
+
+    assert shown(site) == [b"a"]
+    assert [str(error) for _, error in heard.errors] == ["Spark did not start: its JVM ended"]
 
 
 def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(site, monkeypatch):

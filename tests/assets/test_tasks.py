@@ -1,0 +1,79 @@
+"""A worker's work: what it keeps from job to job, and what it lets go."""
+
+from pathlib import Path
+
+import pytest
+
+from assets import tasks
+from assets.tasks import Replayer, ReplayJob
+from schemas.errors import (
+    CommitUnknownError,
+    FencedError,
+    RequestRefusedError,
+    UnreachableError,
+)
+from schemas.flow import Flow
+from schemas.replay_work import SlotReplayed, SlotWork
+
+FLOW = Flow("us-east", "eu-west")
+SLOTS = (0, 1, 2)
+
+
+class Target:
+    """A slot's producer: connected from its first job until it is closed."""
+
+    def __init__(self, flow, slot, *_):
+        self.slot, self.is_connected = slot, False
+
+    def close(self):
+        self.is_connected = False
+
+
+@pytest.fixture
+def connect(monkeypatch):
+    """Return a function that replays all slots, one of them with a failure: who is connected?"""
+    targets, failing = {}, {}
+
+    def replay(work, staged, target):
+        targets[work.slot] = target
+        target.is_connected = True
+        return SlotReplayed(work.slot, (), (), failing.get(work.slot), None)
+
+    monkeypatch.setattr(tasks, "SlotProducer", Target)
+    monkeypatch.setattr(tasks, "replay_slot", replay)
+    replayer = Replayer()
+
+    def run(slot=None, failure=None):
+        failing.clear()
+        failing[slot] = failure
+        works = tuple(SlotWork(FLOW, n, (), (), 1, 1, 1, 1) for n in SLOTS)
+        replayer(ReplayJob(works, {}, {}, Path()))
+        return {slot: target for slot, target in targets.items() if target.is_connected}
+
+    return run
+
+
+def test_producers_stay_connected_from_job_to_job(connect):
+    first = connect()
+
+    assert first.keys() == set(SLOTS)
+    assert connect() == first
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [UnreachableError("eu-west", "", "no answer"), CommitUnknownError("id", "no answer")],
+)
+def test_where_a_target_does_not_answer_one_slot_the_others_connect_anew(connect, failure):
+    connect()
+
+    assert connect(1, failure).keys() == {2}
+
+
+@pytest.mark.parametrize(
+    "failure", [FencedError("id"), RequestRefusedError("eu-west", "commit", "NO", "no")]
+)
+def test_what_one_slot_is_refused_lets_the_others_stay_connected(connect, failure):
+    connect()
+
+    assert connect(1, failure).keys() == set(SLOTS)
