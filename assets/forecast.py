@@ -133,9 +133,8 @@ def _remote_topics(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) ->
     steps = plan_remote_topics(flow, topics, configs, there)
     return {
         "create": [
-            {"topic": s.name, "partitions": s.partitions, "configs": dict(s.configs)}
-            for s in steps
-            if isinstance(s, CreateTopic)
+            {"topic": new.name, "partitions": new.partitions, "configs": dict(new.configs)}
+            for new in (step.topic for step in steps if isinstance(step, CreateTopic))
         ],
         "widen": [
             {"topic": s.name, "partitions": s.total} for s in steps if isinstance(s, AddPartitions)

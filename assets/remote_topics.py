@@ -146,16 +146,18 @@ class RemoteTopics:
                 )
                 self._leave_out(gone, TargetTopicError(why))
         target = self._site.cluster(flow.flow.target)
+        new: dict[str, CreateTopic] = {}
         for step in plan_remote_topics(flow, topics, configs, self._there):
-            try:
-                match step:
-                    case CreateTopic():
-                        target.create_topic(
-                            step.name, step.partitions, step.replication_factor, step.configs
-                        )
-                    case AddPartitions():
+            match step:
+                case CreateTopic():
+                    new[step.topic.name] = step
+                case AddPartitions():
+                    try:
                         target.add_partitions(step.name, step.total)
-                    case RefusedTopic():
-                        self._leave_out(step.source_topic, step.error)
-            except (TargetTopicError, PermissionMissingError) as error:
-                self._leave_out(step.source_topic, error)
+                    except (TargetTopicError, PermissionMissingError) as error:
+                        self._leave_out(step.source_topic, error)
+                case RefusedTopic():
+                    self._leave_out(step.source_topic, step.error)
+        for name, made in target.create_topics([step.topic for step in new.values()]).items():
+            if isinstance(made, PartitionError):
+                self._leave_out(new[name].source_topic, made)

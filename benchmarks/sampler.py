@@ -13,20 +13,23 @@ from collections import defaultdict
 from pathlib import Path
 from types import FrameType
 
-from benchmarks.report import ROOT
+import schemas
 
 _EVERY_S = 0.005
 _SWITCH_S = 0.0005
 """How soon a look gets its turn: as it is, it would wait until calls that let others run."""
 
 _ELSEWHERE = "elsewhere"
-_OURS = tuple(f"{ROOT / name}/" for name in ("assets", "pipeline", "resources", "schemas"))
+PRODUCT = Path(schemas.__file__).resolve().parent.parent
+"""Where the packages measured lie: the repository, or where its wheel is installed."""
+
+_OURS = tuple(f"{PRODUCT / name}/" for name in ("assets", "pipeline", "resources", "schemas"))
 
 
 class Sampler:
     """Watches the threads of this process in a `with` block.
 
-    Afterwards *files* has the CPU seconds by file, relative to the repository; *own_s* are those of
+    Afterwards *files* has the CPU seconds by file, relative to `PRODUCT`; *own_s* are those of
     the looking itself, and *numbers* those that the kernel gave to all threads that are Python's.
     """
 
@@ -89,6 +92,6 @@ def _file(frame: FrameType | None) -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(_OURS):
-            return str(Path(name).relative_to(ROOT))
+            return str(Path(name).relative_to(PRODUCT))
         frame = frame.f_back
     return _ELSEWHERE

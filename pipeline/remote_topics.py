@@ -9,20 +9,17 @@ from dataclasses import dataclass
 from pipeline.topic_settings import carried_configs
 from schemas.config import FlowConfig
 from schemas.errors import TargetTopicError
-from schemas.topic import ConfigValue, Topic
+from schemas.topic import ConfigValue, Topic, TopicToMake
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
 class CreateTopic:
-    """The remote topic *name* of *source_topic* is to be made, with *configs*."""
+    """The remote *topic* of *source_topic* is to be made."""
 
-    name: str
+    topic: TopicToMake
     source_topic: str
-    partitions: int
-    replication_factor: int
-    configs: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -95,9 +92,8 @@ def _creation(
     if trouble is not None or configs is None:
         message = f"topic {remote} cannot be made on {flow.flow.target}: {trouble}"
         return RefusedTopic(remote, topic, TargetTopicError(message))
-    return CreateTopic(
-        remote, topic, partitions, flow.replication_factor, carried_configs(flow, configs)
-    )
+    carried = carried_configs(flow, configs)
+    return CreateTopic(TopicToMake(remote, partitions, flow.replication_factor, carried), topic)
 
 
 def _trouble_with(name: str) -> str | None:

@@ -6,7 +6,7 @@ RequestRefusedError where the cluster says no.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka as kafka
@@ -24,11 +24,12 @@ from schemas.errors import (
     DeltamirrorError,
     PermissionMissingError,
     RequestRefusedError,
+    TargetTopicError,
     TopicMissingError,
     UnreachableError,
 )
 from schemas.permission import Permission
-from schemas.topic import ConfigValue, Topic
+from schemas.topic import ConfigValue, Topic, TopicToMake
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 
@@ -90,9 +91,23 @@ class KafkaCluster:
         """Create a topic and return its id once it is there with its leaders.
 
         A topic that exists already is left as it is. A *replication_factor* of -1 is the
-        brokers' default. Raises TargetTopicError where the cluster does not make it.
+        brokers' default. Raises TargetTopicError where the cluster does not make it,
+        PermissionMissingError.
         """
-        return topics.create(self._admin, name, partitions, replication_factor, configs)
+        wanted = TopicToMake(name, partitions, replication_factor, configs)
+        made = self.create_topics([wanted])[name]
+        if isinstance(made, DeltamirrorError):
+            raise made
+        return made
+
+    def create_topics(
+        self, wanted: Iterable[TopicToMake]
+    ) -> dict[str, str | TargetTopicError | PermissionMissingError]:
+        """Create topics, many with one request; return the id of each, or why it is not there.
+
+        One that exists already is left as it is.
+        """
+        return topics.create(self._admin, wanted)
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give the topic *name* partitions up to *total*; one that has them is left as it is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import confluent_kafka as kafka
@@ -27,12 +27,16 @@ from schemas.errors import (
     TargetTopicError,
 )
 from schemas.permission import Permission
-from schemas.topic import ConfigValue, Topic
+from schemas.topic import ConfigValue, Topic, TopicToMake
 
 log = logging.getLogger(__name__)
 
 # Names asked for in one request: a cluster of thousands of topics must not need one huge answer.
 BATCH = 200
+
+# Partitions made with one request: Kafka makes 10,000 at most (ReplicationControlManager), and all
+# of a request have to be there within WAIT_S.
+BATCH_PARTITIONS = 1_000
 
 # How the client says that a topic, or a partition of it, is not there.
 MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
@@ -65,27 +69,34 @@ def partitions_of(admin: AdminSession, name: str) -> int:
 
 
 def create(
-    admin: AdminSession,
-    name: str,
-    partitions: int,
-    replication_factor: int,
-    configs: Mapping[str, str],
-) -> str:
-    """Create a topic and return its id. Raises TargetTopicError, PermissionMissingError."""
-    future = admin.client.create_topics(
-        [NewTopic(name, partitions, replication_factor, config=dict(configs))],
-        operation_timeout=WAIT_S,
-        request_timeout=WAIT_S,
-    )[name]
-    try:
-        admin.answer(future, f"create topic {name}", Permission("Create", "topic", name))
-    except PermissionMissingError:
-        raise
-    except RequestRefusedError as refused:
-        if refused.code != "TOPIC_ALREADY_EXISTS":
-            raise TargetTopicError(str(refused)) from None
-        partitions = 1
-    return _await_partitions(admin, name, partitions).topic_id
+    admin: AdminSession, wanted: Iterable[TopicToMake]
+) -> dict[str, str | TargetTopicError | PermissionMissingError]:
+    """Create topics; return each one's id once it has its leaders, or why it is not there."""
+    told: dict[str, str | TargetTopicError | PermissionMissingError] = {}
+    for batch in _creations(wanted):
+        futures = admin.client.create_topics(
+            [
+                NewTopic(t.name, t.partitions, t.replication_factor, config=dict(t.configs))
+                for t in batch
+            ],
+            operation_timeout=WAIT_S,
+            request_timeout=WAIT_S,
+        )
+        least = {topic.name: topic.partitions for topic in batch}
+        for name, future in futures.items():
+            try:
+                admin.answer(future, f"create topic {name}", Permission("Create", "topic", name))
+            except PermissionMissingError as refused:
+                told[name] = refused
+            except RequestRefusedError as refused:
+                if refused.code == "TOPIC_ALREADY_EXISTS":
+                    least[name] = 1
+                else:
+                    told[name] = TargetTopicError(str(refused))
+        made = {name: n for name, n in least.items() if name not in told}
+        for name, found in _await_partitions(admin, made).items():
+            told[name] = found.topic_id if isinstance(found, Topic) else found
+    return told
 
 
 def add_partitions(admin: AdminSession, name: str, total: int) -> None:
@@ -105,7 +116,9 @@ def add_partitions(admin: AdminSession, name: str, total: int) -> None:
         # Kafka says so too where somebody else has just added them.
         if refused.code != "INVALID_PARTITIONS" or partitions_of(admin, name) < total:
             raise TargetTopicError(str(refused)) from None
-    _await_partitions(admin, name, total)
+    found = _await_partitions(admin, {name: total})[name]
+    if not isinstance(found, Topic):
+        raise found
 
 
 def delete(admin: AdminSession, names: Sequence[str]) -> None:
@@ -202,23 +215,43 @@ def _descriptions(
     return found
 
 
-def _await_partitions(admin: AdminSession, name: str, partitions: int) -> Topic:
-    """Return the topic *name* once *partitions* of it have a leader."""
+def _creations(wanted: Iterable[TopicToMake]) -> Iterator[list[TopicToMake]]:
+    """Give *wanted* in parts that are made with a request each."""
+    batch: list[TopicToMake] = []
+    partitions = 0
+    for topic in wanted:
+        partitions += max(1, topic.partitions)
+        if batch and (len(batch) == BATCH or partitions > BATCH_PARTITIONS):
+            yield batch
+            batch, partitions = [], max(1, topic.partitions)
+        batch.append(topic)
+    if batch:
+        yield batch
+
+
+def _await_partitions(
+    admin: AdminSession, least: Mapping[str, int]
+) -> dict[str, Topic | TargetTopicError | PermissionMissingError]:
+    """Return each topic once so many partitions of it as *least* says have a leader, or why not."""
+    told: dict[str, Topic | TargetTopicError | PermissionMissingError] = {}
     give_up_at = time.monotonic() + WAIT_S
-    while time.monotonic() < give_up_at:
-        found = _descriptions(admin, [name]).get(name)
-        if isinstance(found, PermissionMissingError):
-            raise found
-        if (
-            isinstance(found, TopicDescription)
-            and sum(map(_has_leader, found.partitions)) >= partitions
-        ):
-            return _topic(found)
-        time.sleep(0.02)
-    raise TargetTopicError(
-        f"cluster {admin.alias}: topic {name} has no {partitions} partitions with a leader "
-        f"{WAIT_S:.0f} s after it was made"
-    )
+    while (left := least.keys() - told.keys()) and time.monotonic() < give_up_at:
+        for name, found in _descriptions(admin, left).items():
+            if isinstance(found, PermissionMissingError):
+                told[name] = found
+            elif (
+                isinstance(found, TopicDescription)
+                and sum(map(_has_leader, found.partitions)) >= least[name]
+            ):
+                told[name] = _topic(found)
+        if len(told) < len(least):
+            time.sleep(0.02)
+    for name in left:
+        told[name] = TargetTopicError(
+            f"cluster {admin.alias}: topic {name} has no {least[name]} partitions with a leader "
+            f"{WAIT_S:.0f} s after it was made"
+        )
+    return told
 
 
 def _topic(found: TopicDescription) -> Topic:

@@ -28,6 +28,16 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicToMake:
+    """A topic that a cluster is to make; a *replication_factor* of -1 is the brokers' default."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigValue:
     """One setting of a topic: *source* says whose word it is, in Kafka's names.
 

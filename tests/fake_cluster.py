@@ -192,9 +192,9 @@ class FakeCluster:
         compacts = ConfigValue("compact", "DYNAMIC_TOPIC_CONFIG", False, False, False)
         return {n: {"cleanup.policy": compacts if n in self.compacted else deletes} for n in names}
 
-    def create_topic(self, name, partitions, replication_factor, configs):
+    def create_topics(self, wanted):
         self.probe()
-        self.make(name, partitions)
+        return {topic.name: self.make(topic.name, topic.partitions) for topic in wanted}
 
     def committed(self, group, partitions, require_stable=True):
         self.probe()

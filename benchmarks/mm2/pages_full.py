@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.mm2.markdown import Row, cell, head, line
 from benchmarks.mm2.rivals import OURS, RIVALS
-from benchmarks.report import ROOT
+from benchmarks.sampler import PRODUCT
 
 LEAST = 0.01
 """Places with a smaller share of a step's CPU time are told together."""
@@ -118,7 +118,7 @@ def _places(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
 
 def _what(where: str) -> str:
     """Return the first sentence of the file *where*; of what is no file, nothing."""
-    file = ROOT / where
+    file = PRODUCT / where
     if not where.endswith(".py") or not file.exists():
         return ""
     told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""

@@ -37,13 +37,16 @@ def remote(site, clock):
     return RemoteTopics(site, replace(site.flow, refresh_topics_interval_s=INTERVAL_S))
 
 
-def refuses(operation):
-    """Return a request that the target says no to where it is about the remote topic of orders."""
+def missing(operation, topic):
+    return PermissionMissingError("eu-west", "do it", Permission(operation, "topic", topic))
 
-    def ask(name, *_):
-        raise PermissionMissingError("eu-west", "do it", Permission(operation, "topic", name))
 
-    return ask
+def may_widen_none(name, _):
+    raise missing("Alter", name)
+
+
+def may_make_none(wanted):
+    return {topic.name: missing("Create", topic.name) for topic in wanted}
 
 
 def test_of_a_topic_that_may_not_be_widened_the_new_partition_is_told_and_the_others_go_on(
@@ -51,7 +54,7 @@ def test_of_a_topic_that_may_not_be_widened_the_new_partition_is_told_and_the_ot
 ):
     remote.refresh([FIRST])
     site.source.logs[SECOND] = []
-    site.target.add_partitions = refuses("Alter")
+    site.target.add_partitions = may_widen_none
 
     for _ in range(2):
         remote.refresh([FIRST, SECOND])
@@ -66,10 +69,10 @@ def test_a_right_that_was_granted_counts_at_the_next_topic_refresh_while_other_t
     site, remote, clock
 ):
     remote.refresh([USERS])
-    create, site.target.create_topic = site.target.create_topic, refuses("Create")
+    create, site.target.create_topics = site.target.create_topics, may_make_none
     remote.refresh([FIRST, USERS])
     refused = remote.troubles([FIRST, USERS])
-    site.target.create_topic = create
+    site.target.create_topics = create
 
     while clock.now <= INTERVAL_S:
         assert remote.troubles([FIRST, USERS]) == refused

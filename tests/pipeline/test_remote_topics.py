@@ -14,7 +14,7 @@ from schemas.config import FlowConfig
 from schemas.flow import Flow
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import DefaultPolicy
-from schemas.topic import ConfigValue, Topic
+from schemas.topic import ConfigValue, Topic, TopicToMake
 
 FLOW = FlowConfig(
     flow=Flow("us-east", "eu-west"),
@@ -51,7 +51,7 @@ def plan(source, target=None, configs=None):
 
 def test_a_missing_remote_topic_gets_the_sources_partitions_and_the_flows_replication_factor():
     assert plan(topics(orders=3)) == [
-        CreateTopic("us-east.orders", "orders", 3, 2, TIMESTAMPS_AS_THEY_ARE)
+        CreateTopic(TopicToMake("us-east.orders", 3, 2, TIMESTAMPS_AS_THEY_ARE), "orders")
     ]
 
 
@@ -97,7 +97,7 @@ def test_a_remote_topic_is_widened_and_never_made_smaller():
 def test_a_remote_topic_takes_over_what_somebody_chose(name, config, is_carried):
     [step] = plan(topics(orders=1), configs={"orders": {name: config}})
 
-    assert step.configs == TIMESTAMPS_AS_THEY_ARE | ({name: "compact"} if is_carried else {})
+    assert step.topic.configs == TIMESTAMPS_AS_THEY_ARE | ({name: "compact"} if is_carried else {})
 
 
 @pytest.mark.parametrize("name", ["message.timestamp.type", "message.timestamp.after.max.ms"])
@@ -106,7 +106,7 @@ def test_timestamps_are_left_as_they_are_whatever_the_source_topic_says(name):
         topics(orders=1), configs={"orders": {name: dataclasses.replace(OWN, value="3600000")}}
     )
 
-    assert step.configs == TIMESTAMPS_AS_THEY_ARE
+    assert step.topic.configs == TIMESTAMPS_AS_THEY_ARE
 
 
 def test_internal_topics_and_topics_that_come_from_the_target_are_left_alone():

@@ -1,3 +1,4 @@
+import dataclasses
 import socket
 
 import pytest
@@ -16,7 +17,7 @@ from schemas.errors import (
     TopicMissingError,
     UnreachableError,
 )
-from schemas.topic import Topic
+from schemas.topic import Topic, TopicToMake
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 from tests.brokers import Record, create_topic, produce
@@ -141,6 +142,41 @@ def test_many_topics_are_described_in_batches(cluster, names, monkeypatch):
 )
 def test_a_topic_id_is_written_as_kafkas_own_tools_write_it(text, topic_id):
     assert topic_id_text(text) == topic_id
+
+
+def test_of_many_topics_that_are_made_at_once_each_has_its_own_answer(cluster, names, monkeypatch):
+    monkeypatch.setattr(topics_module, "BATCH", 3)
+    there = cluster.create_topic(names("t0"), 1, 1, {})
+    wanted = [TopicToMake(names(f"t{n}"), 2, 1, {}) for n in range(7)]
+    wanted[4] = dataclasses.replace(wanted[4], configs={"no.such.setting": "1"})
+
+    made = cluster.create_topics(wanted)
+
+    assert made.keys() == {topic.name for topic in wanted}
+    assert made[names("t0")] == there
+    refused = made.pop(names("t4"))
+    assert isinstance(refused, TargetTopicError)
+    assert {name: topic.topic_id for name, topic in cluster.topics(made).items()} == made
+
+
+@pytest.mark.parametrize(
+    ("partitions", "batches"),
+    [
+        pytest.param([1] * 7, [3, 3, 1], id="so many topics"),
+        pytest.param([6, 4, 1, 9, 2], [2, 2, 1], id="so many partitions"),
+        pytest.param([25, 1], [1, 1], id="one too large for any"),
+        pytest.param([], [], id="none"),
+    ],
+)
+def test_a_request_makes_so_many_topics_and_so_many_partitions(monkeypatch, partitions, batches):
+    monkeypatch.setattr(topics_module, "BATCH", 3)
+    monkeypatch.setattr(topics_module, "BATCH_PARTITIONS", 10)
+    wanted = [TopicToMake(str(n), count, 1, {}) for n, count in enumerate(partitions)]
+
+    made = list(topics_module._creations(wanted))
+
+    assert [len(batch) for batch in made] == batches
+    assert [topic for batch in made for topic in batch] == wanted
 
 
 def test_making_a_topic_that_is_there_leaves_it_and_tells_its_id(cluster, names):
