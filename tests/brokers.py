@@ -201,6 +201,9 @@ def consume_all(bootstrap: str, topic: str, isolation: str = "read_committed") -
     return sorted(found, key=lambda message: (message.partition(), message.offset()))
 
 
+LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION)
+
+
 def high_watermarks(bootstrap: str, topic: str) -> dict[int, int]:
     """Return each partition's high watermark: one past the last offset written, markers too."""
     consumer = _reader(bootstrap, "read_uncommitted")
@@ -220,9 +223,10 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
         try:
             return int(consumer.get_watermark_offsets(partition, timeout=ANSWER_SECONDS)[1])
         except KafkaException as failure:
-            # A partition that has just been made is known before its broker leads it.
+            # A partition is listed before it has a leader: when it has just been made, and when its
+            # broker has just come back.
             error = failure.args[0]
-            passes = error.retriable() or error.code() == KafkaError.NOT_LEADER_FOR_PARTITION
+            passes = error.retriable() or error.code() in LEADERLESS
             if not passes or time.monotonic() > give_up_at:
                 raise
         time.sleep(0.02)

@@ -20,6 +20,7 @@ from assets.mirror import mirror
 from assets.site import Site
 from assets.staging import Staging
 from resources.brokers import Broker
+from resources.processes import hear_signals
 from resources.settings import read_config
 from resources.spark import Workers
 from schemas.config import Config
@@ -101,6 +102,7 @@ class Mesh:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                preexec_fn=hear_signals,  # a test that Dagster had a part in may ignore some
             )
         self.runs.append(run)
         return run
