@@ -1,5 +1,6 @@
 import json
 import os
+import subprocess
 import time
 
 import pytest
@@ -22,6 +23,33 @@ def result():
         "delay_s": {**report.spread([0.5, 0.7], 3), "ticks": 2, "new_records": 2000},
         "memory": [{"records": 10, "size_bytes": 1024, "peak_mib": 700}],
     }
+
+
+@pytest.mark.parametrize(
+    ("file", "mark"),
+    [
+        ("benchmarks/results/mm2-2026-01-02.json", ""),
+        ("benchmarks/README.md", ""),
+        ("README.md", ""),
+        ("benchmarks/mm2/settings/common.properties", "+"),
+        ("pipeline/replay.py", "+"),
+    ],
+)
+def test_a_commit_has_a_mark_where_the_product_differs_but_not_for_what_was_measured(
+    tmp_path, monkeypatch, file, mark
+):
+    there = tmp_path / file
+    there.parent.mkdir(parents=True, exist_ok=True)
+    there.write_text("before")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    before = report.commit()
+
+    there.write_text("after")
+
+    assert report.commit() == before + mark
 
 
 def test_a_cost_is_told_for_a_million_records():
