@@ -187,7 +187,7 @@ class _Worker:
         self._job.join(seconds)
 
     def connect(self) -> Connection:
-        """Return the connection to the worker, waiting for it to begin."""
+        """Return the connection to the worker once it has begun. Raises SparkFailedError."""
         give_up_at = time.monotonic() + START_S
         while self._connection is None:
             try:
