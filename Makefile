@@ -20,6 +20,7 @@ help: ## List the targets
 .PHONY: setup
 setup: $(READY) ## Make .venv and fetch everything the project needs
 	@$(BIN)/python -m resources.downloads
+	@$(BIN)/python -m resources.spark || echo "Spark's classes are not archived: starts take longer." >&2
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed: none of python3.13 ... python3 runs." >&2; exit 1; }
@@ -29,6 +30,9 @@ $(READY): requirements.lock pyproject.toml
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 	@UV_HTTP_TIMEOUT=300 $(BIN)/uv pip install --python $(BIN)/python --requirement requirements.lock
 	@$(BIN)/uv pip install --python $(BIN)/python --no-deps --editable .
+	@# Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each start would compile it all.
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib assets pipeline resources schemas \
+		|| echo "Not every module could be compiled: starts may take longer." >&2
 	@touch $@
 
 .PHONY: demo
@@ -53,12 +57,12 @@ check: ## Format, lint, types, imports, Dagster definitions
 	PYTHONWARNINGS='ignore:Function' $(BIN)/dagster definitions validate --workspace workspace.yaml --log-level error
 
 .PHONY: test
-test: ## Tests, with two real Kafka brokers
-	$(BIN)/python -m pytest -m "not story" --durations 25
+test: ## Tests, with real Kafka brokers; two files at a time
+	$(BIN)/python -m pytest -m "not story" --numprocesses 2 --dist loadfile --durations 25
 
 .PHONY: story
-story: ## Long stories: failovers, crashes, the demo, Dagster
-	$(BIN)/python -m pytest -m story --durations 40
+story: ## Long stories: failovers, crashes, the demo, Dagster; two files at a time
+	$(BIN)/python -m pytest -m story --numprocesses 2 --dist loadfile --durations 40
 
 .PHONY: crash
 crash: ## Of the stories: a real kill -9 at each step of staging and replay

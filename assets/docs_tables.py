@@ -22,9 +22,9 @@ def tables_page() -> str:
 
 def _lines() -> Iterator[str]:
     yield "# The tables of the lake\n"
-    yield "Delta tables in the folder that `deltamirror.lake` names. deltalake writes them; any"
-    yield "engine that reads Delta may read them. Offsets are Kafka's, times are milliseconds since"
-    yield "1970."
+    yield "Delta tables in the folder that `deltamirror.lake` names. Only deltamirror writes them;"
+    yield "any engine that reads Delta may read them. Offsets are Kafka's, times are milliseconds"
+    yield "since 1970."
     for title, folder, tables in _PLACES:
         yield f"\n## {title}"
         for table in tables:

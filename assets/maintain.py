@@ -73,7 +73,7 @@ def maintain_cluster(site: Site, alias: str) -> Maintained:
     records = site.lake.records(alias)
     removed = retain(site, alias, records) if records.exists() else []
     joined = list(compact(records)) if records.exists() else []
-    tables = [table for table in _tables(site, alias) if table.exists()]
+    tables = [table for table in tables_of(site, alias) if table.exists()]
     merged = sum(table.merge() for table in tables if table.table is not RECORDS)
     deleted = sum(table.tidy() for table in tables)
     return Maintained(
@@ -217,7 +217,7 @@ def _reached(
     return reached
 
 
-def _tables(site: Site, alias: str) -> list[LakeTable]:
+def tables_of(site: Site, alias: str) -> list[LakeTable]:
     """Return the tables of a source cluster and of its flows."""
     lake = site.lake
     flows = [flow.flow for flow in site.config.flows if flow.flow.source == alias]

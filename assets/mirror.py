@@ -136,6 +136,8 @@ class Mirror:
         with suppress(SparkFailedError):  # the loops start it, too, and say so
             for crew in self.crews()[:CALLED]:
                 crew.call(self.site.config.tasks_max)
+            for crew in self.crews() if self._is_standby else ():
+                crew.gather()  # it says that it waits once it can begin
         loops = [(s.duty, self._stage_loop, s) for s in self.stagings.values()]
         loops += [(r.duty, self._replay_loop, r) for r in self.replayings]  # type: ignore[misc]
         threads = [

@@ -210,7 +210,7 @@ class _Restaging:
         marks = {p: self._records.frontier(p) for p in ends}
         behind = {p.app_id: end for p, end in ends.items() if (m := marks[p]) is None or m < end}
         while behind or self._records.version < sealed:
-            self._records.commit([], behind)
+            self._records.commit([], marks=behind)
             behind = {}
 
 

@@ -14,13 +14,19 @@ from schemas.errors import (
     RangeUnfinishedError,
     TopicDeletedError,
 )
-from schemas.frontier import Frontier, Sight
+from schemas.frontier import Frontier, Sight, base_id
 from schemas.permission import Permission
 from schemas.topic import Topic
 from schemas.topic_partition import TopicPartition
 from schemas.watermarks import Watermarks
 
 log = logging.getLogger(__name__)
+
+ALL_EVERY_S = 5.0
+"""How often partitions are asked for all of their watermarks though there is nothing to stage.
+
+What a transaction holds back without an end of its own shows only then.
+"""
 
 
 class Sights:
@@ -35,6 +41,7 @@ class Sights:
         self._topics: dict[str, Topic] = {}
         self._topics_at = float("-inf")
         self._lives: dict[TopicPartition, dict[str, Sight]] = {}
+        self._all_at = float("-inf")
         self._forbidden: dict[str, PermissionMissingError] = {}
 
     def refresh_topics(self) -> None:
@@ -42,11 +49,13 @@ class Sights:
         self._topics_at = float("-inf")
 
     def look(
-        self, only: Collection[str] | None
+        self, only: Collection[str] | None, staged: Mapping[TopicPartition, Frontier]
     ) -> tuple[dict[TopicPartition, Sight], dict[TopicPartition, PartitionError]]:
         """Return what every partition looks like now, and those that give no answer.
 
-        *only*: of these topics. Raises UnreachableError, RequestRefusedError.
+        *only*: of these topics. Of partitions that are *staged* to their last stable offset and
+        have none beyond it, the other watermarks are those of some seconds ago. Raises
+        UnreachableError, RequestRefusedError.
         """
         self._list_topics()
         wanted = {n: t for n, t in self._topics.items() if only is None or n in only}
@@ -64,7 +73,8 @@ class Sights:
         ]
         if not partitions:
             return {}, forbidden
-        answers = self._site.cluster(self._alias).watermarks(partitions)
+        known = self._settled(partitions, staged)
+        answers = self._site.cluster(self._alias).watermarks(partitions, known)
         seen: dict[TopicPartition, Sight] = {}
         lost: dict[TopicPartition, PartitionError] = {}
         for p, answer in answers.items():
@@ -108,6 +118,27 @@ class Sights:
             and self._present(p) is None
             and self._wants(p.topic)
         }
+
+    def _settled(
+        self, partitions: Collection[TopicPartition], staged: Mapping[TopicPartition, Frontier]
+    ) -> dict[TopicPartition, Watermarks]:
+        """Return the last watermarks of those that had nothing to stage; none when it is time."""
+        now = time.monotonic()
+        if now >= self._all_at + ALL_EVERY_S:
+            self._all_at = now
+            return {}
+        settled = {}
+        for p in partitions:
+            sight = self._lives.get(p, {}).get(self._topics[p.topic].topic_id)
+            at = staged.get(p)
+            if (
+                sight is not None
+                and at is not None
+                and at.next_offset == sight.watermarks.stable
+                and base_id(at.source.topic_id) == sight.topic_id
+            ):
+                settled[p] = sight.watermarks
+        return settled
 
     def _list_topics(self) -> None:
         intervals = [

@@ -120,7 +120,7 @@ class Staging:
         Raises UnreachableError: the source does not answer. Troubles of single partitions are in
         `troubles` afterwards.
         """
-        seen, lost = self._sights.look(only)
+        seen, lost = self._sights.look(only, self._frontiers)
         self._carry_out_orders(seen, only)
         held = self._still_held(seen)
         free = {p: s for p, s in seen.items() if p not in held}

@@ -110,9 +110,13 @@ class Ground:
 
 @contextlib.contextmanager
 def ground(home: Path) -> Iterator[Ground]:
-    """Start both brokers in *home*, and end them whatever happens."""
-    source = Broker("source", home / "source", heap_mb=HEAP_MB)
-    target = Broker("target", home / "target", heap_mb=HEAP_MB)
+    """Start both brokers in *home*, and end them whatever happens.
+
+    They keep what is old: every five minutes they would delete the flights, which are of 2013.
+    """
+    kept = {"log.retention.ms": "-1"}
+    source = Broker("source", home / "source", heap_mb=HEAP_MB, properties=kept)
+    target = Broker("target", home / "target", heap_mb=HEAP_MB, properties=kept)
     with running(source, target):
         yield Ground(home, source, target)
 
@@ -139,11 +143,15 @@ def make_topic(broker: Broker, topic: str, partitions: int = PARTITIONS) -> None
 def producer_of(
     broker: Broker, compression: str = "none", partitioner: str = "consistent_random"
 ) -> Producer:
-    """Return a plain producer, as an application has one; librdkafka's *partitioner*."""
+    """Return a producer as Java's is by default (KIP-679), with librdkafka's *partitioner*.
+
+    It is idempotent: what is sent again, as to a leader that is not ready yet, keeps its order.
+    """
     return Producer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
             "acks": "all",
+            "enable.idempotence": True,
             "linger.ms": 20,
             "compression.type": compression,
             "partitioner": partitioner,

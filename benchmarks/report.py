@@ -20,7 +20,10 @@ from resources.java import java, java_version
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-WRITTEN = (":(exclude)benchmarks/results", ":(exclude)benchmarks/README.md")
+PRODUCT = (
+    *("assets", "benchmarks", "pipeline", "resources", "schemas", "requirements.lock"),
+    *(":(exclude)benchmarks/results", ":(exclude)benchmarks/README.md"),
+)
 PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 
@@ -70,14 +73,14 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Return the commit, with a + where the product's files differ from it.
+    """Return the last commit of the product's files, with a + where they differ from it.
 
     What a benchmark itself has written is none of them: parts are run one after the other.
     """
     try:
-        head = _git("rev-parse", "--short=10", "HEAD")
-        code = ("assets", "benchmarks", "pipeline", "resources", "schemas", *WRITTEN)
-        return head + ("+" if _git("status", "--porcelain", "--untracked=no", "--", *code) else "")
+        found = _git("log", "-1", "--format=%h", "--abbrev=10", "--", *PRODUCT)
+        is_changed = _git("status", "--porcelain", "--untracked=no", "--", *PRODUCT)
+        return (found or "unknown") + ("+" if is_changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
 

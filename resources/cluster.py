@@ -150,21 +150,42 @@ class KafkaCluster:
     # Offsets
 
     def watermarks(
-        self, partitions: Collection[TopicPartition]
+        self,
+        partitions: Collection[TopicPartition],
+        known: Mapping[TopicPartition, Watermarks] | None = None,
     ) -> dict[TopicPartition, Watermarks | DeltamirrorError]:
         """Return what each partition holds, or the error that stands in its way.
 
-        The last stable offset is asked before the high watermark, so it is never past it.
+        Those of *known* whose last stable offset and leader epoch are the same still are answered
+        with: start and high watermark are asked only of the rest. The last stable offset is asked
+        before the high watermark, so it is never past it; of what is not known the start comes
+        first, so that it is the start of what is told.
         """
-        low, no_low = self._list_offsets(dict.fromkeys(partitions, EARLIEST))
-        stable, no_stable = self._list_offsets(
-            dict.fromkeys(low, LATEST), kafka.IsolationLevel.READ_COMMITTED
+        known = known or {}
+        low, no_low = self._list_offsets(
+            {each: EARLIEST for each in partitions if each not in known}
         )
-        high, no_high = self._list_offsets(dict.fromkeys(stable, LATEST))
+        asked = [each for each in partitions if each not in no_low]
+        stable, no_stable = self._list_offsets(
+            dict.fromkeys(asked, LATEST), kafka.IsolationLevel.READ_COMMITTED
+        )
+        same = {
+            each: known[each]
+            for each, at in stable.items()
+            if each in known and (at.offset, at.leader_epoch) == known[each].stands_at
+        }
+        moved = [each for each in stable if each in known and each not in same]
+        moved_low, no_moved_low = self._list_offsets(dict.fromkeys(moved, EARLIEST))
+        low |= moved_low
+        high, no_high = self._list_offsets(
+            {each: LATEST for each in stable if each in low and each not in same}
+        )
         return {
             **no_low,
             **no_stable,
+            **no_moved_low,
             **no_high,
+            **same,
             **{each: _watermarks(low[each], stable[each], high[each]) for each in high},
         }
 
@@ -319,7 +340,7 @@ def _watermarks(
     low: ListOffsetsResultInfo, stable: ListOffsetsResultInfo, high: ListOffsetsResultInfo
 ) -> Watermarks:
     # A log that is cut (or re-created) between the three answers ends before what it told first;
-    # the last answer is the one that still holds.
+    # the last answer is the one that still holds. Its start may have passed the stable end told.
     lowered = min(stable.offset, high.offset)
     return Watermarks(min(low.offset, lowered), lowered, high.offset, high.leader_epoch)
 

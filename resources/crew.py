@@ -76,8 +76,12 @@ class Crew(Generic[Job, Answer]):
 
     def gather(self) -> None:
         """Return when every worker that was called has begun. Raises SparkFailedError."""
-        for worker in self._workers.values():
-            worker.connect()
+        for number, worker in list(self._workers.items()):
+            try:
+                worker.connect()
+            except SparkFailedError:
+                self._workers.pop(number, None)
+                raise
 
     def run(self, jobs: Mapping[int, Job]) -> list[Answer]:
         """Return the answers of all *jobs*, each done by the worker of its number, side by side.

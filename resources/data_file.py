@@ -17,8 +17,6 @@ AT_ONCE = 256 * 2**10
 """Bytes read at a time: they stay in the processor's cache until they are taken in."""
 
 NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
-PATH = f"(?:^|/){NAME.pattern}$"
-"""The path of a file of ours, for Arrow, which wants every group named."""
 
 
 def file_name(sequence: int, unique: str, digest: str | None = None) -> str:

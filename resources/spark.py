@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 
+import pyspark
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from resources.crew import Answer, Crew, Job, SparkFailedError, Work
-from resources.downloads import delta_jars
-from resources.java import java
+from resources.downloads import cache_root, delta_jars
+from resources.java import java, java_version
+from schemas.errors import DeltamirrorError
 
 SLOTS = 1_024
 """Workers that Spark may run at a time: each stays in a slot, and most of the time it waits."""
 
 END_S = 5.0
 """How long Spark may take to end with the process."""
+
+ARCHIVED_S = 120.0
+"""How long it may take when it archives its classes before."""
+
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 CONF = {
     "spark.ui.enabled": "false",
@@ -32,7 +42,7 @@ CONF = {
     # The JVM deals out tasks, records never pass through it: it need not become fast, it must be
     # there soon. A restart so takes half of the CPU time. It begins with a small heap, and so keeps
     # 80 MiB less.
-    "spark.driver.extraJavaOptions": "-Xms48m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    _JAVA_OPTIONS: "-Xms48m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     # Otherwise as many as there are slots.
     "spark.rpc.netty.dispatcher.numThreads": "2",
     # A worker's jobs have side effects: each is run once, the loop itself tries again (DESIGN 2.2).
@@ -76,11 +86,60 @@ def spark_context(cores: int | None = None) -> SparkContext:
     global _context
     with _lock:
         if _context is None:
-            _context = _start(cores or os.cpu_count() or 2)
+            _context = _start(cores or os.cpu_count() or 2, _class_options())
         return _context
 
 
-def _start(cores: int) -> SparkContext:
+def archive_classes() -> None:
+    """Have a JVM archive the classes that it takes to start workers, unless that was done.
+
+    Reading and checking classes is what most of a start's CPU time goes to: from an archive (JEP
+    350) Spark and its first workers are there after three quarters of the time, with no more
+    memory. To write one takes longer than it saves, so this is a step of the set-up.
+
+    Raises JavaMissingError, DownloadFailedError, SparkFailedError.
+    """
+    if _class_options():
+        return
+    print("archiving the classes of Spark's JVM, once", file=sys.stderr, flush=True)  # noqa: T201
+    archive = _class_archive()
+    new = archive.with_suffix(f".{os.getpid()}.new")
+    context = _start(1, ["-Xlog:disable", f"-XX:ArchiveClassesAtExit={new}"])
+    workers = Crew[Sequence[str], str](lambda: context, lambda: list)
+    workers.run({0: ["a job"]})
+    workers.close()
+    if not _end(context, ARCHIVED_S) or not new.exists():
+        new.unlink(missing_ok=True)  # half of one
+        raise SparkFailedError("Java archived no classes")
+    new.replace(archive)
+
+
+def _class_options() -> list[str]:
+    """Return how a JVM is told of the archive of its classes: nothing, where there is none.
+
+    Where it cannot be used after all, Java starts without it, and is not to complain.
+    """
+    archive = _class_archive()
+    try:
+        is_good = archive.stat().st_mtime_ns > _jars().stat().st_mtime_ns
+    except FileNotFoundError:
+        return []
+    return ["-Xlog:disable", f"-XX:SharedArchiveFile={archive}"] if is_good else []
+
+
+def _class_archive() -> Path:
+    """Return where the archive for this Java and this installation of Spark lies, or would."""
+    home = zlib.crc32(os.fsencode(_jars()))
+    name = f"spark-{pyspark.__version__}-java{java_version(java())}-{home:08x}.jsa"
+    return cache_root() / name
+
+
+def _jars() -> Path:
+    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
+    return Path(home, "jars")
+
+
+def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
     java_home = java().resolve().parent.parent
     os.environ.setdefault("JAVA_HOME", str(java_home))
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -88,6 +147,7 @@ def _start(cores: int) -> SparkContext:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {
         **CONF,
+        _JAVA_OPTIONS: f"{CONF[_JAVA_OPTIONS]} {shlex.join(java_options)}",
         "spark.default.parallelism": str(cores),
         "spark.jars": ",".join(str(jar) for jar in delta_jars()),
         "spark.driver.host": "127.0.0.1",
@@ -109,21 +169,25 @@ def _start(cores: int) -> SparkContext:
     return context
 
 
-def _end(context: SparkContext) -> None:
+def _end(context: SparkContext, within_s: float = END_S) -> bool:
     """End Spark with the process: its JVM ends when nobody can write to it any more.
 
-    `SparkContext.stop` would wait for a worker that is just being started, without a bound.
+    Return whether it did so by itself. `SparkContext.stop` would wait for a worker that is just
+    being started, without a bound.
     """
     jvm: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]
-    # It would tell of a JVM that hangs up.
+    # Both would tell of the JVM's end: py4j's log, where a thread still asks it something, and this
+    # server, on stderr.
+    logging.disable()
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     assert jvm.stdin is not None
     jvm.stdin.close()
     try:
-        jvm.wait(END_S)
+        jvm.wait(within_s)
     except subprocess.TimeoutExpired:
         jvm.kill()
         jvm.wait()
+    return jvm.returncode == 0
 
 
 class Workers:
@@ -138,3 +202,13 @@ class Workers:
         *make* gives each what does its jobs.
         """
         return Crew(lambda: spark_context(self.cores), make)
+
+
+if __name__ == "__main__":
+    # `make setup`, once the jars are there.
+    try:
+        archive_classes()
+    except SparkFailedError as error:  # its hint is for who runs a mirror
+        raise SystemExit(f"{error}. To try again: python -m resources.spark") from None
+    except DeltamirrorError as error:
+        raise SystemExit(f"{error}. {error.hint}") from None

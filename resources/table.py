@@ -1,35 +1,35 @@
 """A Delta table of the lake: appended to, compared with, and read.
 
-All tables are committed to by `deltalake` alone, whatever wrote their files, and read by whoever
-likes. A commit that carries a mark (`txn`) is made on the very snapshot whose marks were compared:
-deltalake refuses a stale snapshot but would take a fresh one with a lower mark (DESIGN 2.1).
+All tables are committed to by `DeltaLog` and `deltalake` alone, and read by whoever likes. A commit
+that carries a mark (`txn`) is made on the very snapshot whose marks were compared: a stale snapshot
+is refused, but a fresh one would take a lower mark (DESIGN 2.1).
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.arrow import arrow_schema, file_schema
+from resources.delta_log import Added, DeltaLog, LiveFile, Removed, is_checkpoint_due
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
-from schemas.tables import Table
+from schemas.tables import CHECKPOINT_EVERY, Table
 
 MAINTAINED = "maintained"
 """The mark that whoever rewrites a table's files moves: of two at a time, one is refused."""
@@ -41,53 +41,59 @@ SMALL_BYTES = 8 * 2**20
 MANY = 16
 """`merge` joins files below SMALL_BYTES once there are MANY of them."""
 
+KEPT_COMMITS = 10_000
+"""How many commits `tidy` leaves in the log; who opens a table lists all that is there."""
+
 LONGEST = 300
 """How many characters are told of a library's error: some quote all they have in their hands."""
 
+log = logging.getLogger(__name__)
+
 
 class LakeTable:
-    """One table at *path*, described by *table*; made at its first use."""
+    """One table at *path*, described by *table*; made at its first use. Not thread-safe."""
 
-    def __init__(self, path: Path, table: Table) -> None:
+    def __init__(
+        self, path: Path, table: Table, live: MutableMapping[str, LiveFile] | None = None
+    ) -> None:
+        """Know the table by its *path*; its live files are kept in *live*."""
         self.path = path
         self.table = table
-        self._delta: DeltaTable | None = None
-        # The marks that were asked for, of one version: deltalake goes through all to find one.
-        self._marks: dict[str, int | None] = {}
-        self._marks_at = -1
+        self._live: MutableMapping[str, LiveFile] = {} if live is None else live
+        self._seen: DeltaLog | None = None
 
     @property
     def delta(self) -> DeltaTable:
-        """Return the open table at the version last seen. Raises TableDamagedError: broken."""
-        if self._delta is None:
-            self._delta = self._open()
-        return self._delta
+        """Return the table as deltalake has it, at the version last seen.
+
+        Raises TableDamagedError: it is broken.
+        """
+        with self._reading():
+            return self._log.delta
 
     @property
     def version(self) -> int:
         """Return the version last seen."""
-        return self.delta.version()
+        return self._log.version
+
+    @property
+    def live(self) -> Mapping[str, LiveFile]:
+        """Return the live files of the snapshot last seen, by their paths."""
+        return self._log.files
 
     def refresh(self) -> int:
-        """See what others committed since; return the version."""
-        try:
-            self.delta.update_incremental()
-        except (DeltaError, OSError) as error:
-            self._delta = None
-            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
-        return self.version
+        """See what others committed since; return the version. Raises TableDamagedError."""
+        with self._reading():
+            return self._log.refresh()
 
     def exists(self) -> bool:
         """Return whether the table was made already; asking does not make it."""
-        return self._delta is not None or DeltaTable.is_deltatable(str(self.path))
+        return self._seen is not None or DeltaTable.is_deltatable(str(self.path))
 
     def mark(self, app_id: str) -> int | None:
         """Return the version of the `txn` mark *app_id* in the snapshot last seen, or None."""
-        if self._marks_at != self.version:
-            self._marks, self._marks_at = {}, self.version
-        if app_id not in self._marks:
-            self._marks[app_id] = self.delta.transaction_version(app_id)
-        return self._marks[app_id]
+        with self._reading():
+            return self._log.mark(app_id)
 
     def next_time(self) -> int:
         """Return the time in ms since 1970; never one that the mark CLOCK has reached already.
@@ -112,8 +118,8 @@ class LakeTable:
         rows = self._as_table(rows)
         self.refresh()
         self.compare(expected or {})
-        actions = [self._write(rows)] if rows.num_rows else []
-        return self.commit(actions, marks or {})
+        added = [self._write(rows)] if rows.num_rows else []
+        return self.commit(added, marks=marks or {})
 
     def compare(self, expected: Mapping[str, int | None]) -> None:
         """Raise StalePlanError where a mark of the snapshot last seen is not the expected one."""
@@ -124,45 +130,34 @@ class LakeTable:
 
     def commit(
         self,
-        actions: Sequence[AddAction | RemoveAction],
+        added: Sequence[Added],
+        removed: Sequence[Removed] = (),
+        *,
         marks: Mapping[str, int],
         metadata: Mapping[str, str] | None = None,
     ) -> int:
-        """Commit *actions* with *marks* on the snapshot last seen; return the new version.
+        """Commit on the snapshot last seen, with *marks*; return the new version.
 
         Raises StalePlanError where another writer was first, LakeError for anything else.
         """
-        before = self.version
-        properties = CommitProperties(
-            custom_metadata=dict(metadata or {}),
-            app_transactions=[Transaction(app_id, v) for app_id, v in marks.items()],
-        )
+        seen, by = self._log, self.table.partitioned_by
         try:
-            self.delta.create_write_transaction(
-                list(actions),
-                mode="append",
-                schema=self.delta.schema(),
-                partition_by=list(self.table.partitioned_by),
-                commit_properties=properties,
-            )
-        except CommitFailedError as error:
-            self.refresh()
-            raise StalePlanError(f"{self.path}: {_line(error)}") from error
+            version = seen.commit(added, removed, marks, metadata or {}, by)
         except (DeltaError, OSError) as error:
             raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
-        # The object that committed still shows its old version (reference, delta-staging 6.1).
-        if self.refresh() == before + 1 == self._marks_at + 1:  # nobody else has moved a mark
-            self._marks |= marks
-            self._marks_at = self.version
-        return self.version
+        if version % CHECKPOINT_EVERY == 0:
+            try:
+                self.checkpoint(CHECKPOINT_EVERY // 2)
+            except LakeError as error:  # the commit counts all the same
+                log.warning("%s", error)
+        return version
 
     def rows(
         self,
         columns: Sequence[str] | None = None,
         where: pc.Expression | None = None,
-        version: int | None = None,
     ) -> pa.Table:
-        """Return rows as an Arrow table, of the snapshot last seen or of *version*.
+        """Return rows as an Arrow table, of the snapshot last seen.
 
         *where* is a `pyarrow.dataset` expression. A table that nobody made yet has no rows.
         """
@@ -170,8 +165,7 @@ class LakeTable:
             empty = arrow_schema(self.table).empty_table()
             return empty.select(list(columns)) if columns else empty
         try:
-            delta = self.delta if version is None else DeltaTable(str(self.path), version=version)
-            dataset = delta.to_pyarrow_dataset()
+            dataset = self.delta.to_pyarrow_dataset()
             return dataset.to_table(columns=list(columns) if columns else None, filter=where)
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
@@ -185,8 +179,8 @@ class LakeTable:
         schema = arrow_schema(self.table)
         wanted = pa.schema([schema.field(name) for name in columns])
         try:
-            live = set(self.delta.get_add_actions(flatten=True).column("path").to_pylist())
-            files = [str(self.path / unquote(path)) for path in sorted(live - known)]
+            live = set(self.live)
+            files = [str(self.path / path) for path in sorted(live - known)]
             rows = ds.dataset(files, schema=wanted).to_table() if files else wanted.empty_table()
         except (DeltaError, OSError, pa.ArrowException) as error:
             raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
@@ -201,24 +195,32 @@ class LakeTable:
         another process does the same.
         """
         self.refresh()
-        adds = self.delta.get_add_actions(flatten=True)
-        sizes = zip(*(adds.column(n).to_pylist() for n in ("path", "size_bytes")), strict=True)
-        small = {unquote(path): size for path, size in sizes if size < SMALL_BYTES}
+        small = [file for file in self.live.values() if file.size_bytes < SMALL_BYTES]
         if len(small) < MANY:
             return 0
         try:
-            rows = pa.concat_tables([pq.read_table(self.path / path) for path in sorted(small)])
+            paths = sorted(self.path / file.path for file in small)
+            rows = pa.concat_tables([pq.read_table(path) for path in paths])
         except (OSError, pa.ArrowException) as error:
             raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
-        now_ms = int(time.time() * 1000)
-        removed = [
-            RemoveAction(path, False, deletion_timestamp=now_ms, size=size)
-            for path, size in small.items()
-        ]
         merged = self._write(rows, data_change=False)
+        removed = [Removed(file, data_change=False) for file in small]
         # Delta itself would let two processes merge the same files: rows would be there twice.
-        self.commit([merged, *removed], {MAINTAINED: (self.mark(MAINTAINED) or 0) + 1})
+        self.commit([merged], removed, marks={MAINTAINED: (self.mark(MAINTAINED) or 0) + 1})
         return len(small)
+
+    def checkpoint(self, commits: int) -> bool:
+        """Write a checkpoint where there were *commits* since the last; return whether.
+
+        Raises LakeError. Other threads may commit meanwhile.
+        """
+        is_due = is_checkpoint_due(self.path, commits)
+        if is_due:
+            try:
+                DeltaTable(str(self.path)).create_checkpoint()
+            except (DeltaError, OSError) as error:
+                raise LakeError(f"{self.path} gets no checkpoint: {_line(error)}") from error
+        return is_due
 
     def tidy(self) -> int:
         """Delete files that no version needs any more, and the old log; return how many files.
@@ -232,35 +234,46 @@ class LakeTable:
             if doomed:  # each turn is a commit of its own
                 self.delta.vacuum(dry_run=False, full=True)
                 self.refresh()
-            self.delta.create_checkpoint()
-            self.delta.cleanup_metadata()
+            self.checkpoint(1)
+            self._log.clean(KEPT_COMMITS)
         except (DeltaError, OSError) as error:
             raise LakeError(f"{self.path} cannot be tidied: {_line(error)}") from error
         return len(doomed)
 
-    def version_at(self, at_ms: int) -> int:
-        """Return the newest version committed at or before *at_ms*. Raises LakeError: none is."""
-        for entry in self.delta.history():
-            if entry["timestamp"] <= at_ms:
-                return int(entry["version"])
-        raise LakeError(f"{self.path} has no version from that time or before")
+    @property
+    def _log(self) -> DeltaLog:
+        """Return the open log. Raises TableDamagedError: it is broken; LakeError."""
+        if self._seen is None:
+            with self._reading():
+                self._seen = self._open()
+        return self._seen
 
-    def _open(self) -> DeltaTable:
-        self._marks, self._marks_at = {}, -1  # another table may be there now
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Raise TableDamagedError, and open the table anew next time, where it cannot be read."""
         try:
-            return DeltaTable(str(self.path))
-        except TableNotFoundError:
-            return self._create()
+            yield
+        except LakeError:
+            self._seen = None
+            raise
         except (DeltaError, OSError) as error:
+            self._seen = None
             raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
 
-    def _create(self) -> DeltaTable:
+    def _open(self) -> DeltaLog:
+        try:
+            return DeltaLog(self.path, self._live)
+        except TableNotFoundError:
+            self._create()
+            return DeltaLog(self.path, self._live)
+
+    def _create(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with _alone(self.path):
                 if DeltaTable.is_deltatable(str(self.path)):  # another one was first
-                    return DeltaTable(str(self.path))
-                return DeltaTable.create(
+                    return
+                DeltaTable.create(
                     str(self.path),
                     arrow_schema(self.table),
                     partition_by=list(self.table.partitioned_by) or None,
@@ -276,7 +289,7 @@ class LakeTable:
             return rows
         return pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
 
-    def _write(self, rows: pa.Table, *, data_change: bool = True) -> AddAction:
+    def _write(self, rows: pa.Table, *, data_change: bool = True) -> Added:
         name = f"part-{uuid4().hex}.parquet"
         try:
             pq.write_table(rows.cast(file_schema(self.table)), self.path / name)
@@ -284,7 +297,8 @@ class LakeTable:
         except OSError as error:
             raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
         stats = json.dumps({"numRecords": rows.num_rows})
-        return AddAction(name, size, {}, int(time.time() * 1000), data_change, stats)
+        file = LiveFile(name, size, rows.num_rows, {})
+        return Added(file, int(time.time() * 1000), stats, data_change)
 
 
 @contextmanager

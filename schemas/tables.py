@@ -40,20 +40,21 @@ def _columns(text: str) -> tuple[Column, ...]:
     return tuple(columns)
 
 
+CHECKPOINT_EVERY = 1_000
+"""Commits from one checkpoint to the next at most: who opens a table reads each since the last."""
+
+# A file that a commit replaced stays a day, for whoever reads an older version (a long `verify`);
+# vacuum is bound by the same day. Loops add a small file four times a second, which merging
+# replaces: for longer, the disk would fill with them.
 APPEND_ONLY = {
     "delta.appendOnly": "true",
-    "delta.checkpointInterval": "50",
+    "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.logRetentionDuration": "interval 14 days",
-    "delta.deletedFileRetentionDuration": "interval 14 days",
-}
-
-# Retention takes records out, which an append-only table refuses. A file that a commit replaced
-# stays a day for whoever reads an older version; vacuum is bound by the same day.
-KEPT_FOR_A_TIME = {
-    **APPEND_ONLY,
-    "delta.appendOnly": "false",
     "delta.deletedFileRetentionDuration": "interval 1 day",
 }
+
+# Retention takes records out, which an append-only table refuses.
+KEPT_FOR_A_TIME = {**APPEND_ONLY, "delta.appendOnly": "false"}
 
 RECORDS = Table(
     name="records",

@@ -21,3 +21,8 @@ class Watermarks:
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.stable <= self.high:
             raise ValueError(f"not the watermarks of a partition: {self}")
+
+    @property
+    def stands_at(self) -> tuple[int, int | None]:
+        """Return what changes whenever there is more to read, or the log is another's."""
+        return self.stable, self.leader_epoch

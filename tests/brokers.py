@@ -20,7 +20,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from resources.arrow import HEADERS, RAW_HEADER_KEYS
 from resources.column_producer import ColumnProducer
@@ -60,14 +60,29 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: obje
 
 
 def _await_leaders(admin: AdminClient, name: str, partitions: int) -> None:
+    """Wait until leaders are named, and say themselves that they lead.
+
+    They are named a moment before they lead. What they refuse in that moment is sent again behind
+    later records, unless the producer is idempotent: `max.in.flight` bounds what is sent, not what
+    is already packed.
+    """
     give_up_at = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < give_up_at:
         topic = admin.list_topics(name, timeout=ANSWER_SECONDS).topics[name]
         led = [p for p in topic.partitions.values() if p.leader >= 0 and p.error is None]
-        if topic.error is None and len(led) == partitions:
+        if topic.error is None and len(led) == partitions and _lead(admin, name, partitions):
             return
         time.sleep(0.02)
     raise TimeoutError(f"topic {name} has no leaders")
+
+
+def _lead(admin: AdminClient, name: str, partitions: int) -> bool:
+    latest = {TopicPartition(name, p): OffsetSpec.latest() for p in range(partitions)}
+    try:
+        asked = admin.list_offsets(latest, request_timeout=ANSWER_SECONDS).values()
+        return all(told.result(ANSWER_SECONDS).offset >= 0 for told in asked)
+    except KafkaException:
+        return False
 
 
 def produce(
@@ -83,7 +98,8 @@ def produce(
     With *transactional_id* they are one transaction, committed or, if *commit* is False, aborted,
     with its markers: what is written next lies behind them.
     """
-    # One request at a time keeps the order, too; an idempotent producer's id would take 0.5 s.
+    # The leaders that `create_topic` waited for keep the order; an idempotent producer's id would
+    # take 0.5 s.
     settings = {"bootstrap.servers": bootstrap, "max.in.flight": 1, "linger.ms": 5}
     if transactional_id:
         settings["transactional.id"] = transactional_id
@@ -121,7 +137,8 @@ def _init_transactions(producer: Producer) -> None:
 
 def produce_exactly(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
     """Write *records* in order, also those that confluent-kafka cannot: see `tests.segment`."""
-    producer = ColumnProducer({"bootstrap.servers": bootstrap, "message.max.bytes": 2**27}, "")
+    settings = {"bootstrap.servers": bootstrap, "max.in.flight": 1, "message.max.bytes": 2**27}
+    producer = ColumnProducer(settings, "")
     for record in records:
         stamp = int(time.time() * 1000) if record.timestamp is None else record.timestamp
         columns = {

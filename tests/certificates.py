@@ -10,7 +10,9 @@ from pathlib import Path
 from resources.java import java
 
 KEY_TYPE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
-STORE_PASSWORD = "marked-store w'=x"
+MARK = f"marked-{os.getpid():x}-"
+"""How every secret begins but keys: those of tests that run beside these begin otherwise."""
+STORE_PASSWORD = f"{MARK}store w'=x"
 
 
 @dataclass(frozen=True)

@@ -178,14 +178,15 @@ class FakeCluster:
             if names is None or n in names
         }
 
-    def watermarks(self, partitions):
+    def watermarks(self, partitions, known=None):
         self.probe()
-        return {
-            p: Watermarks(self.low[p], max(self.low[p], self.stable(p)), len(self.logs[p]), 0)
-            if p in self.logs
-            else TopicMissingError(str(p), f"on {self.alias}")
-            for p in partitions
-        }
+        return {p: self._marks(p, (known or {}).get(p)) for p in partitions}
+
+    def _marks(self, p, known):
+        if p not in self.logs:
+            return TopicMissingError(str(p), f"on {self.alias}")
+        marks = Watermarks(self.low[p], max(self.low[p], self.stable(p)), len(self.logs[p]), 0)
+        return known if known and known.stands_at == marks.stands_at else marks
 
     def topic_configs(self, names):
         deletes = ConfigValue("delete", "DEFAULT_CONFIG", True, False, False)

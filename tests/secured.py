@@ -21,10 +21,10 @@ from confluent_kafka.admin import (
 
 from resources.brokers import Broker, running
 from resources.processes import free_ports
-from tests.certificates import STORE_PASSWORD, Authority, Identity
+from tests.certificates import MARK, STORE_PASSWORD, Authority, Identity
 
 ROOT, MIRROR = "root", "mirror"  # who may do everything, and who only what is granted
-PASSWORD = "marked-password w;'=x"
+PASSWORD = f"{MARK}password w;'=x"
 MODULES = "org.apache.kafka.common.security"
 WAIT_S = 30
 

@@ -4,8 +4,9 @@ import subprocess
 import time
 
 import pytest
+from deltalake import DeltaTable
 
-from benchmarks import report
+from benchmarks import commits, report
 from benchmarks.__main__ import run
 from benchmarks.meter import Cost, Meter, PeakMemory, tree
 
@@ -38,18 +39,44 @@ def result():
 def test_a_commit_has_a_mark_where_the_product_differs_but_not_for_what_was_measured(
     tmp_path, monkeypatch, file, mark
 ):
-    there = tmp_path / file
-    there.parent.mkdir(parents=True, exist_ok=True)
-    there.write_text("before")
-    who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
-    for words in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "first")):
-        subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
     monkeypatch.setattr(report, "ROOT", tmp_path)
+    git(tmp_path, "init", "-q")
+    write(tmp_path / "schemas" / "flow.py", "a flow")
+    write(tmp_path / file, "before")
+    git(tmp_path, "commit", "-qm", "first")
     before = report.commit()
 
-    there.write_text("after")
+    (tmp_path / file).write_text("after")
 
     assert report.commit() == before + mark
+
+
+def test_a_product_is_of_the_last_commit_that_changed_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    git(tmp_path, "init", "-q")
+    commits = []
+    for file in (
+        "pipeline/replay.py",
+        "README.md",
+        "benchmarks/results/bench.json",
+        "schemas/a.py",
+    ):
+        write(tmp_path / file, "new")
+        git(tmp_path, "commit", "-qm", file)
+        commits.append(report.commit())
+
+    assert commits[0] == commits[1] == commits[2] != commits[3]
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    git(path.parent, "add", path.name)
+
+
+def git(folder, *words):
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+    subprocess.run(["git", "-C", str(folder), *who, *words], check=True)
 
 
 def test_a_cost_is_told_for_a_million_records():
@@ -111,3 +138,16 @@ def test_one_run_measures_everything_and_tells_no_path(tmp_path, monkeypatch):
     assert report.save(found, tmp_path / "results").exists()
     assert report.markdown(found)
     assert report.table(found).row_count == len(report.WORDS)
+
+
+def test_commits_are_measured_of_both_at_each_length_of_the_log(tmp_path):
+    costs = commits.measure(tmp_path, [3, 70])
+
+    assert [(cost.commits, cost.by) for cost in costs] == [
+        (3, "deltamirror"),
+        (3, "deltalake"),
+        (70, "deltamirror"),
+        (70, "deltalake"),
+    ]
+    assert all(cost.commit_ms > 0 for cost in costs)
+    assert DeltaTable(str(tmp_path / "records")).version() == 70 + 2 * commits.TIMES

@@ -1,26 +1,41 @@
+import contextlib
 import json
 import time
+from functools import partial
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from benchmarks import report
-from benchmarks.ground import Ground
+from benchmarks.ground import Ground, ground, make_topic
 from benchmarks.meter import Cost
 from benchmarks.mm2 import __main__ as comparison
-from benchmarks.mm2 import catch_up, growth, pages, precision, results, rivals, staged, ticks
+from benchmarks.mm2 import (
+    catch_up,
+    growth,
+    pages,
+    results,
+    rivals,
+    staged,
+    summary,
+    ticks,
+)
 from benchmarks.mm2.catch_up import Backlog, CatchUp
 from benchmarks.mm2.cost import Spent
 from benchmarks.mm2.growth import Growth
 from benchmarks.mm2.loads import Flights, Load
 from benchmarks.mm2.parts import Stream
 from benchmarks.mm2.precision import Precision
+from benchmarks.mm2.remote import Topic
+from benchmarks.mm2.topics import Topics
 from benchmarks.sampler import Sampler
 from benchmarks.threads import Threads
 from pipeline.weigh import stamps_of
 from resources.brokers import Broker
 from resources.settings import read_config
+from tests.brokers import Record, create_topic, produce
 
 CASE = {"size_bytes": 100, "records": 100, "partitions": 4, "compression": "none"}
 COST = Cost(records=100, seconds=20.0, cpu_s=5.0, broker_cpu_s=1.0)
@@ -50,6 +65,46 @@ def result():
         "catch_up": [results.catch_up_row(name, CASE, each) for name, each in runs.items()],
         "catch_up_ratios": results.ratios(CASE, "records_per_s", speeds),
         "failover": [results.precision_row("deltamirror", Precision(72_000, 0, 0, 0))],
+    }
+
+
+def whole():
+    """A full comparison: ours has 20 of everything, the others 2, 3 and 4, and 10, 9, 8 ratios."""
+    sizes = [{**CASE, "size_bytes": size} for size in (100, 1_024)]
+    others = ("mm2-stock", "mm2-tuned", "mm2-exactly-once")
+    medians = {
+        name: {"median": value}
+        for name, value in zip(("deltamirror", *others), (20, 2, 3, 4), strict=True)
+    }
+    speeds = ("records_per_s", "cpu_s_per_million", "peak_mib")
+    delays = ("p50_ms", "p99_ms")
+
+    def ratios(cases, measures):
+        return [
+            {**case, "measure": measure, "to": name, "median": median}
+            for case in cases
+            for measure in measures
+            for name, median in zip(others, (10, 9, 8), strict=True)
+        ]
+
+    def rows(cases, columns):
+        return [
+            {**case, "rival": name, **dict.fromkeys(columns, median)}
+            for case in cases
+            for name, median in medians.items()
+        ]
+
+    streams = [{"rate": 10_000}, {"rate": 50_000}]
+    return {
+        **result(),
+        "catch_up": rows([*sizes, {**CASE, "compression": "lz4"}], speeds),
+        "catch_up_ratios": ratios(sizes, ("records_per_s", "last_s", "cpu_s", "peak_bytes")),
+        "latency": rows(streams, delays),
+        "latency_ratios": ratios(streams, ("p50", "p99", "cpu_s")),
+        "failover": [
+            results.precision_row("mm2-stock", Precision(5_000, 1_234, 0, 0)),
+            results.precision_row("deltamirror", Precision(5_000, 0, 0, 0)),
+        ],
     }
 
 
@@ -91,6 +146,97 @@ def test_parts_that_were_run_one_by_one_are_joined():
     assert both["command"] == "python -m benchmarks.mm2; again"
 
 
+def test_a_load_that_was_run_alone_takes_the_place_of_its_former_rows_and_of_no_other():
+    flights = {"rival": "deltamirror", "data": "flights", "partitions": 4, "compression": "none"}
+    former = {**result(), "catch_up": [{**CASE, "rival": "mm2-stock", "cpu": 1}, flights]}
+    latter = {**result(), "catch_up": [{**CASE, "rival": "mm2-stock", "cpu": 2}]}
+
+    assert results.joined(former, latter)["catch_up"] == [flights, *latter["catch_up"]]
+
+
+def test_what_was_measured_is_kept_though_a_later_load_fails(tmp_path, monkeypatch):
+    def loads(*_):
+        yield {"catch_up": ["a load"], "catch_up_ratios": ["its ratio"]}
+        raise TimeoutError("the next one")
+
+    monkeypatch.setitem(comparison.FULL_PARTS, "catch-up", loads)
+    monkeypatch.setattr(comparison, "ground", lambda home: contextlib.nullcontext())
+    monkeypatch.setattr(report, "save", partial(report.save, folder=tmp_path))
+
+    failed = CliRunner().invoke(comparison.main, [])
+
+    assert str(failed.exception) == "the next one"
+    assert report.newest("mm2", tmp_path)["catch_up"] == ["a load"]
+
+
+@pytest.mark.parametrize(
+    "told", [["--load", "100-4-none"], ["--part", "catch-up", "--part", "catch-up"]]
+)
+def test_a_load_is_measured_without_the_other_parts_and_a_part_once(tmp_path, monkeypatch, told):
+    rows = {"catch_up": ["a row"], "catch_up_ratios": ["its ratio"]}
+    monkeypatch.setitem(comparison.FULL_PARTS, "catch-up", lambda *_: [rows])
+    monkeypatch.setattr(comparison, "ground", lambda home: contextlib.nullcontext())
+    monkeypatch.setattr(report, "newest", lambda name: None)
+    monkeypatch.setattr(report, "save", partial(report.save, folder=tmp_path))
+    monkeypatch.setattr(report, "ROOT", tmp_path)
+    monkeypatch.setattr(pages, "markdown", str)
+
+    done = CliRunner().invoke(comparison.main, told, catch_exceptions=False)
+
+    assert done.exit_code == 0
+    (kept,) = (json.loads(file.read_text()) for file in tmp_path.glob("*.json"))
+    assert {kind: kept.get(kind) for kind in (*rows, "latency", "failover")} == {
+        **rows,
+        "latency": None,
+        "failover": None,
+    }
+
+
+def test_a_result_is_of_the_commit_that_its_run_began_with(tmp_path, monkeypatch):
+    commits = iter(["that of the beginning"])
+    monkeypatch.setattr(report, "commit", lambda: next(commits))
+    monkeypatch.setattr(comparison, "ground", lambda home: contextlib.nullcontext())
+    monkeypatch.setitem(comparison.FULL_PARTS, "catch-up", lambda *_: [{"a": [1]}, {"a": [2]}])
+
+    steps = list(comparison.run(tmp_path, comparison.FULL, ["catch-up"]))
+
+    assert [step["a"] for step in steps] == [[1], [1, 2]]
+    assert {step["commit"] for step in steps} == {"that of the beginning"}
+
+
+def test_a_load_that_there_is_not_is_refused_with_those_that_there_are():
+    answer = CliRunner().invoke(comparison.main, ["--load", "7-4-none"])
+
+    assert answer.exit_code == 2
+    assert "--load 7-4-none: there are 100-4-none, 1024-4-none" in answer.output
+
+
+@pytest.mark.kafka
+@pytest.mark.story
+def test_records_of_2013_are_not_too_old_for_the_brokers(tmp_path):
+    with ground(tmp_path) as on:
+        for broker in (on.source, on.target):
+            make_topic(broker, "flights")
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            flights = ConfigResource(ConfigResource.Type.TOPIC, "flights")
+            told = admin.describe_configs([flights])[flights].result(30)
+            assert told["retention.ms"].value == "-1"
+
+
+@pytest.mark.kafka
+@pytest.mark.story
+def test_records_lie_in_the_order_of_their_numbers_though_leaders_are_not_ready_yet(tmp_path):
+    partitions = 400  # the broker lists all their leaders long before the last one takes records
+    with ground(tmp_path) as on:
+        on.fill("slow", 40_000, 100, partitions=partitions)
+        ends = Topics(on.source, ["slow"], partitions).ends()
+        numbers = {place: [] for place in ends}
+        for message in Topics(on.source, ["slow"], partitions).read(dict.fromkeys(ends, 0), ends):
+            numbers[message.topic(), message.partition()].append(int(message.key()))
+
+    assert numbers == {(name, p): [*range(p, 40_000, partitions)] for name, p in ends}
+
+
 @pytest.mark.parametrize("other", [{"commit": "def"}, {"rounds": 2}, {"machine": {"cores": 4}}])
 def test_parts_of_another_commit_machine_or_number_of_rounds_are_not_joined(other):
     former = {**result(), "cost": [1], **other}
@@ -123,6 +269,13 @@ def test_the_page_shows_medians_ratios_and_what_they_were_made_on():
     assert "`python -m benchmarks.mm2` on 2026-01-02, commit abc, in 2 minutes: 2 cores" in page
 
 
+def test_the_page_tells_of_parts_that_were_joined_how_many_they_were():
+    command = "python -m benchmarks.mm2 --full --part"
+    made = {**result(), "command": f"{command} catch-up --load flights; {command} cost"}
+
+    assert "`python -m benchmarks.mm2 --full` in 2 parts on 2026-01-02" in pages.markdown(made)
+
+
 def test_the_page_shows_what_growth_and_a_record_cost():
     spread = {"median": 0.2, "low": 0.1, "high": 0.3}
     idle = {"rival": "deltamirror", "topics": 1_000, "all_s": 12.5, "idle_stage_tick_s": spread}
@@ -144,18 +297,33 @@ def test_tables_stand_between_the_marks_and_the_rest_of_the_page_stays(tmp_path)
     short, full = pages.marks("mm2"), pages.marks("mm2-full")
     page.write_text("\n".join(["before", short[0], "short", short[1], full[0], "full", full[1]]))
 
-    pages.fill(result(), "mm2-full", page)
+    pages.fill("tables", "mm2-full", page)
 
     lines = page.read_text().splitlines()
     assert lines[:5] == ["before", short[0], "short", short[1], full[0]]
-    assert lines[-1] == full[1]
-    assert "full" not in lines
+    assert lines[5:] == ["tables", full[1]]
 
 
-def test_readme_has_the_marks_of_both_comparisons():
-    page = pages.PAGE.read_text()
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("mm2", pages.PAGE), ("mm2-full", pages.PAGE), (summary.NAME, summary.PAGE)],
+)
+def test_pages_have_the_marks_of_what_is_put_into_them(name, page):
+    assert all(mark in page.read_text() for mark in pages.marks(name))
 
-    assert all(mark in page for name in ("mm2", "mm2-full") for mark in pages.marks(name))
+
+def test_the_readme_shows_each_rivals_number_and_ours_divided_by_it():
+    lines = summary.markdown(whole()).splitlines()
+
+    assert "| records/s, 100 B | 20 | 2 (10) | 3 (9) | 4 (8) |" in lines
+    assert "| delay at 10,000 records/s, p99, ms | 20 | 2 (10) | 3 (9) | 4 (8) |" in lines
+    assert lines[-3].endswith("reads again on the target | 0 | 1,234 |  |  |")
+
+
+def test_the_readme_waits_until_every_part_that_it_tells_of_was_measured():
+    assert summary.is_whole(whole())
+    assert not summary.is_whole({**whole(), "latency": []})
+    assert not summary.is_whole(result())
 
 
 def test_a_page_without_marks_is_refused(tmp_path):
@@ -163,7 +331,7 @@ def test_a_page_without_marks_is_refused(tmp_path):
     page.write_text("no marks\n")
 
     with pytest.raises(ValueError, match="has no <!-- mm2 -->"):
-        pages.fill(result(), "mm2", page)
+        pages.fill("tables", "mm2", page)
 
 
 @pytest.mark.parametrize("rival", rivals.RIVALS, ids=lambda rival: rival.name)
@@ -177,19 +345,28 @@ def test_deltamirror_reads_each_rivals_file_too(on, rival):
 
 
 @pytest.mark.kafka
+def test_the_last_record_of_each_partition_is_read_from_before_its_markers(source, unique_topic):
+    create_topic(source.bootstrap_servers, unique_topic, 3)
+    sent = [Record(b"%d" % n, b"v%d" % n, partition=n % 2) for n in range(5)]
+    produce(source.bootstrap_servers, unique_topic, sent, transactional_id=unique_topic)
+    topic = Topic(source, unique_topic, 3)
+
+    assert topic.lasts({**topic.ends(), 1: 1}) == {0: (b"4", b"v4"), 1: (b"1", b"v1"), 2: None}
+
+
+@pytest.mark.kafka
 @pytest.mark.story
 @pytest.mark.timeout(600)  # five rivals start, one after the other
 def test_a_small_comparison_measures_everything_and_tells_no_path(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "LAGS", (0, 100))
-    monkeypatch.setattr(precision, "STANDS_S", 2.0)
     monkeypatch.setattr("benchmarks.mm2.parts.FAILING_OVER", (rivals.OURS,))
     load = Load(100, 4_000)
     plan = comparison.Plan((load,), (Stream(500, warm_s=1.0, for_s=2.0),), load, rounds=1)
 
     monkeypatch.setattr("benchmarks.mm2.parts.RIVALS", (rivals.EXACTLY_ONCE, rivals.OURS))
-    caught_up = comparison.run(tmp_path / "both", plan, ["catch-up"])
+    (caught_up,) = comparison.run(tmp_path / "both", plan, ["catch-up"])
     monkeypatch.setattr("benchmarks.mm2.parts.RIVALS", (rivals.OURS,))
-    found = comparison.run(tmp_path / "ours", plan, ["latency", "failover"])
+    _, found = comparison.run(tmp_path / "ours", plan, ["latency", "failover"])
 
     assert [row["records"] for row in caught_up["catch_up"]] == [4_000, 4_000]
     assert all(row["peak_mib"]["median"] > 100 for row in caught_up["catch_up"])
@@ -259,7 +436,7 @@ def test_growth_and_cost_are_measured_and_everything_has_arrived(tmp_path, monke
     small = Growth((3,), (2_000,), (), (), warm_s=0.5, idle_s=1.0)
     plan = comparison.Plan((), (), load, 1, small, (load,))
 
-    found = comparison.run(tmp_path, plan, ["growth", "cost"])
+    _, found = comparison.run(tmp_path, plan, ["growth", "cost"])
 
     (idle,), (grown,) = found["growth_topics"], found["growth_staged"]
     assert verified == ["deltamirror-idle-3", "grows", "deltamirror-cost-100"]

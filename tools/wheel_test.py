@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+SIDE_BY_SIDE = ("--numprocesses", "2", "--dist", "loadfile")
 PACKAGES = ("assets", "pipeline", "resources", "schemas")
 
 
@@ -30,7 +31,7 @@ def main() -> int:
         copy_all_but_packages(elsewhere)
         prove_origin(python, elsewhere)
         return subprocess.run(
-            [python, "-m", "pytest", "-q", "-m", "not kafka and not story"],
+            [python, "-m", "pytest", "-q", "-m", "not kafka and not story", *SIDE_BY_SIDE],
             cwd=elsewhere,
         ).returncode
 

@@ -7,7 +7,8 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.console import Console
 
 from benchmarks import report
 from benchmarks.ground import Ground, ground
-from benchmarks.mm2 import growth, pages, parts, results
+from benchmarks.mm2 import growth, pages, parts, results, summary
 from benchmarks.mm2.growth import Growth
 from benchmarks.mm2.loads import Flights, Load
 from benchmarks.mm2.parts import Part, Say, Stream
@@ -61,16 +62,17 @@ FULL = Plan(
     rounds=3,
 )
 
-PARTS: dict[str, Callable[[Ground, Plan], Part]] = {
+PARTS: dict[str, Callable[[Ground, Plan], Iterable[Part]]] = {
     "catch-up": lambda on, plan: parts.catch_ups(on, plan.loads, plan.rounds, _say),
-    "latency": lambda on, plan: parts.latencies(on, plan.streams, plan.rounds, _say),
-    "failover": lambda on, plan: parts.failovers(on, plan.failover, LAGS, _say),
+    "latency": lambda on, plan: [parts.latencies(on, plan.streams, plan.rounds, _say)],
+    "failover": lambda on, plan: [parts.failovers(on, plan.failover, LAGS, _say)],
 }
-FULL_PARTS: dict[str, Callable[[Ground, Plan], Part]] = {
+FULL_PARTS: dict[str, Callable[[Ground, Plan], Iterable[Part]]] = {
     **PARTS,
-    "growth": lambda on, plan: growth.measure(on, plan.growth, plan.rounds, _say),
-    "cost": lambda on, plan: parts.costs(on, plan.costs, _say),
+    "growth": lambda on, plan: [growth.measure(on, plan.growth, plan.rounds, _say)],
+    "cost": lambda on, plan: [parts.costs(on, plan.costs, _say)],
 }
+"""Each gives what it has measured, as soon as it has."""
 
 
 @click.command(context_settings={"show_default": True})
@@ -78,9 +80,14 @@ FULL_PARTS: dict[str, Callable[[Ground, Plan], Part]] = {
 @click.option(
     "--part", "chosen", multiple=True, type=click.Choice(list(FULL_PARTS)), help="Only it. [all]"
 )
+@click.option(
+    "--load", "named", multiple=True, metavar="NAME", help="Of catch-up only it: 100-4-none. [all]"
+)
 @click.option("--rounds", type=click.IntRange(1), help="Their median is reported. [3]")
-@click.option("--readme", is_flag=True, help="Put the numbers into benchmarks/README.md, too.")
-def main(full: bool, chosen: Sequence[str], rounds: int | None, readme: bool) -> None:
+@click.option("--readme", is_flag=True, help="Put the numbers into the README pages, too.")
+def main(
+    full: bool, chosen: Sequence[str], named: Sequence[str], rounds: int | None, readme: bool
+) -> None:
     """Measure deltamirror beside MirrorMaker 2: catch-up, latency, failover precision."""
     # As Ctrl-C does: brokers and rivals end with the run.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -89,34 +96,52 @@ def main(full: bool, chosen: Sequence[str], rounds: int | None, readme: bool) ->
         raise click.UsageError(f"--part {unknown[0]} is a part of --full only")
     if rounds is not None:
         plan = replace(plan, rounds=rounds)
+    if named:
+        chosen, plan = chosen or ["catch-up"], replace(plan, loads=_loads(plan, named))
     name = "mm2-full" if full else "mm2"
-    with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
-        result = run(Path(home), plan, chosen or list(measured))
-    result["command"] = shlex.join(["python", "-m", "benchmarks.mm2", *sys.argv[1:]])
-    if chosen:
-        result = results.joined(report.newest(name), result)
-    file = report.save(result, name=name)
+    command = shlex.join(["python", "-m", "benchmarks.mm2", *sys.argv[1:]])
+    former = report.newest(name) if chosen else None
+    with (
+        tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home,
+        closing(run(Path(home), plan, dict.fromkeys(chosen or measured))) as steps,
+    ):
+        for found in steps:  # what was measured stays, whatever the next step comes to
+            result = results.joined(former, {**found, "command": command})
+            file = report.save(result, name=name)
     click.echo(pages.markdown(result))
     _say(f"kept in {file.relative_to(report.ROOT)}")
     if readme:
-        pages.fill(result, name)
+        pages.fill(pages.markdown(result), name)
+        if full and summary.is_whole(result):
+            pages.fill(summary.markdown(result), summary.NAME, summary.PAGE)
 
 
-def run(home: Path, plan: Plan, chosen: Sequence[str]) -> dict[str, Any]:
-    """Return the numbers of the *chosen* parts, measured in one run on two brokers in *home*."""
+def run(home: Path, plan: Plan, chosen: Iterable[str]) -> Generator[dict[str, Any]]:
+    """Give the numbers of the *chosen* parts, measured in one run on two brokers in *home*.
+
+    After each step they are given again, with those of the steps before.
+    """
     begun = time.perf_counter()
+    began_with = {"commit": report.commit(), "machine": report.machine()}
     rows: Part = {}
     with ground(home) as on:
-        for name in chosen:
-            rows |= FULL_PARTS[name](on, plan)
-    return {
-        "date": date.today().isoformat(),
-        "commit": report.commit(),
-        "machine": report.machine(),
-        "rounds": plan.rounds,
-        "seconds": round(time.perf_counter() - begun),
-        **rows,
-    }
+        for part in (part for name in chosen for part in FULL_PARTS[name](on, plan)):
+            rows = {**rows, **{kind: [*rows.get(kind, []), *more] for kind, more in part.items()}}
+            yield {
+                "date": date.today().isoformat(),
+                **began_with,
+                "rounds": plan.rounds,
+                "seconds": round(time.perf_counter() - begun),
+                **rows,
+            }
+
+
+def _loads(plan: Plan, named: Sequence[str]) -> list[Load | Flights]:
+    """Return the loads of *plan* that are *named*. Raises click.UsageError."""
+    known = {load.name: load for load in plan.loads}
+    if unknown := [name for name in named if name not in known]:
+        raise click.UsageError(f"--load {unknown[0]}: there are {', '.join(known)}")
+    return [load for name, load in known.items() if name in named]
 
 
 if __name__ == "__main__":

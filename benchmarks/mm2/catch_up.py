@@ -64,8 +64,7 @@ class Backlog:
 def backlog(on: Ground, name: str, partitions: int) -> Backlog:
     """Read what the topic *name* of the source holds."""
     topic = Topic(on.source, name, partitions)
-    ends = topic.ends()
-    return Backlog(topic, {p: topic.last(p, end) for p, end in ends.items()}, topic.contents())
+    return Backlog(topic, topic.lasts(topic.ends()), topic.contents())
 
 
 def measure(on: Ground, flow: Flow, backlog: Backlog) -> CatchUp:
@@ -101,13 +100,13 @@ def until_caught_up(
     give_up_at = time.monotonic() + wait_s
     left = {p: content.records for p, content in backlog.contents.items()}
     while left:
-        for partition, end in remote.ends().items():
-            # Markers count in offsets: as many offsets as records do not say that all is there.
-            if end >= left.get(partition, end + 1):
-                if remote.last(partition, end) == backlog.last[partition]:
-                    del left[partition]
-                else:
-                    left[partition] = end + 1
+        # Markers count in offsets: as many offsets as records do not say that all is there.
+        ends = {p: end for p, end in remote.ends().items() if end >= left.get(p, end + 1)}
+        for partition, last in remote.lasts(ends).items():
+            if last == backlog.last[partition]:
+                del left[partition]
+            else:
+                left[partition] = ends[partition] + 1
         if left:
             go_on(flow, process, give_up_at)
 

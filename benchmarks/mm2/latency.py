@@ -94,6 +94,7 @@ class Writer:
             {
                 "bootstrap.servers": on.source.bootstrap_servers,
                 "acks": "all",
+                "enable.idempotence": True,  # what is sent again would be read twice
                 "linger.ms": 1,
                 "log_level": 2,
             }

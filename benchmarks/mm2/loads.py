@@ -22,9 +22,14 @@ class Load:
     compression: str = "none"
 
     @property
+    def name(self) -> str:
+        """What `--load` calls it."""
+        return f"{self.size_bytes}-{self.partitions}-{self.compression}"
+
+    @property
     def topic(self) -> str:
         """The source topic that holds it."""
-        return f"load-{self.size_bytes}-{self.partitions}-{self.compression}"
+        return f"load-{self.name}"
 
     def fill(self, on: Ground) -> None:
         """Make the topic, and write it."""
@@ -50,9 +55,14 @@ class Flights:
     data: str = "the demo's flights as JSON"
 
     @property
+    def name(self) -> str:
+        """What `--load` calls it."""
+        return _FLIGHTS.name
+
+    @property
     def topic(self) -> str:
         """The source topic that holds it."""
-        return f"load-{_FLIGHTS.name}"
+        return f"load-{self.name}"
 
     def fill(self, on: Ground) -> None:
         """Make the topic, and write it. Raises DemoDataMissingError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -25,30 +26,41 @@ def markdown(result: Row) -> str:
         _failover_table(result.get("failover", [])),
         *pages_full.tables(result),
     ]
-    made = result["machine"]
-    told = (
-        f"Made by `{result['command']}` on {result['date']}, commit {result['commit']}, in "
-        f"{result['seconds'] // 60} minutes: {made['cores']} cores ({made['cpu']}), "
-        f"{made['memory_gib']} GiB, Kafka and MirrorMaker 2 {made['kafka']}, Java {made['java']}, "
-        f"Python {made['python']}; median of {result['rounds']} rounds, in brackets the lowest "
-        "and the highest."
-    )
+    told = f"{made_on(result)}, in brackets the lowest and the highest."
     return "\n\n".join([*(table for table in tables if table), told])
 
 
+def made_on(result: Row) -> str:
+    """Return by which command *result* was made, of which commit, and on what."""
+    made = result["machine"]
+    return (
+        f"Made by {_by(result['command'])} on {result['date']}, commit {result['commit']}, in "
+        f"{result['seconds'] // 60} minutes: {made['cores']} cores ({made['cpu']}), "
+        f"{made['memory_gib']} GiB, Kafka and MirrorMaker 2 {made['kafka']}, Java {made['java']}, "
+        f"Python {made['python']}; median of {result['rounds']} rounds"
+    )
+
+
+def _by(command: str) -> str:
+    """Return *command* for the page; of one that was run part by part, how many there were."""
+    parts = command.split("; ")
+    whole = re.split(" --(?:part|load) ", parts[0])[0]
+    return f"`{command}`" if len(parts) == 1 else f"`{whole}` in {len(parts)} parts"
+
+
 def marks(name: str) -> tuple[str, str]:
-    """Return what stands before and behind the tables of the comparison *name*."""
+    """Return what stands before and behind the tables named *name*."""
     return f"<!-- {name} -->", f"<!-- /{name} -->"
 
 
-def fill(result: Row, name: str, page: Path = PAGE) -> None:
-    """Put *result* between the marks of *name* in *page*. Raises ValueError: there are none."""
+def fill(text: str, name: str, page: Path = PAGE) -> None:
+    """Put *text* between the marks of *name* in *page*. Raises ValueError: there are none."""
     begins, ends = marks(name)
     before, begin, rest = page.read_text(encoding="utf-8").partition(begins)
     _, end, after = rest.partition(ends)
     if not begin or not end:
         raise ValueError(f"{page.name} has no {begins} ... {ends}")
-    page.write_text(f"{before}{begin}\n{markdown(result)}\n{end}{after}", encoding="utf-8")
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def _load(row: Row) -> str:

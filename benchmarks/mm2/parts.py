@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -31,19 +31,22 @@ class Stream:
     for_s: float = 20.0
 
 
-def catch_ups(on: Ground, loads: Sequence[Load | Flights], rounds: int, say: Say) -> Part:
-    """Let every rival bring every one of *loads* to the target, *rounds* times."""
-    rows, ratios = [], []
+def catch_ups(on: Ground, loads: Sequence[Load | Flights], rounds: int, say: Say) -> Iterator[Part]:
+    """Let every rival bring every one of *loads* to the target, *rounds* times.
+
+    A load is given when it is done: all of them take hours.
+    """
     for load in loads:
         say(f"filling {load.topic} with {load.records:,} records")
         load.fill(on)
         backlog = catch_up.backlog(on, load.topic, load.partitions)
         found = _in_turn(rounds, partial(_catch_up, on, load, backlog, say))
         case = asdict(load)
-        rows += [results.catch_up_row(name, case, runs) for name, runs in found.items()]
-        ratios += _ratios(case, _CATCH_UP_RATIOS, found)
         backlog.topic.delete()
-    return {"catch_up": rows, "catch_up_ratios": ratios}
+        yield {
+            "catch_up": [results.catch_up_row(name, case, runs) for name, runs in found.items()],
+            "catch_up_ratios": _ratios(case, _CATCH_UP_RATIOS, found),
+        }
 
 
 def _catch_up(

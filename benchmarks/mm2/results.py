@@ -18,6 +18,8 @@ from benchmarks.report import spread
 
 T = TypeVar("T")
 
+_BY_LOAD = ("catch_up", "catch_up_ratios")
+
 Case = Mapping[str, Any]
 """What a measure was taken of: size, partitions, rate, ..."""
 
@@ -114,16 +116,22 @@ def precision_row(rival: str, found: Precision) -> dict[str, Any]:
 
 
 def joined(former: Mapping[str, Any] | None, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *result* with the parts that only *former* has, where both are of one product.
+    """Return *result* with the parts and loads that only *former* has, both of one product.
 
     So a long comparison can be run in parts: at one commit without changes, on one machine.
     """
     same = ("commit", "machine", "rounds")
     if former is None or "+" in result["commit"] or any(former[k] != result[k] for k in same):
         return dict(result)
+    loads = {
+        kind: [row for row in former[kind] if _load(row) not in map(_load, rows)] + rows
+        for kind in _BY_LOAD
+        if (rows := result.get(kind)) and kind in former
+    }
     return {
         **former,
         **result,
+        **loads,
         "command": f"{former['command']}; {result['command']}",
         "seconds": former["seconds"] + result["seconds"],
     }
@@ -144,6 +152,10 @@ def ratios(
         for rival, theirs in by_rival.items()
         if rival != OURS.name
     ]
+
+
+def _load(row: Case) -> tuple[object, ...]:
+    return tuple(row.get(name) for name in ("data", "size_bytes", "partitions", "compression"))
 
 
 def _ticks(ticks: Ticks) -> dict[str, Any]:

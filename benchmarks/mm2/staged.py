@@ -112,8 +112,8 @@ class _Growing:
     def _backlog(self) -> Backlog:
         # The source holds nothing but records: its offsets count them.
         ends = self._source.ends()
-        last = {p: self._source.last(p, end) for p, end in ends.items()}
-        return Backlog(self._source, last, {p: Content(end, 0) for p, end in ends.items()})
+        contents = {p: Content(end, 0) for p, end in ends.items()}
+        return Backlog(self._source, self._source.lasts(ends), contents)
 
     def _catch_up(self, records: int) -> tuple[Cost, int]:
         """Return what bringing *records* costs, start included, and the most memory meanwhile."""

@@ -101,6 +101,7 @@ class Topics:
                 "fetch.wait.max.ms": 10,  # the end is told when this is over: it is a measure's end
                 "auto.offset.reset": "error",
                 "queued.min.messages": 100_000,
+                "fetch.queue.backoff.ms": 5,  # with a second, its rest from fetching is most of it
             }
         )
         try:

@@ -41,6 +41,9 @@ class InlineCrew:
     def call(self, count):
         pass
 
+    def gather(self):
+        pass
+
     def run(self, jobs):
         for number in jobs:
             self._works.setdefault(number, self._make())

@@ -65,7 +65,7 @@ class FakeCluster:
             if names is None or name in names
         }
 
-    def watermarks(self, partitions):
+    def watermarks(self, partitions, known=None):
         self.probe()
         return {p: self.marks.get(p, TopicMissingError(str(p), "here")) for p in partitions}
 

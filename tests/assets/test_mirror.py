@@ -299,10 +299,10 @@ def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run
     write(site, b"a")
     ask, asked = site.source.watermarks, []
 
-    def silent_at_first(partitions):
+    def silent_at_first(partitions, known=None):
         asked.append(partitions)
         silent = UnreachableError("us-east", str(ORDERS), "it told no offset")
-        return {ORDERS: silent} if len(asked) == 1 else ask(partitions)
+        return {ORDERS: silent} if len(asked) == 1 else ask(partitions, known)
 
     monkeypatch.setattr(site.source, "watermarks", silent_at_first)
     run(site)

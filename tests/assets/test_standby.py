@@ -18,6 +18,7 @@ from schemas.errors import LakeError, LeaseHeldError
 from schemas.flow import Flow
 from schemas.topic_partition import TopicPartition
 from tests.assets.command import run as command
+from tests.assets.fakes import InlineCrew
 from tests.assets.looping import WAIT_S, looping, looping_site
 from tests.fake_cluster import FakeCluster, FakeTarget, Said
 from tests.stories.world import until
@@ -124,6 +125,23 @@ def test_a_standby_waits_without_a_word_and_goes_on_where_the_other_one_ended(si
         arrives(site, "eu-west", b"a")
         arrives(site, "ap-south", b"a")
         until(lambda: status(run) == "ok", "it is well", WAIT_S)
+
+
+def test_a_standby_says_that_it_waits_once_its_workers_have_begun(site, monkeypatch):
+    asked, begun = threading.Event(), threading.Event()
+
+    def gather(_):
+        asked.set()
+        begun.wait(WAIT_S)
+
+    monkeypatch.setattr(InlineCrew, "gather", gather)
+    run = standby(site)
+    with held(site, EU, AP), looping(run, run._stop):
+        assert asked.wait(WAIT_S)
+        assert status(run) != "standby"
+        begun.set()
+        waits(run, EU, AP)
+        assert status(run) == "standby"
 
 
 def test_only_the_flow_that_is_left_alone_is_taken_over(site, begun):

@@ -240,6 +240,23 @@ def test_watermarks_are_told_and_a_missing_partition_has_its_own_error(cluster, 
     assert all(isinstance(found[each], TopicMissingError) for each in absent)
 
 
+def test_known_watermarks_are_answered_with_as_long_as_the_stable_end_is_the_same(
+    cluster, bootstrap, orders
+):
+    idle, busy = TopicPartition(orders, 0), TopicPartition(orders, 1)
+    more = [record._replace(partition=1) for record in FIVE]
+    produce(bootstrap, orders, [*FIVE, *more])
+    known = {
+        p: dataclasses.replace(marks, low=3)
+        for p, marks in cluster.watermarks([idle, busy]).items()
+    }
+    produce(bootstrap, orders, more)
+
+    found = cluster.watermarks([idle, busy], known)
+
+    assert found == {idle: Watermarks(3, 5, 5, 0), busy: Watermarks(0, 10, 10, 0)}
+
+
 def test_the_stable_end_stays_before_an_open_transaction(cluster, bootstrap, orders, names):
     produce(bootstrap, orders, FIVE)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("open")})

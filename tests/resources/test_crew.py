@@ -2,13 +2,17 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from resources.crew import SparkFailedError
 from resources.spark import Workers
+from tests.brokers import cli_environment
 from tests.stories.world import until
 
 
@@ -38,6 +42,12 @@ class Sums:
 
 def _double():
     return lambda number: [2 * number]
+
+
+def _double_once(repaired):
+    if not repaired.exists():
+        raise ValueError("it is not repaired")
+    return _double()
 
 
 def _fail(number):
@@ -124,6 +134,20 @@ def test_the_next_job_is_answered_by_a_new_worker_where_one_died(crew_of):
     assert crew.run({0: 5}) == [5]
 
 
+def test_a_worker_that_was_called_and_did_not_begin_is_told_and_another_does_the_next_job(
+    crew_of, tmp_path
+):
+    repaired = tmp_path / "repaired"
+    crew = crew_of(partial(_double_once, repaired))
+    crew.call(1)
+
+    with pytest.raises(SparkFailedError, match="it is not repaired"):
+        crew.gather()
+    repaired.touch()
+
+    assert crew.run({0: 1}) == [2]
+
+
 def test_where_one_dies_the_others_are_waited_for_and_stay(crew_of):
     crew = crew_of(lambda: _die_of_none)
     with pytest.raises(SparkFailedError):
@@ -173,3 +197,31 @@ def test_a_worker_that_was_let_go_ends(crew_of):
 
     assert not worker._job.is_alive()
     assert worker._error is None
+
+
+def test_a_process_ends_in_silence_though_a_thread_still_waits_for_an_answer_of_spark():
+    script = r"""
+import atexit, contextlib, sys, threading
+from resources.spark import spark_context
+
+def ask():
+    # Who ends with something unread, which so much is, does not hang up but resets the connection.
+    with contextlib.suppress(Exception):
+        client.send_command("c\nz:java.lang.Thread\nsleep\nL60000\ne\n" + "e\n" * 50_000)
+
+asking = threading.Thread(target=ask, daemon=True)
+# What is registered first is called last: when Spark is gone.
+atexit.register(asking.join, 60)
+client = spark_context(2)._gateway._gateway_client
+asking.start()
+print("the end", file=sys.stderr, flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=cli_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.stderr.partition("the end\n")[1:] == ("the end\n", "")

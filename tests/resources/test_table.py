@@ -4,6 +4,7 @@ import threading
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from resources.table import CLOCK, MANY, LakeTable
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
@@ -71,9 +72,9 @@ def test_of_two_writers_that_compared_the_same_mark_one_wins(table):
     table.compare({"done": 1})
     other.compare({"done": 1})
 
-    table.commit([], {"done": 2})
+    table.commit([], marks={"done": 2})
     with pytest.raises(StalePlanError):
-        other.commit([], {"done": 2})
+        other.commit([], marks={"done": 2})
 
     assert again(table).mark("done") == 2
     assert other.mark("done") == 2
@@ -100,21 +101,6 @@ def test_a_table_made_by_two_at_once_is_one_table(table):
         thread.join(30)
 
     assert again(table).rows().num_rows == 2
-
-
-def test_an_older_version_is_read_as_it_was(table):
-    first = table.append([order()])
-    table.append([order()])
-
-    assert table.rows(version=first).num_rows == 1
-    assert table.rows().num_rows == 2
-
-
-def test_a_time_before_the_first_version_is_an_error(table):
-    table.append([order()])
-
-    with pytest.raises(LakeError, match="no version from that time"):
-        table.version_at(1_000)
 
 
 def test_a_broken_table_is_named_in_one_line(table):
@@ -256,3 +242,48 @@ def test_a_mark_that_was_asked_for_is_that_of_the_newest_commit_whoever_made_it(
     again(table).append([], marks={"done": 3})
     table.refresh()
     assert (table.mark("done"), table.mark("new")) == (3, 5)
+
+
+def checkpoints(table):
+    return sorted(
+        int(f.name[:20]) for f in (table.path / "_delta_log").glob("*.checkpoint.parquet")
+    )
+
+
+def test_a_commit_writes_a_checkpoint_where_nobody_else_has_for_long(table, monkeypatch):
+    monkeypatch.setattr("resources.table.CHECKPOINT_EVERY", 4)
+    for at in range(1, 10):
+        table.append([], marks={"done": at})
+        if at == 7:
+            assert table.checkpoint(1)
+
+    assert checkpoints(table) == [4, 7]
+    assert again(table).mark("done") == 9
+
+
+def test_a_commit_counts_also_where_its_checkpoint_cannot_be_written(table, monkeypatch, caplog):
+    table.append([order()])
+    monkeypatch.setattr("resources.table.CHECKPOINT_EVERY", 2)
+
+    def refuse(_):
+        raise DeltaError("no room")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", refuse)
+    table.append([order(at=2)], marks={"done": 1})
+
+    assert again(table).mark("done") == 1
+    assert "gets no checkpoint: no room" in caplog.text
+
+
+def test_a_log_is_tidied_to_its_last_commits(table, monkeypatch):
+    monkeypatch.setattr("resources.table.KEPT_COMMITS", 3)
+    for at in range(8):
+        table.append([order(at=at)])
+        if at == 3:
+            table.checkpoint(1)
+
+    table.tidy()
+
+    first, *_ = sorted(file.name for file in (table.path / "_delta_log").glob("*.json"))
+    assert first == f"{4:020}.json"
+    assert again(table).rows().num_rows == 8

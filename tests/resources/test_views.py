@@ -4,11 +4,11 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.transaction import AddAction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resources.arrow import file_schema
+from resources.delta_log import Added, LiveFile
 from resources.lake import DeltaLake
 from resources.views import ask
 from schemas.tables import RECORDS
@@ -62,7 +62,8 @@ def _append(records, batch):
     path.parent.mkdir(exist_ok=True)
     pq.write_table(batch, path)
     stats = json.dumps({"numRecords": batch.num_rows})
-    records.commit([AddAction(name, path.stat().st_size, {"slot": "0"}, 0, True, stats)], {})
+    file = LiveFile(name, path.stat().st_size, batch.num_rows, {"slot": "0"})
+    records.commit([Added(file, 0, stats)], marks={})
 
 
 def test_where_nothing_is_staged_there_is_no_gap(lake):

@@ -19,16 +19,14 @@ from click.testing import CliRunner
 from assets.cli import main
 from assets.definitions import build_definitions
 from tests.brokers import Record, create_topic, produce, run_cli
-from tests.certificates import STORE_PASSWORD
+from tests.certificates import MARK, STORE_PASSWORD
 from tests.secured import PASSWORD, log_in, secured_brokers
 from tests.stories.world import World, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
-# Every secret begins so, but for keys: of those it is their own text.
-MARK = "marked-"
-WRONG, KEY_PASSWORD, CLIENT_SECRET = "marked-wrong", "marked-key", "marked-client"
-MISSPELT = "marked-misspelt"
+WRONG, KEY_PASSWORD, CLIENT_SECRET = f"{MARK}wrong", f"{MARK}key", f"{MARK}client"
+MISSPELT = f"{MARK}misspelt"
 
 # The client has no other call that knows Connect's groups, and an error of it here hides all else.
 looks_for_mirrormaker_2 = pytest.mark.filterwarnings("ignore:list_groups:DeprecationWarning")

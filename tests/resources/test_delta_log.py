@@ -1,0 +1,408 @@
+"""The log is read and written commit by commit, and says what deltalake says of it."""
+
+import json
+import os
+import threading
+import time
+
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.transaction import AddAction
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from resources import delta_log
+from resources.delta_log import ABANDONED_S, FOLDER, Added, DeltaLog, LiveFile, Removed
+from resources.table import LakeTable
+from schemas.errors import LakeError, StalePlanError, TableDamagedError
+from schemas.tables import CONTROL, RECORDS
+
+STATS = json.dumps({"numRecords": 7})
+
+
+def make(path, table=CONTROL):
+    assert LakeTable(path, table).version == 0
+    return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return make(tmp_path / "control")
+
+
+def opened(path):
+    return DeltaLog(path, {})
+
+
+def added(name, **partition):
+    return Added(LiveFile(name, 10, 7, partition), 1, STATS)
+
+
+def commit(log, *names, marks=None, removed=()):
+    files = [added(name) for name in names]
+    gone = [Removed(log.files[name], data_change=False) for name in removed]
+    return log.commit(files, gone, marks or {}, {})
+
+
+def by_deltalake(path, *names, marks=None):
+    """Commit as another program does."""
+    delta = DeltaTable(str(path))
+    delta.create_write_transaction(
+        [AddAction(name, 10, {}, 1, True, STATS) for name in names],
+        mode="append",
+        schema=delta.schema(),
+        commit_properties=CommitProperties(
+            app_transactions=[Transaction(name, at) for name, at in (marks or {}).items()]
+        ),
+    )
+
+
+def commits(path):
+    return sorted(file.name for file in (path / FOLDER).glob("*.json"))
+
+
+def test_what_is_committed_deltalake_reads(path):
+    log = opened(path)
+
+    version = log.commit([added("a.parquet"), added("b.parquet")], [], {"m": 5}, {"why": "x"})
+
+    delta = DeltaTable(str(path))
+    adds = delta.get_add_actions(flatten=True)
+    assert (delta.version(), delta.transaction_version("m")) == (version, 5)
+    assert sorted(adds.column("path").to_pylist()) == ["a.parquet", "b.parquet"]
+    assert adds.column("num_records").to_pylist() == [7, 7]
+    assert adds.column("size_bytes").to_pylist() == [10, 10]
+    assert delta.history(1)[0]["why"] == "x"
+
+
+def test_partitions_of_files_are_read_as_they_were_committed(tmp_path):
+    path = make(tmp_path / "records", RECORDS)
+    log = opened(path)
+    by = added("slot=3/part 1%.parquet", slot="3")
+
+    log.commit([by], [], {}, {}, ["slot"])
+
+    adds = DeltaTable(str(path)).get_add_actions(flatten=True)
+    assert adds.column("partition.slot").to_pylist() == [3]
+    assert opened(path).files == {by.file.path: by.file}
+    log.commit([], [Removed(by.file, data_change=True)], {}, {}, ["slot"])
+    assert DeltaTable(str(path)).file_uris() == []
+
+
+def test_what_others_commit_is_seen(path):
+    log = opened(path)
+    by_deltalake(path, "a.parquet", marks={"m": 1})
+    by_deltalake(path, "b.parquet", marks={"n": 2})
+
+    assert log.refresh() == 2
+    assert set(log.files) == {"a.parquet", "b.parquet"}
+    assert [log.mark(name) for name in ("m", "n", "o")] == [1, 2, None]
+
+
+def test_a_commit_that_came_between_is_passed_where_it_touches_something_else(path):
+    log = opened(path)
+    by_deltalake(path, "a.parquet", marks={"m": 1})
+
+    assert commit(log, "b.parquet", marks={"n": 1}) == 2
+    assert set(log.files) == {"a.parquet", "b.parquet"}
+    assert (log.mark("m"), log.mark("n")) == (1, 1)
+
+
+def test_a_mark_that_somebody_else_has_moved_meanwhile_stops_the_commit(path):
+    log = opened(path)
+    by_deltalake(path, "a.parquet", marks={"m": 1})
+
+    with pytest.raises(StalePlanError, match="version 1 has changed m"):
+        commit(log, "b.parquet", marks={"m": 1})
+
+    assert log.version == 1
+    assert len(commits(path)) == 2
+    assert set(DeltaTable(str(path)).get_add_actions().column("path").to_pylist()) == {"a.parquet"}
+
+
+def test_a_file_that_somebody_else_has_removed_meanwhile_is_not_removed_again(path):
+    log = opened(path)
+    commit(log, "a.parquet")
+    other = opened(path)
+    commit(other, "c.parquet", removed=["a.parquet"])
+
+    with pytest.raises(StalePlanError, match=r"has changed a\.parquet"):
+        commit(log, "b.parquet", removed=["a.parquet"])
+
+    assert set(opened(path).files) == {"c.parquet"}
+
+
+def test_nothing_is_left_of_a_commit_that_was_refused(path):
+    log = opened(path)
+    by_deltalake(path, marks={"m": 1})
+    with pytest.raises(StalePlanError):
+        commit(log, marks={"m": 1})
+
+    assert not list((path / FOLDER).glob("*.tmp"))
+
+
+def test_of_many_writers_at_once_every_commit_is_there_once(path):
+    each, writers = 40, 4
+
+    def write(number):
+        log = opened(path)
+        for i in range(each):
+            commit(log, f"{number}-{i}.parquet", marks={f"m{number}": i})
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    log = opened(path)
+    assert log.version == each * writers
+    assert set(log.files) == {f"{n}-{i}.parquet" for n in range(writers) for i in range(each)}
+    assert {log.mark(f"m{number}") for number in range(writers)} == {each - 1}
+
+
+def test_of_writers_of_one_mark_each_value_is_taken_once(path):
+    taken = []
+
+    def count():
+        log = opened(path)
+        for _ in range(40):
+            now = log.mark("m") or 0
+            try:
+                commit(log, marks={"m": now + 1})
+            except StalePlanError:
+                continue
+            taken.append(now + 1)
+
+    threads = [threading.Thread(target=count) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+
+    assert sorted(taken) == list(range(1, len(taken) + 1))
+    assert DeltaTable(str(path)).transaction_version("m") == len(taken)
+
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["ours", "other's", "deltalake", "remove", "checkpoint", "clean", "look"]),
+        st.integers(0, 3),
+    ),
+    max_size=14,
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(_STEPS)
+def test_whoever_commits_what_is_known_is_what_deltalake_reads(tmp_path_factory, steps):
+    path = make(tmp_path_factory.mktemp("lake") / "control")
+    log, other = opened(path), opened(path)
+    for number, (step, which) in enumerate(steps):
+        name, marks = f"{number}.parquet", {f"m{which}": number}
+        if step == "ours":
+            log.refresh()
+            commit(log, name, marks=marks)
+        elif step == "other's":
+            other.refresh()
+            commit(other, name, marks=marks)
+        elif step == "deltalake":
+            by_deltalake(path, name, marks=marks)
+        elif step == "remove" and log.refresh() and log.files:
+            commit(log, removed=[min(log.files)])
+        elif step == "checkpoint":
+            DeltaTable(str(path)).create_checkpoint()
+        elif step == "clean":
+            other.refresh()
+            other.clean(which)
+        elif step == "look":
+            log.refresh()
+
+    delta = DeltaTable(str(path))
+    for seen in (log, other, opened(path)):
+        assert seen.refresh() == delta.version()
+        assert set(seen.files) == set(delta.get_add_actions().column("path").to_pylist())
+        for which in range(4):
+            assert seen.mark(f"m{which}") == delta.transaction_version(f"m{which}")
+
+
+def test_the_table_as_deltalake_has_it_is_of_the_version_last_seen(path):
+    log = opened(path)
+    assert log.delta.version() == 0
+    commit(log, "a.parquet")
+    by_deltalake(path, "b.parquet")
+
+    assert (log.version, log.delta.version()) == (1, 1)
+    log.refresh()
+    assert (log.version, log.delta.version()) == (2, 2)
+
+
+def test_asking_for_a_mark_does_not_look_at_what_came_after_the_snapshot(path):
+    log = opened(path)
+    commit(log, marks={"m": 1})
+    by_deltalake(path, marks={"m": 2, "new": 5})
+
+    assert (log.mark("m"), log.mark("new"), log.version) == (1, None, 1)
+    with pytest.raises(StalePlanError):
+        commit(log, marks={"new": 1})
+    assert (log.mark("m"), log.mark("new"), log.version) == (2, 5, 2)
+
+
+@pytest.mark.parametrize("torn", [b"\0", None], ids=["torn", "missing"])
+def test_marks_are_told_also_where_the_last_checkpoint_is_not(path, torn):
+    log = opened(path)
+    commit(log, marks={"m": 1})
+    DeltaTable(str(path)).create_checkpoint()
+    commit(log, marks={"n": 2})
+    word = path / FOLDER / "_last_checkpoint"
+    word.unlink() if torn is None else word.write_bytes(torn)
+
+    assert [opened(path).mark(name) for name in ("m", "n", "o")] == [1, 2, None]
+    (path / FOLDER / f"{0:020}.json").unlink()
+    assert [opened(path).mark(name) for name in ("m", "n", "o")] == [1, 2, None]
+
+
+def test_many_marks_are_read_at_once(path, monkeypatch):
+    log = opened(path)
+    commit(log, marks={f"m{i}": i for i in range(500)})
+    DeltaTable(str(path)).create_checkpoint()
+    commit(log, marks={"m7": 70})
+
+    def refuse(*_):
+        raise AssertionError("one at a time is slow")
+
+    monkeypatch.setattr(DeltaTable, "transaction_version", refuse)
+    seen = opened(path)
+    assert [seen.mark(f"m{i}") for i in (0, 7, 499, 500)] == [0, 70, 499, None]
+
+
+def test_the_log_is_cleaned_up_to_a_checkpoint_and_says_the_same(path):
+    log = opened(path)
+    for i in range(9):
+        commit(log, f"{i}.parquet", marks={"m": i})
+        if log.version in {3, 6, 8}:
+            DeltaTable(str(path)).create_checkpoint()
+    behind = opened(path)
+    asleep = DeltaLog(path, {})
+    asleep.version = 1
+
+    assert log.clean(keep=2) > 0
+
+    assert commits(path)[0] == f"{6:020}.json"
+    for seen in (opened(path), behind, asleep):
+        assert seen.refresh() == 9
+        assert len(seen.files) == 9
+        assert seen.mark("m") == 8
+
+
+def test_without_a_checkpoint_far_enough_back_nothing_is_cleaned(path):
+    log = opened(path)
+    for i in range(4):
+        commit(log, f"{i}.parquet")
+    DeltaTable(str(path)).create_checkpoint()
+    commit(log, "4.parquet")
+
+    assert log.clean(keep=2) == 0
+    assert len(commits(path)) == 6
+
+
+def test_what_a_crash_left_half_made_is_cleaned_when_it_is_old(path):
+    log = opened(path)
+    old, new = (path / FOLDER / f"_commit_{name}.json.tmp" for name in ("old", "new"))
+    for file in (old, new):
+        file.write_bytes(b"{}")
+    long_ago = time.time() - ABANDONED_S - 1
+    os.utime(old, (long_ago, long_ago))
+
+    assert log.clean(keep=10) == 1
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+@pytest.mark.parametrize("last", [b"\0torn", None], ids=["torn", "missing"])
+def test_a_checkpoint_is_due_so_many_commits_after_the_last(path, last):
+    log = opened(path)
+    for _ in range(3):
+        commit(log)
+    assert delta_log.is_checkpoint_due(path, 3)
+    assert not delta_log.is_checkpoint_due(path, 4)
+
+    DeltaTable(str(path)).create_checkpoint()
+    commit(log)
+    assert delta_log.is_checkpoint_due(path, 1)
+    assert not delta_log.is_checkpoint_due(path, 2)
+
+    word = path / FOLDER / "_last_checkpoint"
+    word.unlink() if last is None else word.write_bytes(last)
+    assert delta_log.is_checkpoint_due(path, 4)
+
+
+def test_infos_of_commits_are_told_newest_first_as_far_as_the_log_goes_back(path):
+    log = opened(path)
+    for word in "abc":
+        log.commit([], [], {}, {"word": word})
+    assert [(v, info["word"]) for v, info in log.commits_since(1)] == [(3, "c"), (2, "b")]
+
+    (path / FOLDER / f"{2:020}.json").unlink()
+    assert [v for v, _ in log.commits_since(0)] == [3]
+
+
+def test_a_commit_that_a_crash_left_empty_is_a_commit_of_nothing(path):
+    log = opened(path)
+    (path / FOLDER / f"{1:020}.json").touch()
+
+    assert log.refresh() == 1
+    assert commit(log, "a.parquet") == 2
+    assert DeltaTable(str(path)).version() == 2
+
+
+def test_a_torn_commit_is_an_error_with_its_version(path):
+    log = opened(path)
+    (path / FOLDER / f"{1:020}.json").write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
+
+    with pytest.raises(TableDamagedError, match="version 1 is torn"):
+        log.refresh()
+
+
+def test_commits_that_were_seen_and_are_gone_are_an_error_with_both_versions(path):
+    log = opened(path)
+    for _ in range(3):
+        commit(log)
+    for version in (2, 3):
+        (path / FOLDER / f"{version:020}.json").unlink()
+
+    with pytest.raises(TableDamagedError, match="ends at version 1, but version 3 was seen"):
+        log.refresh()
+
+
+def test_a_table_that_another_program_raised_to_a_later_protocol_is_refused_with_the_versions(path):
+    log = opened(path)
+    raised = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
+    (path / FOLDER / f"{1:020}.json").write_text(json.dumps(raised) + "\n")
+
+    with pytest.raises(LakeError, match="reader version 1 and writer version 4 by another program"):
+        log.refresh()
+
+
+def test_properties_that_another_program_set_are_no_hindrance(path):
+    log = opened(path)
+    DeltaTable(str(path)).alter.set_table_properties(
+        {"delta.logRetentionDuration": "interval 9 days"}
+    )
+
+    assert log.refresh() == 1
+    assert commit(log, "a.parquet") == 2
+    assert set(opened(path).files) == {"a.parquet"}
+
+
+def test_neither_a_look_nor_a_commit_needs_deltalake_to_read_the_log(path, monkeypatch):
+    log, other = opened(path), opened(path)
+    log.mark("m")
+    monkeypatch.setattr(delta_log, "DeltaTable", None)
+
+    for i in range(3):
+        commit(log, f"{i}.parquet", marks={"m": i})
+        assert other.refresh() == log.version
+
+    assert set(other.files) == {"0.parquet", "1.parquet", "2.parquet"}
