@@ -104,7 +104,7 @@ def _spread(
 def _standing(
     flow: Flow, standing: Standing, marks: Watermarks | None, now_ms: int
 ) -> Iterator[Sample]:
-    place = _place(flow, TopicPartition(standing.target_topic, standing.source.partition))
+    place = _place(flow, standing.target)
     staged = Staged(standing.source, standing.begin, standing.staged, standing.stable)
     lag = replication_lag(marks, staged, standing.replayed)
     age = age_ms(now_ms, standing.oldest_ms, lag)

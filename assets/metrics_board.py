@@ -134,19 +134,21 @@ class Board:
         """Note how far the partitions of *flow* are; forget those that are gone.
 
         Gone is what the source does not have any more, as far as this process looks at it, and
-        what nothing waits of.
+        what nothing waits of; not what *standings* do not know yet, being older than what was
+        staged meanwhile.
         """
         seen = self.seen.get(flow.source)
         there = [
             s for s in standings if seen is None or s.source.plain in seen or s.replayed < s.staged
         ]
-        targets = {TopicPartition(s.target_topic, s.source.partition) for s in there}
         with self.lock:
+            known = {s.target for s in (*self.standings.get(flow, ()), *standings)}
+            gone = known - {s.target for s in there}
             self._told_at[flow] = time.monotonic()
             self.standings[flow] = there
-            for place in [p for p in self.passages if p[0] == flow and p[1] not in targets]:
+            for place in [p for p in self.passages if p[0] == flow and p[1] in gone]:
                 del self.passages[place]
-            for key in [k for k in self.latencies if k[0] == flow and k[2] not in targets]:
+            for key in [k for k in self.latencies if k[0] == flow and k[2] in gone]:
                 del self.latencies[key]
 
     def checkpointed(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.topic_partition import SourcePartition
+from schemas.topic_partition import SourcePartition, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +24,8 @@ class Standing:
     replayed: int
     oldest_ms: int | None
     is_paused: bool
+
+    @property
+    def target(self) -> TopicPartition:
+        """Return the target partition that it is replayed to."""
+        return TopicPartition(self.target_topic, self.source.partition)

@@ -18,8 +18,10 @@ from assets.orders import PAUSE, Orders
 from resources.lake import DeltaLake
 from resources.prometheus import Scrape
 from schemas import metrics as m
-from schemas.topic_partition import TopicPartition
+from schemas.spread import Spread
+from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.assets.looping import looping, looping_site
+from tests.assets.staged_lake import row, segment_of
 from tests.fake_cluster import Said
 from tests.stories.world import until
 
@@ -129,6 +131,17 @@ def test_a_topic_that_is_gone_takes_its_series_with_it(site, run):
         assert value(run, m.RECORD_COUNT, *PLACE) == 1
 
 
+def test_what_was_staged_while_a_flow_told_where_it_stands_keeps_its_series(site, run):
+    flow, users = site.flow.flow, ("us-east", "eu-west", "us-east.users", "0")
+    run.board.stands(flow, [])
+    source = SourcePartition("users", "life1", 0)
+
+    run.board.staged("us-east", [segment_of(source, [row(source, 0)], 1, 1)], [Spread(1, 0)])
+    run.board.stands(flow, [])
+
+    assert value(run, m.RECORD_AGE[0], *users) > 0
+
+
 def test_groups_show_how_far_behind_they_are_in_the_present_life_of_a_topic(site, run):
     write(site, b"a", b"b", b"c")
     flow, life = site.flow.flow, site.source.ids["orders"]
@@ -208,6 +221,7 @@ def test_each_metric_of_the_dashboard_has_values_in_a_run_that_saw_everything(si
         comes(run, m.STATE, ("replay", "us-east", "eu-west", "failed"), 1)
         site.target.is_down = False
         comes(run, m.RECORD_COUNT, ("us-east", "eu-west", "us-east.users", "0"), 1)
+        comes(run, m.STAGED_RECORDS, ("us-east",), 1)
         comes(run, m.TROUBLES, ("stage", "us-east", "", "RecordsExpiredError"), 1)
         run.board.committed(flow, [GroupCommit("billing", USERS, site.source.ids["users"], 0)])
         run.board.checkpointed(flow, [("billing", users)], 10.0)
