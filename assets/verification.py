@@ -105,7 +105,8 @@ class _FlowAudit:
     ) -> None:
         """Look at what is in doubt record by record, with what both clusters and the map say now.
 
-        A mirror may have gone on meanwhile: what it sent since the first look is left out.
+        A mirror may have gone on meanwhile: what it sent since the first look is left out. What
+        was visible then is still visible, whichever transactions are open now.
         """
         doubts = {
             partition: doubt
@@ -114,7 +115,7 @@ class _FlowAudit:
         }
         if not doubts:
             return
-        newer = self._plans(doubts, 0.0)
+        newer = self._plans(doubts, None)
         for partition, plan in newer.items():
             former = plans[partition].found
             former.tell(plan.found.errors)
@@ -124,12 +125,12 @@ class _FlowAudit:
         audit.run([(newer[partition], doubt) for partition, doubt in doubts.items()])
 
     def _plans(
-        self, partitions: Collection[TopicPartition], settle_s: float
+        self, partitions: Collection[TopicPartition], settle_s: float | None
     ) -> dict[TopicPartition, PartitionPlan]:
         """Look at both clusters and the lake; return how to compare each of *partitions*.
 
         The segments are read last: so the stage is never behind what the clusters told. *settle_s*
-        is how long the target's open transactions are waited for.
+        is how long the target's open transactions are waited for; None: they do not matter.
         """
         source: SourceSeen | None = None
         target: TargetSeen | None = None

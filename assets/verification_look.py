@@ -131,11 +131,11 @@ def look_at_target(
     site: Site,
     flow: FlowConfig,
     partitions: Collection[TopicPartition],
-    settle_s: float = SETTLE_S,
+    settle_s: float | None,
 ) -> TargetSeen:
     """Return what the target holds, and what the map says of it.
 
-    Open transactions are waited for, for *settle_s* seconds at most.
+    Open transactions are waited for, for *settle_s* seconds at most; None: they do not matter.
     Raises UnreachableError, RequestRefusedError, LakeError.
     """
     cluster = site.cluster(flow.flow.target)
@@ -152,7 +152,9 @@ def look_at_target(
         if "compact" in (configs["cleanup.policy"].value or "")
     }
     seen.before = _progress(cluster, flow, seen.targets)
-    _settle(cluster, seen, settle_s)
+    seen.watermarks = dict(cluster.watermarks(list(seen.targets.values())))
+    if settle_s is not None:
+        _settle(cluster, seen, settle_s)
     seen.after = _progress(cluster, flow, seen.targets)
     _read_runs(seen)
     return seen
@@ -227,7 +229,7 @@ def _settle(cluster: KafkaCluster, seen: TargetSeen, settle_s: float) -> None:
 
     What open transactions hold back for longer than *settle_s* is noted.
     """
-    found = dict(cluster.watermarks(list(seen.targets.values())))
+    found = seen.watermarks
     goals = {p: marks.high for p, marks in found.items() if isinstance(marks, Watermarks)}
     deadline = time.monotonic() + settle_s
     while True:
@@ -240,7 +242,6 @@ def _settle(cluster: KafkaCluster, seen: TargetSeen, settle_s: float) -> None:
             break
         time.sleep(0.05)  # no event tells that somebody's transaction has ended
         found.update(cluster.watermarks(list(held_back)))
-    seen.watermarks = found
     seen.held_back = {
         p: TargetHeldBackError(p, at=marks.stable, end=goals[p]) for p, marks in held_back.items()
     }

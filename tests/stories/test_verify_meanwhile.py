@@ -8,9 +8,11 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from assets.verification import verify
 from assets.verification_digests import Silent
@@ -98,7 +100,8 @@ def test_a_verify_whose_process_dies_is_an_error_and_the_next_one_is_whole(
     class Kills(Silent):
         def compared(self, flow, records):
             for child in multiprocessing.active_children()[:1]:
-                os.kill(child.pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # asked again, and the killed one is just gone
+                    os.kill(child.pid, signal.SIGKILL)
 
     monkeypatch.setattr("assets.verification_digests.MANY", 0)
     with pytest.raises(WorkerDiedError):
@@ -161,6 +164,34 @@ def test_beside_a_running_mirror_nothing_is_taken_for_a_difference(world, topics
     records = [each.totals["records"] for each in found]
     assert 2 * SIZE <= records[0] <= records[-1]
     assert records == sorted(records)
+
+
+def test_a_transaction_opened_since_the_first_look_hides_nothing_of_what_is_looked_at_closer(
+    world, topics, names
+):
+    (topic,) = topics("opened").values()
+    here = world(topic)
+    here.mirror()
+    rewrite(here.site, topic, altered(4))
+    producer = Producer(
+        {"bootstrap.servers": here.target.bootstrap_servers, "transactional.id": names("open")}
+    )
+    producer.init_transactions(30)
+
+    class Opens(Silent):
+        def compared(self, flow, records):
+            if not opened:
+                producer.begin_transaction()
+                producer.produce(here.remote(topic), b"open", partition=0)
+                opened.append(producer.flush(30))
+
+    opened = []
+    found = verify(here.site, reporter=Opens())
+    producer.abort_transaction(30)
+
+    assert opened == [0]
+    assert found.errors == []
+    assert found.totals == {"records": SIZE, **NONE, "altered": 1}
 
 
 def has_arrived(here, topic):
