@@ -15,6 +15,7 @@ from assets.site import Site
 from assets.tasks import StageJob, Stager
 from pipeline.accept import accepted, frontier_after, noted
 from pipeline.explain import explained
+from pipeline.pace import next_budget
 from pipeline.plan import bundle, plan
 from pipeline.stage import SlotStaged, StageTask
 from resources.lease import Lease
@@ -86,6 +87,7 @@ class Staging:
         self._frontiers: dict[TopicPartition, Frontier] = {}
         self._known_version = -1
         self._sights = Sights(site, alias)
+        self._budget = next_budget(0, site.config.max_batch_bytes, is_behind=False)
         self._held: dict[TopicPartition, _Held] = {}
         self.troubles: dict[TopicPartition, PartitionError] = {}
 
@@ -132,6 +134,9 @@ class Staging:
         self._note_ends(owed, {**planned.troubles, **gone})
         self.troubles = {**lost, **held, **planned.troubles, **gone}
         segments, stamps = self._stage(planned.ranges) if planned.ranges else ([], ())
+        is_behind = any(map(self._is_behind, planned.ranges))
+        most = self._site.config.max_batch_bytes
+        self._budget = next_budget(self._budget, most, is_behind=is_behind)
         # A process that has just begun learns by reading what an order may have been given for.
         self._carry_out_orders(seen, only, is_last=True)
         return Staged(tuple(segments), stamps, {p: s.watermarks for p, s in seen.items()})
@@ -199,9 +204,9 @@ class Staging:
         bundles = bundle(ranges, config.tasks_max)
         sequence = self._records.version + 1
         consumer = config.clusters[self.alias].consumer
-        budget = config.max_batch_bytes // len(bundles)
+        share = self._budget // len(bundles)
         jobs = [
-            StageJob(StageTask(tuple(b), sequence, budget), consumer, self._records.path)
+            StageJob(StageTask(tuple(b), sequence, share), consumer, self._records.path)
             for b in bundles
         ]
         answers = self.crew.run(dict(enumerate(jobs)))
@@ -214,6 +219,11 @@ class Staging:
         if failures:
             raise failures[0]
         return committed
+
+    def _is_behind(self, planned: OffsetRange) -> bool:
+        """Return whether the source held more of the partition than is staged of it now."""
+        staged = self.frontier(planned.partition.plain)
+        return staged is None or staged < planned.watermarks.stable
 
     def _hold(self, source: SourcePartition, error: PartitionError) -> None:
         """Leave the partition alone: for a while, or until an operator accepts the gap."""

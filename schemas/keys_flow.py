@@ -176,7 +176,8 @@ OWN = (
     Key("deltamirror.stage.max.records", _LONG, "2000000", "T", _H,
         "Records that one staging commit holds at most.", least=1),
     Key("deltamirror.stage.max.bytes", _LONG, "536870912", "T", _H,
-        "Bytes that one staging commit holds, to the next record boundary.", least=1),
+        "Bytes that one staging commit holds at most, to the next record boundary. A backlog "
+        "begins with 64 MiB, and goes on with twice as much each time.", least=1),
     Key("deltamirror.replay.chunk.records", _LONG, "50000", "T", _H,
         "Records that one transaction on the target holds at most.", least=1),
     Key("deltamirror.replay.chunk.bytes", _LONG, "16777216", "T", _H,

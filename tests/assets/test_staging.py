@@ -89,6 +89,26 @@ def test_what_is_written_is_staged_once_and_the_next_tick_goes_on(site, start):
     assert staging.frontier(ORDERS) == 3
 
 
+def test_a_backlog_is_begun_with_a_small_tick_and_the_next_ones_are_twice_as_large(
+    site, start, monkeypatch
+):
+    monkeypatch.setattr("pipeline.pace.FIRST_BYTES", 100_000)
+    write(site, ORDERS, *[b"x" * 1_000] * 1_000)
+    staging = start()
+
+    def tick():
+        return sum(segment.count for segment in staging.tick(["orders"]).segments)
+
+    first, *rest = (tick() for _ in range(4))
+    write(site, ORDERS, *[b"x" * 1_000] * 200)
+    again = tick()
+
+    assert 80 < first < 110
+    assert [round(count / first) for count in rest[:2]] == [2, 4]
+    assert first + sum(rest) == 1_000
+    assert again == first
+
+
 def test_another_process_goes_on_where_the_last_one_was(site, start):
     write(site, ORDERS, b"a", b"b")
     start().tick()
