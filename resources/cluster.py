@@ -6,6 +6,7 @@ RequestRefusedError where the cluster says no.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -105,9 +106,17 @@ class KafkaCluster:
     ) -> dict[str, str | TargetTopicError | PermissionMissingError]:
         """Create topics, many with one request; return the id of each, or why it is not there.
 
-        One that exists already is left as it is.
+        They are there once their leaders answer. One that exists already is left as it is.
         """
-        return topics.create(self._admin, wanted)
+        wanted = list(wanted)
+        made = topics.create(self._admin, wanted)
+        self._await_leaders(
+            TopicPartition(topic.name, number)
+            for topic in wanted
+            if isinstance(made[topic.name], str)
+            for number in range(topic.partitions)
+        )
+        return made
 
     def add_partitions(self, name: str, total: int) -> None:
         """Give the topic *name* partitions up to *total*; one that has them is left as it is.
@@ -115,6 +124,7 @@ class KafkaCluster:
         Raises TargetTopicError where the cluster does not add them.
         """
         topics.add_partitions(self._admin, name, total)
+        self._await_leaders(TopicPartition(name, number) for number in range(total))
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete the topics *names*; one that is not there is no error."""
@@ -297,6 +307,19 @@ class KafkaCluster:
             found.update(more)
             failures = {e: f for e, f in failures.items() if e not in stale} | still
         return found, failures
+
+    def _await_leaders(self, partitions: Iterable[TopicPartition]) -> None:
+        """Return when the leaders of *partitions* have answered, or said no for WAIT_S.
+
+        A cluster tells who leads a partition before that broker knows of it.
+        """
+        left, give_up_at = set(partitions), time.monotonic() + WAIT_S
+        while left:
+            _, failures = self._list_offsets(dict.fromkeys(left, LATEST))
+            left = {each for each, failure in failures.items() if _is_stale(failure)}
+            if not left or time.monotonic() > give_up_at:
+                return
+            time.sleep(0.02)  # no event tells that a broker leads
 
     def _ask_leaders(
         self, specs: Mapping[TopicPartition, OffsetSpec], isolation: kafka.IsolationLevel

@@ -13,6 +13,7 @@ from resources.processes import free_ports
 from schemas.errors import (
     ConfigError,
     LoginRefusedError,
+    RequestRefusedError,
     TargetTopicError,
     TopicMissingError,
     UnreachableError,
@@ -331,6 +332,32 @@ def test_offsets_are_told_also_where_the_client_knew_a_former_leader(make_broker
     produce(broker.bootstrap_servers, orders.topic, FIVE)
 
     assert cluster.watermarks([orders])[orders] == Watermarks(0, 5, 5, 0)
+
+
+@pytest.mark.parametrize("way", ["made", "widened"])
+def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
+    cluster, unique_topic, monkeypatch, way
+):
+    ask, last = cluster._ask_leaders, TopicPartition(unique_topic, 2)
+    refused = []
+
+    def late(specs, *rest):
+        found, failures = ask(specs, *rest)
+        if last in found and len(refused) < 5:
+            refused.append(found.pop(last))
+            code = "NOT_LEADER_FOR_PARTITION"
+            failures[last] = RequestRefusedError("us-east", f"tell the offsets of {last}", code, "")
+        return found, failures
+
+    monkeypatch.setattr(cluster, "_ask_leaders", late)
+    if way == "widened":
+        cluster.create_topic(unique_topic, 1, 1, {})
+        cluster.add_partitions(unique_topic, 3)
+    else:
+        cluster.create_topic(unique_topic, 3, 1, {})
+
+    assert len(refused) == 5
+    assert isinstance(cluster.watermarks([last])[last], Watermarks)
 
 
 def test_an_offset_that_the_client_made_up_is_no_answer(cluster, orders, monkeypatch):
