@@ -263,8 +263,8 @@ def test_the_newest_result_of_a_command_is_found_by_its_day(tmp_path):
 def test_the_page_shows_medians_ratios_and_what_they_were_made_on():
     page = pages.markdown(result())
 
-    assert "| 100 B, 4 partitions | deltamirror | 20 (20 - 20) | 10 (10 - 10) |" in page
-    assert "| 100 B, 4 partitions | MirrorMaker 2, stock | 2 (2 - 2) |" in page
+    assert "| 100 of 100 B, 4 partitions | deltamirror | 20 (20 - 20) | 10 (10 - 10) |" in page
+    assert "| 100 of 100 B, 4 partitions | MirrorMaker 2, stock | 2 (2 - 2) |" in page
     assert "| 72,000 | deltamirror | 0 | 0 | 0 |" in page
     assert "`python -m benchmarks.mm2` on 2026-01-02, commit abc, in 2 minutes: 2 cores" in page
 

@@ -45,7 +45,7 @@ class Plan:
 
 
 SHORT = Plan(
-    loads=(Load(100, 2_000_000), Load(1_024, 400_000)),
+    loads=(Load(100, 4_000_000), Load(1_024, 800_000)),
     streams=(Stream(10_000),),
     failover=FAILOVER,
     rounds=3,

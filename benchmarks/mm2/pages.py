@@ -65,7 +65,7 @@ def fill(text: str, name: str, page: Path = PAGE) -> None:
 
 def _load(row: Row) -> str:
     codec = "" if row["compression"] == "none" else f", {row['compression']}"
-    what = row.get("data") or f"{row['size_bytes']:,} B"
+    what = row.get("data") or f"{row['records']:,} of {row['size_bytes']:,} B"
     return f"{what}, {row['partitions']} partitions{codec}"
 
 
