@@ -208,6 +208,8 @@ class Replaying:
             former.add(at.target_topic_id)
             del self._at[partition]
             at = None
+        if at is not None and self._is_staged_anew(partition, at):
+            return None
         lives = self.ledger.lives(partition)
         mapped = self._map.end(target, target_topic_id, lives)
         if at is None and mapped is not None:
@@ -259,6 +261,12 @@ class Replaying:
         if done:
             self.ledger.forget(partition, done)
         return self.ledger.links(partition)
+
+    def _is_staged_anew(self, partition: TopicPartition, at: Progress) -> bool:
+        """Return whether the stage will get to *at* by itself: a lost lake is being made anew."""
+        frontier = self.ledger.chains.frontiers[partition]
+        is_same_life = at.incarnation == frontier.source.topic_id
+        return is_same_life and frontier.next_offset < at.next_offset <= frontier.last_stable
 
     def _may_restart(
         self,

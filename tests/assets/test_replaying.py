@@ -1,5 +1,7 @@
 """A flow's replay, tick by tick: remote topics, transactions and the offset map on a real lake."""
 
+from contextlib import closing
+
 import pytest
 
 from assets import replaying as replaying_module
@@ -214,6 +216,30 @@ def test_a_map_that_is_lost_whole_is_rebuilt(site, stage, start, lake, monkeypat
 
     assert mapped(site)[: len(known)] == known
     assert_exact(site, *values)
+
+
+def test_what_the_target_has_is_waited_for_while_a_lost_stage_is_made_anew(
+    site, stage, start, lake, monkeypatch
+):
+    values = [b"%d" % i for i in range(7)]
+    stage(ORDERS, *values)
+    finish(start())
+    anew = FakeClusters(lake / "anew", monkeypatch, chunk_records=2, max_batch_records=2)
+    anew._clusters, anew.reader = site._clusters, site.reader
+    anew.source, anew.target = site.source, site.target
+    staging, replaying = Staging(anew, "us-east", Inline()), Replaying(anew, anew.flow, Inline())
+
+    with closing(staging), closing(replaying):
+        staging.open()
+        replaying.open()
+        while staging.tick().segments:
+            replaying.tick()
+            assert replaying.troubles == {}
+        site.source.append(ORDERS, Said(b"new"))
+        staging.tick()
+        finish(replaying)
+
+    assert_exact(anew, *values, b"new")
 
 
 def test_progress_that_is_lost_is_found_again(site, stage, start):
