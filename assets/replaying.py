@@ -109,8 +109,17 @@ class Replaying:
         self.lease.release()
 
     def progress(self, partition: TopicPartition) -> Progress | None:
-        """Return where source *partition* is on the target, as last seen."""
-        return self._at.get(partition)
+        """Return where source *partition* is on the target, as far as it is staged and mapped."""
+        at, frontier = self._at.get(partition), self.ledger.chains.frontiers.get(partition)
+        if at is None or frontier is None:
+            return None
+        lives = self.ledger.lives(partition)
+        mapped = self._map.end(self._target(partition), at.target_topic_id, lives)
+        if mapped is not None:
+            return mapped.progress
+        # Of what never held a record there is no map.
+        has_records = any(staged.link.count for staged in self.ledger.links(partition))
+        return None if has_records else at
 
     def standings(self) -> list[Standing]:
         """Return how far each partition of the flow is, as far as this loop knows: none is asked.

@@ -105,6 +105,7 @@ class SlotProducer(TargetLog):
         self._refused: dict[TopicPartition, str] = {}
         self._failed: KafkaError | None = None
         self._is_stopped = False
+        self._knows_stamps = False
         self._began = 0.0
 
     def fence(self) -> None:
@@ -200,6 +201,7 @@ class SlotProducer(TargetLog):
         """Open a transaction, once the quota that the one before it met is no more felt."""
         time.sleep(self._throttle.left_s)
         self._refused, self._failed, self._is_stopped = {}, None, False
+        self._knows_stamps = False
         self._spans.clear()
         self._began = time.monotonic()
         with self._asking():
@@ -350,8 +352,21 @@ class SlotProducer(TargetLog):
                 self._refused.setdefault(self._partition_of(number), error.str())
             else:
                 self._failed = self._failed or error
-        if producer.stamped_anew is not None:
-            self._refused.setdefault(self._partition_of(producer.stamped_anew), STAMPS_ANEW)
+        if producer.stamped_anew is not None and not self._knows_stamps:
+            self._judge_stamps(self._partition_of(producer.stamped_anew))
+
+    def _judge_stamps(self, told: TopicPartition) -> None:
+        """Refuse the partitions whose topics set timestamps, as one was reported of *told*.
+
+        A broker also reports one, the batch's own, of a batch that it got a second time because
+        its first answer was late (UnifiedLog.append, LogAppendInfo of a duplicate).
+        """
+        kinds = self.timestamp_types({each.topic for each in self._spans})
+        for partition in self._spans:
+            kind = kinds.get(partition.topic)
+            if kind == "LogAppendTime" or (kind is None and partition == told):
+                self._refused.setdefault(partition, STAMPS_ANEW)
+        self._knows_stamps = True
 
     def _partition_of(self, number: int) -> TopicPartition:
         """Return where the transaction's record of that *number* went."""

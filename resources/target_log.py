@@ -19,6 +19,7 @@ HIDDEN_S = 5.0
 """How long an open transaction may hide records before they are given up."""
 
 POLICY = "cleanup.policy"
+STAMPS = "message.timestamp.type"
 
 
 class TargetLog:
@@ -52,6 +53,14 @@ class TargetLog:
         """
         policy = self._cluster.topic_configs([partition.topic]).get(partition.topic, {}).get(POLICY)
         return policy is not None and "compact" in (policy.value or "")
+
+    def timestamp_types(self, topics: Collection[str]) -> dict[str, str | None]:
+        """Return `message.timestamp.type` of each of *topics*; of one that is not told nothing.
+
+        Raises UnreachableError.
+        """
+        told = self._cluster.topic_configs(topics)
+        return {name: configs[STAMPS].value for name, configs in told.items() if STAMPS in configs}
 
     def read_back(
         self, partition: TopicPartition, start: int, take: Callable[[pa.RecordBatch], None]

@@ -23,6 +23,7 @@ from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import CrashError, Faults, Said
 
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
+SEVEN = [b"%d" % i for i in range(7)]
 
 
 def remote(partition):
@@ -218,28 +219,46 @@ def test_a_map_that_is_lost_whole_is_rebuilt(site, stage, start, lake, monkeypat
     assert_exact(site, *values)
 
 
-def test_what_the_target_has_is_waited_for_while_a_lost_stage_is_made_anew(
-    site, stage, start, lake, monkeypatch
-):
-    values = [b"%d" % i for i in range(7)]
-    stage(ORDERS, *values)
+@pytest.fixture
+def anew(site, stage, start, lake, monkeypatch):
+    """Loops over a new lake, of a flow that had replayed SEVEN; a tick stages two records."""
+    stage(ORDERS, *SEVEN)
     finish(start())
-    anew = FakeClusters(lake / "anew", monkeypatch, chunk_records=2, max_batch_records=2)
-    anew._clusters, anew.reader = site._clusters, site.reader
-    anew.source, anew.target = site.source, site.target
-    staging, replaying = Staging(anew, "us-east", Inline()), Replaying(anew, anew.flow, Inline())
-
+    there = FakeClusters(lake / "anew", monkeypatch, chunk_records=2, max_batch_records=2)
+    there._clusters, there.reader = site._clusters, site.reader
+    there.source, there.target = site.source, site.target
+    staging, replaying = Staging(there, "us-east", Inline()), Replaying(there, there.flow, Inline())
     with closing(staging), closing(replaying):
         staging.open()
         replaying.open()
-        while staging.tick().segments:
-            replaying.tick()
-            assert replaying.troubles == {}
-        site.source.append(ORDERS, Said(b"new"))
-        staging.tick()
-        finish(replaying)
+        yield there, staging, replaying
 
-    assert_exact(anew, *values, b"new")
+
+def test_what_the_target_has_is_waited_for_while_a_lost_stage_is_made_anew(anew):
+    there, staging, replaying = anew
+    while staging.tick().segments:
+        replaying.tick()
+        assert replaying.troubles == {}
+    there.source.append(ORDERS, Said(b"new"))
+    staging.tick()
+
+    finish(replaying)
+
+    assert_exact(there, *SEVEN, b"new")
+
+
+def test_progress_does_not_count_before_it_is_staged_and_mapped(anew):
+    _, staging, replaying = anew
+    staging.tick()
+    replaying.tick()
+    early = replaying.progress(ORDERS)
+    while staging.tick().segments:
+        pass
+
+    finish(replaying)
+
+    assert early is None
+    assert replaying.progress(ORDERS).next_offset == len(SEVEN)
 
 
 def test_progress_that_is_lost_is_found_again(site, stage, start):

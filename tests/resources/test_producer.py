@@ -1,5 +1,7 @@
 """A slot's transactions on a real broker: every field as it was, and nothing half done."""
 
+import threading
+
 import numpy as np
 import pytest
 from confluent_kafka import Producer
@@ -431,6 +433,29 @@ class TestATargetThatFallsSilent:
 
         assert isinstance(silent.value, UnreachableError)
         assert isinstance(still.value, UnreachableError)
+
+    def test_a_batch_that_was_sent_twice_is_no_sign_of_a_topic_that_sets_its_own_timestamps(
+        self, open_slot, remote, target
+    ):
+        slot = open_slot(**{"socket.timeout.ms": 1_500})
+        send(slot, remote, Said(b"a"))
+        slot.begin()
+        slot.send(remote, batch(Said(b"b")))
+        slot.settle()
+        target.freeze()
+        thaws = threading.Timer(4.0, target.thaw)
+        thaws.start()
+        slot.send(remote, batch(Said(b"c")))
+        try:
+            offsets = slot.settle()[remote]
+        finally:
+            thaws.join()
+
+        assert slot._open().stamped_anew is not None
+        written = shown(target, remote, "read_uncommitted")[1:]
+        assert [(offset, said.value) for offset, said in written] == [
+            *zip(offsets.tolist(), (b"b", b"c"), strict=True)
+        ]
 
     def test_a_commit_that_got_no_answer_is_found_out_by_the_next_process(
         self, open_slot, remote, target, monkeypatch
