@@ -262,7 +262,7 @@ def peak_mib(here, topic):
 def test_memory_is_bounded_however_long_a_partition_is(world, source, names):
     short, long = names("short"), names("long")
     value = os.urandom(4096)
-    for topic, number in ((short, 50_000), (long, 200_000)):
+    for topic, number in ((short, 25_000), (long, 100_000)):
         create_topic(source.bootstrap_servers, topic)
         produce(
             source.bootstrap_servers,
@@ -274,6 +274,7 @@ def test_memory_is_bounded_however_long_a_partition_is(world, source, names):
 
     little, much = peak_mib(here, short), peak_mib(here, long)
 
-    # The long one holds 590 MiB more on each of three sides. What two clients read ahead may be
-    # fuller by as much.
-    assert much - little < 150, json.dumps({"short": little, "long": much})
+    # The long one holds 290 MiB more on each of three sides; not more than that is written here,
+    # as a disk that is behind by gigabytes stops the brokers of every test beside this one.
+    # What two clients read ahead may be fuller by some.
+    assert much - little < 100, json.dumps({"short": little, "long": much})
