@@ -6,8 +6,8 @@ import logging
 
 from assets.site import Site
 from pipeline.acls import missing_acls
-from schemas.acl import TopicAcl
 from schemas.config import FlowConfig
+from schemas.kafka.acl import TopicAcl
 
 log = logging.getLogger(__name__)
 

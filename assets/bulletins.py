@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from assets.metrics_board import Board
 from resources.bulletin import Bulletin
 from schemas.errors import DeltamirrorError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 
 class Bulletins:

@@ -17,8 +17,8 @@ from schemas.checkpoint import Checkpoint
 from schemas.config import FlowConfig
 from schemas.errors import LakeError
 from schemas.flow import Flow
+from schemas.kafka.partition import TopicPartition
 from schemas.tables import CHECKPOINTS, GROUP_OFFSETS
-from schemas.topic_partition import TopicPartition
 from schemas.translation import GroupTranslation, Translation
 
 Row = dict[str, Any]

@@ -43,7 +43,7 @@ def _tables(data: Mapping[str, Any]) -> Group:
     from rich.console import Group
     from rich.table import Table
 
-    from schemas.acl import TopicAcl
+    from schemas.kafka.acl import TopicAcl
 
     steps = Table(
         "where", "step", "what", title="On the targets and in the lake", title_justify="left"

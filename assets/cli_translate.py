@@ -11,7 +11,7 @@ import click
 from assets.cli_options import as_of_option, flow_option, iso, offset_text
 from assets.console import Console, options
 from schemas.errors import NothingToTranslateError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from schemas.translation import Translation
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import confluent_kafka as kafka
 from assets.demo_data import DemoRecord, DemoTable
 from schemas.config import ClusterConfig
 from schemas.errors import DeltamirrorError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 _ANSWER_S = 30.0
 _READ_S = 60.0

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from assets.demo_home import SOURCE, TARGET
 from schemas.flow_state import PartitionState
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,9 @@ from assets.verification import verify
 from resources.settings import read_config
 from resources.spark import spark_session
 from schemas.errors import DeltamirrorError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.translation import Translation
 from schemas.verification import KINDS
-from schemas.watermarks import Watermarks
 
 GROUP = "billing"
 QUERY = """\

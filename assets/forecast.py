@@ -23,10 +23,9 @@ from pipeline.remote_topics import (
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.frontier import Sight
+from schemas.kafka.partition import TopicPartition, Watermarks
+from schemas.kafka.topic import Topic
 from schemas.replication_policy import is_cycle
-from schemas.topic import Topic
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 Row = dict[str, Any]
 

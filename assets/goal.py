@@ -10,10 +10,9 @@ from resources.cluster import KafkaCluster
 from schemas.config import FlowConfig
 from schemas.errors import TopicMissingError
 from schemas.frontier import base_id
+from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.progress import Progress
 from schemas.replay_work import Move
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from resources.cluster import KafkaCluster
 from resources.table import CLOCK
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError
+from schemas.kafka.partition import TopicPartition
 from schemas.tables import GROUP_OFFSETS
-from schemas.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,8 @@ from assets.site import Site
 from pipeline.index import MapIndex
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.translation import GroupTranslation, Translation
-from schemas.watermarks import Watermarks
 
 IDLE = frozenset({"EMPTY", "DEAD", "ABSENT"})
 """States of a group, in Kafka's words, in which its offsets can be set; ABSENT: it is not there."""

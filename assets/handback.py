@@ -14,8 +14,8 @@ from resources.mm2_topics import Mm2Topics
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicRecreatedError
 from schemas.frontier import base_id
+from schemas.kafka.partition import TopicPartition
 from schemas.progress import Progress
-from schemas.topic_partition import TopicPartition
 
 PARTITIONS = 25
 """Of Connect's topic of source offsets, where there is none yet (offset.storage.partitions)."""

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from resources.records import Records
 from resources.table import LakeTable
 from schemas.frontier import Frontier
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay_work import Link
-from schemas.topic_partition import SourcePartition, TopicPartition
 
 COLUMNS = (
     "topic",

@@ -23,9 +23,9 @@ from resources.staged import StagedLog
 from resources.table import LakeTable
 from schemas.config import FlowConfig
 from schemas.errors import LakeError
+from schemas.kafka.partition import TopicPartition
 from schemas.segment import Segment
 from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
-from schemas.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

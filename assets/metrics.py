@@ -15,11 +15,10 @@ from pipeline.recall import Recent, per_second
 from schemas import metrics as m
 from schemas.flow import Flow
 from schemas.frontier import base_id
+from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.loop_state import STATES, LoopState
 from schemas.metrics import Metric, Sample
 from schemas.standing import Standing
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 
 def samples(board: Board) -> list[Sample]:

@@ -14,12 +14,11 @@ from assets.metrics_loops import LoopWatch
 from pipeline.recall import Recent
 from schemas.config import FlowConfig
 from schemas.flow import Flow
+from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay_work import Move
 from schemas.segment import Segment
 from schemas.spread import Spread
 from schemas.standing import Standing
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 LOOK_S = 5.0
 """How often a loop tells how far its partitions are, at most: 1,000 topics cost some 10 ms."""

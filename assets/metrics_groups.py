@@ -9,8 +9,8 @@ from assets.group_offsets import latest_commits
 from assets.metrics_board import Board, GroupCommit
 from assets.site import Site
 from schemas.config import FlowConfig
+from schemas.kafka.partition import TopicPartition
 from schemas.tables import GROUP_OFFSETS
-from schemas.topic_partition import TopicPartition
 
 
 def checkpoint(site: Site, flow_config: FlowConfig, board: Board) -> None:

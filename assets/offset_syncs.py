@@ -14,9 +14,9 @@ from pipeline.sample import sampled
 from resources.compacted_topic import CompactedTopic
 from schemas.config import OffsetSyncsConfig
 from schemas.errors import DeltamirrorError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_sync import OffsetSync
 from schemas.replay_work import Move
-from schemas.topic_partition import TopicPartition
 
 WAITING = 1_000
 """Syncs of a partition that wait for a cluster that is down; of more, the newest count."""

@@ -29,8 +29,7 @@ from schemas.errors import (
     StalePlanError,
     TopicMissingError,
 )
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.partition import TopicPartition, Watermarks
 
 WAIT_S = 600.0
 """How long another process may take to bring the topic there."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from resources.table import LakeTable
 from schemas.errors import StalePlanError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 PAUSE, RESUME, ACCEPT_GAP, RESTART = "pause", "resume", "accept-gap", "restart"
 

@@ -30,12 +30,11 @@ from schemas.errors import (
     TopicMissingError,
     UnreachableError,
 )
+from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay_flow import ReplayFlow
 from schemas.replay_plan import ReplayRange, Selection
 from schemas.replay_work import Mapped, Move, PartitionWork, SlotWork, Unknown
 from schemas.segment import Segment
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 log = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from pipeline.rebuild import missing_runs
 from resources.lease import Lease
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError, PartitionError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork, SlotWork
-from schemas.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from pipeline.remote_topics import (
 )
 from schemas.config import FlowConfig
 from schemas.errors import PartitionError, PermissionMissingError, TargetTopicError
-from schemas.permission import Permission
-from schemas.topic import Topic
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.acl import Permission
+from schemas.kafka.partition import TopicPartition
+from schemas.kafka.topic import Topic
 
 LOOK_S = 5.0
 """How old what we know of the target's topics may be: their ids are compared at each tick."""

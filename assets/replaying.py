@@ -24,10 +24,10 @@ from schemas.errors import (
     PartitionError,
     TargetChangedError,
 )
+from schemas.kafka.partition import TopicPartition
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork, Unknown
 from schemas.standing import Standing
-from schemas.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 

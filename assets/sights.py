@@ -15,10 +15,9 @@ from schemas.errors import (
     TopicDeletedError,
 )
 from schemas.frontier import Frontier, Sight, base_id
-from schemas.permission import Permission
-from schemas.topic import Topic
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.acl import Permission
+from schemas.kafka.partition import TopicPartition, Watermarks
+from schemas.kafka.topic import Topic
 
 log = logging.getLogger(__name__)
 

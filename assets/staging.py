@@ -30,11 +30,10 @@ from schemas.errors import (
     TopicRecreatedError,
 )
 from schemas.frontier import Frontier, Sight, base_id
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.offset_range import OffsetRange
 from schemas.segment import Segment
 from schemas.spread import Spread
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
 
 log = logging.getLogger(__name__)
 

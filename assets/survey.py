@@ -27,9 +27,8 @@ from schemas.errors import DeltamirrorError, UnreachableError
 from schemas.flow import Flow
 from schemas.flow_state import FlowState, PartitionState
 from schemas.frontier import base_id
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.progress import Progress
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
 
 WHOLE_FLOW = TopicPartition("", 0)
 """A partition that no order names: what holds for it was ordered for all of the flow."""

@@ -33,9 +33,9 @@ from schemas.errors import (
     TakeoverUnclearError,
 )
 from schemas.flow import Flow
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.progress import Progress
 from schemas.replay_work import Mapped, Move
-from schemas.topic_partition import SourcePartition, TopicPartition
 
 AT_REST = frozenset({"EMPTY", "DEAD"})
 """States of MirrorMaker 2's group in which none of its workers is there."""

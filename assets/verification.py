@@ -27,8 +27,8 @@ from pipeline.doubt import Doubt
 from resources.staged_files import StagedFiles
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicMissingError
+from schemas.kafka.partition import TopicPartition
 from schemas.tables import VERIFICATION
-from schemas.topic_partition import TopicPartition
 from schemas.verification import KINDS, SIDES, SOURCE, TARGET, FlowFindings, Verification
 
 

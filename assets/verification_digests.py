@@ -13,7 +13,7 @@ from pipeline.cut import RECORDS, SAMPLE_RECORDS, Part, sample
 from pipeline.doubt import Doubt
 from pipeline.suspect import SideSums, Verdict, judge
 from resources.staged_files import StagedFiles
-from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.verification import SOURCE, STAGED, TARGET
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from resources.reader import RangeReader
 from schemas.errors import PartitionError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_range import OffsetRange
-from schemas.topic_partition import TopicPartition
 
 ALL = 2**62
 """Bytes: the whole range; what is in memory is bounded by the queue."""

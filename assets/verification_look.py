@@ -35,9 +35,8 @@ from schemas.errors import (
 )
 from schemas.frontier import base_id
 from schemas.gap import ACCEPTED
+from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.progress import Progress
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 SETTLE_S = 10.0
 """How long open transactions may hide the target's end before that is an error."""

@@ -23,9 +23,8 @@ from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView, rising_runs
 from resources.records import Records
 from schemas.errors import DeltamirrorError, StageIncompleteError
-from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.verification import EXPIRED_STAGED, STAGED, PartitionFindings
-from schemas.watermarks import Watermarks
 
 OnTarget = tuple[list[Life], TargetView]
 """The incarnations that should be on the target, in order, and what is looked at there."""

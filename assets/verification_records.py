@@ -26,10 +26,9 @@ from resources.reader import RangeReader
 from resources.staged import StagedLog
 from resources.staged_files import StagedFiles
 from schemas.errors import DeltamirrorError, LakeError
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.offset_range import OffsetRange
-from schemas.topic_partition import SourcePartition, TopicPartition
 from schemas.verification import SOURCE, STAGED
-from schemas.watermarks import Watermarks
 
 SMALL_BYTES = 2**20
 """Bytes up to which a partition is read together with others: those are held in memory."""

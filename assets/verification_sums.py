@@ -23,10 +23,9 @@ from pipeline.suspect import SideSums, Span
 from resources.reader import RangeReader
 from resources.staged import StagedLog
 from schemas.errors import LakeError, PartitionError
+from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.offset_range import OffsetRange
-from schemas.topic_partition import SourcePartition
 from schemas.verification import SOURCE, STAGED
-from schemas.watermarks import Watermarks
 
 ALL = 2**62
 """Bytes: the whole range. Nothing of it is kept."""

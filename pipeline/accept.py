@@ -15,8 +15,8 @@ from schemas.errors import (
 )
 from schemas.frontier import Frontier, Sight, next_incarnation
 from schemas.gap import CUT, DELETED, EXPIRED, RECREATED, UNREADABLE
+from schemas.kafka.partition import SourcePartition
 from schemas.segment import Segment
-from schemas.topic_partition import SourcePartition
 
 
 def accepted(

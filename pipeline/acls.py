@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from schemas.acl import TopicAcl
 from schemas.config import FlowConfig
+from schemas.kafka.acl import TopicAcl
 
 
 def missing_acls(

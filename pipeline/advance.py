@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 Commit = tuple[int, str]
 """An offset and the metadata beside it."""

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.errors import StageIncompleteError
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.progress import Progress
 from schemas.replay_work import Link, PartitionWork
-from schemas.topic_partition import SourcePartition, TopicPartition
 
 
 class Chain:

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.weigh import weigh
+from schemas.kafka.partition import TopicPartition
 from schemas.load import Load
 from schemas.progress import Progress
-from schemas.topic_partition import TopicPartition
 
 
 class Chunk:

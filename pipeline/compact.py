@@ -20,7 +20,7 @@ import xxhash
 
 from pipeline.digest import Digest
 from schemas.errors import LakeError
-from schemas.topic_partition import SourcePartition
+from schemas.kafka.partition import SourcePartition
 
 MIB = 1024 * 1024
 SMALL_BYTES = 64 * MIB

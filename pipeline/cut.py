@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from pipeline.runs import Runs
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 
 RECORDS = 2_000_000
 """Records of a part: enough that the clients' reading ahead past its end hardly counts."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from pipeline.runs import Runs
 from schemas.frontier import base_id
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 MAP_COLUMNS = (
     "topic",

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 
 SEGMENT_COLUMNS = (
     "topic",

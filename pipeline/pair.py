@@ -14,8 +14,8 @@ import pyarrow as pa
 import xxhash
 
 from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.topic_partition import TopicPartition
 
 Fingerprint = bytes
 

@@ -12,8 +12,8 @@ from schemas.errors import (
     TopicRecreatedError,
 )
 from schemas.frontier import Frontier, Sight, base_id
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_range import OffsetRange
-from schemas.topic_partition import SourcePartition, TopicPartition
 
 
 @dataclass(frozen=True)

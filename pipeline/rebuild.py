@@ -14,9 +14,9 @@ from pipeline.replay import Target
 from pipeline.runs import Runs
 from pipeline.settle import Staged, place, settle
 from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError, ProgressBehindError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.replay_work import Move, SlotReplayed, SlotWork
-from schemas.topic_partition import TopicPartition
 
 
 def rebuild_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipeline.topic_settings import carried_configs
 from schemas.config import FlowConfig
 from schemas.errors import TargetTopicError
-from schemas.topic import ConfigValue, Topic, TopicToMake
+from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 

@@ -27,10 +27,10 @@ from schemas.errors import (
     TargetTruncatedError,
     ThrottledError,
 )
+from schemas.kafka.partition import TopicPartition
 from schemas.load import Load
 from schemas.progress import Progress
 from schemas.replay_work import Mapped, Move, PartitionWork, SlotReplayed, SlotWork
-from schemas.topic_partition import TopicPartition
 
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 

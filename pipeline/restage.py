@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from pipeline.compact import INPUT_BYTES, Rows
 from pipeline.digest import Digest
+from schemas.kafka.partition import SourcePartition
 from schemas.segment import Segment
-from schemas.topic_partition import SourcePartition
 
 NOWHERE = -1
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from schemas.kafka.partition import SourcePartition
 from schemas.segment import Segment
-from schemas.topic_partition import SourcePartition
 
 
 class SlotFile(Protocol):

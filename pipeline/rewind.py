@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from schemas.kafka.partition import SourcePartition
 from schemas.replay_plan import ReplayRange, Selection
 from schemas.replay_work import Link
 from schemas.segment import Segment
-from schemas.topic_partition import SourcePartition
 
 KeptFrom = Callable[[SourcePartition], int | None]
 Records = Callable[[Segment], Iterator[pa.RecordBatch]]

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from pipeline.map import encode
 from pipeline.pair import Fingerprint, Marked, Paired, Place
 from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.topic_partition import TopicPartition
 
 Offsets = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bytes_]

@@ -23,9 +23,9 @@ from schemas.errors import (
     TargetChangedError,
     TargetTruncatedError,
 )
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.progress import Progress
 from schemas.replay_work import Move, PartitionWork, Unknown
-from schemas.topic_partition import SourcePartition, TopicPartition
 
 
 class Log(Protocol):

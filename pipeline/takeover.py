@@ -22,8 +22,8 @@ from pipeline.compare import NOTHING, Offsets
 from pipeline.map import encode
 from pipeline.pair import Fingerprint
 from schemas.errors import MapAmbiguousError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.topic_partition import TopicPartition
 
 Marks = npt.NDArray[np.bytes_]
 

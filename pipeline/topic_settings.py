@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from schemas.config import FlowConfig
-from schemas.topic import ConfigValue
+from schemas.kafka.topic import ConfigValue
 
 # A record arrives with the timestamp it had, however old or far ahead: a target that stamps anew,
 # or refuses what is more than an hour ahead (Kafka 4's default), would alter or lose it.

@@ -23,7 +23,7 @@ from pipeline.compare import NOTHING, Feed, Mask, Offsets, match, offsets_of, wa
 from pipeline.pair import Fingerprint, fingerprints
 from pipeline.rising import Fault, rising
 from pipeline.runs import Runs
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from schemas.verification import (
     ALTERED,
     DUPLICATED,

@@ -15,9 +15,8 @@ from confluent_kafka.admin import (
 )
 
 from resources.admin import WAIT_S, AdminSession
-from schemas.acl import TopicAcl
 from schemas.errors import RequestRefusedError
-from schemas.permission import Permission
+from schemas.kafka.acl import Permission, TopicAcl
 
 _ANY: Any = None  # the client's annotations forbid what its documentation allows
 OF_WHOLE_NAMES = AclBindingFilter(

@@ -25,8 +25,8 @@ from schemas.errors import (
     RequestRefusedError,
     UnreachableError,
 )
-from schemas.permission import Permission
-from schemas.topic_partition import NO_TOPIC_ID
+from schemas.kafka.acl import Permission
+from schemas.kafka.partition import NO_TOPIC_ID
 
 Answer = TypeVar("Answer")
 

@@ -15,9 +15,9 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.flow import Flow
-from schemas.permission import Permission
+from schemas.kafka.acl import Permission
+from schemas.kafka.partition import TopicPartition
 from schemas.replay_flow import ReplayFlow
-from schemas.topic_partition import TopicPartition
 
 REFUSALS = (
     KafkaError.MSG_SIZE_TOO_LARGE,

@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
 from resources import acls, groups, topics
 from resources.admin import WAIT_S, AdminSession
 from resources.topics import MISSING
-from schemas.acl import TopicAcl
 from schemas.errors import (
     DeltamirrorError,
     PermissionMissingError,
@@ -29,10 +28,9 @@ from schemas.errors import (
     TopicMissingError,
     UnreachableError,
 )
-from schemas.permission import Permission
-from schemas.topic import ConfigValue, Topic, TopicToMake
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.acl import Permission, TopicAcl
+from schemas.kafka.partition import TopicPartition, Watermarks
+from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
 
 EARLIEST: OffsetSpec = OffsetSpec.earliest()
 LATEST: OffsetSpec = OffsetSpec.latest()

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from resources.cluster import KafkaCluster
 from schemas.errors import PermissionMissingError, RequestRefusedError, UnreachableError
-from schemas.permission import Permission
+from schemas.kafka.acl import Permission
 
 WAIT_S = 10.0
 

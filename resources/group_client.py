@@ -27,7 +27,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from resources.c import CONSUMER, Partition, c, configured, failure, new_client
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 # rdkafka.h: the kind of options that every administrative call takes.
 _ANY_OPERATION = 0

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from resources.admin import WAIT_S, AdminSession, Answer, patiently
 from resources.group_client import GroupClient, Offsets
 from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
-from schemas.permission import Permission
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.acl import Permission
+from schemas.kafka.partition import TopicPartition
 
 # How long a group may be without a coordinator: the first of a fresh cluster waits for
 # `__consumer_offsets` to be made.

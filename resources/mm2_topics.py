@@ -12,8 +12,8 @@ import pyarrow as pa
 from resources.cluster import KafkaCluster
 from resources.compacted_topic import CompactedTopic
 from resources.target_log import TargetLog
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_sync import OffsetSync
-from schemas.topic_partition import TopicPartition
 
 CONNECTOR = "MirrorSourceConnector"
 """What dedicated mode calls the connector that copies records."""

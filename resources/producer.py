@@ -29,10 +29,9 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.flow import Flow
+from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.progress import Progress
 from schemas.replay_flow import ReplayFlow
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from resources.delta_log import Added, LiveFile, Removed
 from resources.table import MAINTAINED, LakeTable
 from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
 from schemas.frontier import Frontier
+from schemas.kafka.partition import SourcePartition
 from schemas.segment import Segment
 from schemas.staged_file import StagedFile
 from schemas.tables import RECORDS
-from schemas.topic_partition import SourcePartition
 
 SEGMENTS_KEY = "deltamirror.segments"
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from resources.data_file import digest_of, file_digest
 from schemas.errors import LakeError, StagedFileError
-from schemas.topic_partition import SourcePartition
+from schemas.kafka.partition import SourcePartition
 
 ROWS_AT_ONCE = 32_768
 REPEATED = ["topic", "topic_id"]

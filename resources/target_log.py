@@ -11,9 +11,8 @@ import pyarrow as pa
 from resources.cluster import KafkaCluster
 from resources.reader import RangeReader
 from schemas.errors import DeltamirrorError, PartitionError, RangeUnfinishedError, UnreachableError
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.offset_range import OffsetRange
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
 
 HIDDEN_S = 5.0
 """How long an open transaction may hide records before they are given up."""

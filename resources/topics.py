@@ -26,8 +26,8 @@ from schemas.errors import (
     RequestRefusedError,
     TargetTopicError,
 )
-from schemas.permission import Permission
-from schemas.topic import ConfigValue, Topic, TopicToMake
+from schemas.kafka.acl import Permission
+from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.topic_partition import SourcePartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.partition import SourcePartition, Watermarks
 
 
 @dataclass(frozen=True, slots=True)

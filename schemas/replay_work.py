@@ -7,11 +7,11 @@ from enum import Enum
 
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.flow import Flow
+from schemas.kafka.partition import TopicPartition
 from schemas.load import Load
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_flow import ReplayFlow
-from schemas.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from schemas.topic_partition import SourcePartition
+from schemas.kafka.partition import SourcePartition
 
 
 @dataclass(frozen=True, slots=True)

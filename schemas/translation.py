@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

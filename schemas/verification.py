@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas.errors import DeltamirrorError, DifferencesFoundError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 LOST, DUPLICATED, REORDERED, ALTERED = KINDS = ("lost", "duplicated", "reordered", "altered")
 """The four differences that there are."""

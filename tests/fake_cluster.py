@@ -28,12 +28,11 @@ from schemas.errors import (
     TopicMissingError,
     UnreachableError,
 )
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
+from schemas.kafka.topic import ConfigValue, Topic
 from schemas.progress import Progress
 from schemas.reached import Reached
 from schemas.tables import RECORDS
-from schemas.topic import ConfigValue, Topic
-from schemas.topic_partition import SourcePartition, TopicPartition, slot_of
-from schemas.watermarks import Watermarks
 
 SCHEMA = file_schema(RECORDS)
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from resources.brokers import Broker
 from resources.cluster import KafkaCluster
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.partition import TopicPartition, Watermarks
 
 ANSWER_S = 30.0
 TRIES = 4

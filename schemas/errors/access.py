@@ -5,7 +5,7 @@ from __future__ import annotations
 from schemas.errors.base import PartitionError
 from schemas.errors.machine import UnreachableError
 from schemas.errors.outcome import RequestRefusedError
-from schemas.permission import Permission
+from schemas.kafka.acl import Permission
 
 
 class LoginRefusedError(UnreachableError):

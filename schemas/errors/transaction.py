@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from schemas.errors.base import DeltamirrorError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 
 class ChunkRefusedError(DeltamirrorError):

@@ -13,12 +13,11 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.flow import Flow
+from schemas.kafka.partition import TopicPartition, Watermarks
+from schemas.kafka.topic import Topic
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import DefaultPolicy
 from schemas.tables import GROUP_OFFSETS
-from schemas.topic import Topic
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
 
 FLOW = Flow("us-east", "eu-west")
 ORDERS = TopicPartition("orders", 0)

@@ -7,8 +7,8 @@ import pyarrow as pa
 from pipeline.digest import Digest
 from resources.slot_file import SCHEMA, RecordsFolder
 from resources.staged import StagedLog
+from schemas.kafka.partition import SourcePartition
 from schemas.segment import Segment
-from schemas.topic_partition import SourcePartition
 
 
 def row(source, offset, *, timestamp_ms=None):

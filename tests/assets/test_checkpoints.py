@@ -7,8 +7,8 @@ from assets.checkpoints import map_index, translate_groups, write_checkpoints
 from assets.group_plan import plan_groups
 from schemas.checkpoint import Checkpoint
 from schemas.errors import LakeError
+from schemas.kafka.partition import TopicPartition
 from schemas.tables import CHECKPOINTS
-from schemas.topic_partition import TopicPartition
 from tests.assets.places import FLOW, REMOTE, FakeSite, commit, replay
 
 

@@ -6,10 +6,10 @@ import pytest
 
 from assets import site as site_module
 from assets.console import Console
-from schemas.acl import TopicAcl
+from schemas.kafka.acl import TopicAcl
+from schemas.kafka.partition import TopicPartition
+from schemas.kafka.topic import ConfigValue
 from schemas.name_filter import NameFilter
-from schemas.topic import ConfigValue
-from schemas.topic_partition import TopicPartition
 from tests.assets.command import answer, run
 from tests.assets.places import ORDERS, REMOTE, FakeSite, stage
 

@@ -9,11 +9,11 @@ from assets.dagster_reporter import Both, reporter_or_silent
 from assets.definitions import build_definitions
 from assets.reporter import Silent
 from schemas.flow import Flow
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_work import Move
 from schemas.segment import Segment
-from schemas.topic_partition import TopicPartition
 from tests.assets.places import FLOW, ORDERS, FakeSite, replay, stage
 
 SECRET = "hunter2-is-my-password"

@@ -3,8 +3,8 @@
 import pytest
 
 from assets.group_offsets import latest_commits, snapshot_groups
+from schemas.kafka.partition import TopicPartition
 from schemas.tables import GROUP_OFFSETS
-from schemas.topic_partition import TopicPartition
 from tests.assets.places import FLOW, ORDERS, FakeSite, commit
 
 

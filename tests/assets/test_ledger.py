@@ -6,7 +6,7 @@ from assets.ledger import Ledger
 from resources.lake import DeltaLake
 from schemas.errors import TableDamagedError
 from schemas.frontier import Frontier
-from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.kafka.partition import SourcePartition, TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 

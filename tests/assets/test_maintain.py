@@ -11,10 +11,10 @@ from assets.maintain import compact, maintain
 from assets.offset_maps import OffsetMap
 from resources.lease import Lease
 from schemas.errors import LakeError, LeaseHeldError, StalePlanError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_work import Move
-from schemas.topic_partition import TopicPartition
 from tests.assets.places import FLOW, FakeSite, config
 from tests.assets.staged_lake import held, in_one_slot, stage_records
 

@@ -18,8 +18,8 @@ from assets.orders import PAUSE, Orders
 from resources.lake import DeltaLake
 from resources.prometheus import Scrape
 from schemas import metrics as m
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.spread import Spread
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.assets.looping import looping, looping_site
 from tests.assets.staged_lake import row, segment_of
 from tests.fake_cluster import Said

@@ -26,7 +26,7 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.flow import Flow
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.assets.fakes import Inline, InlineCrew
 from tests.assets.looping import looping_site
 from tests.assets.places import config

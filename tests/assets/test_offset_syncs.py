@@ -6,11 +6,11 @@ from assets import offset_syncs as module
 from assets.offset_syncs import OffsetSyncs
 from schemas.config import OffsetSyncsConfig
 from schemas.errors import UnreachableError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.offset_sync import OffsetSync
 from schemas.progress import Progress
 from schemas.replay_work import Move
-from schemas.topic_partition import TopicPartition
 from tests.assets.places import ORDERS, REMOTE, FakeSite
 
 CONFIG = OffsetSyncsConfig("us-east", "mm2-offset-syncs.eu-west.internal", 100, 1)

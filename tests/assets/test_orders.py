@@ -6,7 +6,7 @@ import pytest
 
 from assets.orders import ACCEPT_GAP, PAUSE, RESUME, Orders, is_paused
 from resources.lake import DeltaLake
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 1)
 

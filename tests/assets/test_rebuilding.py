@@ -17,7 +17,7 @@ from schemas.errors import (
     MapDiffersError,
     ProgressBehindError,
 )
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.assets.command import answer, run
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import Said

@@ -7,8 +7,8 @@ import pytest
 
 from assets.remote_topics import LOOK_S, RemoteTopics
 from schemas.errors import PermissionMissingError
-from schemas.permission import Permission
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.acl import Permission
+from schemas.kafka.partition import TopicPartition
 from tests.assets.fakes import FakeClusters
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -17,8 +17,8 @@ from schemas.errors import (
     TargetChangedError,
     UnreachableError,
 )
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.topic_partition import TopicPartition
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import CrashError, Faults, Said
 

@@ -12,7 +12,7 @@ from assets.restaging import restage
 from assets.staging import Staging
 from resources.staged import StagedLog
 from schemas.errors import CommitsGoneError, SegmentLostError, StagedFileError, TableDamagedError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import Said, says
 

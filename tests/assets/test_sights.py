@@ -5,7 +5,7 @@ import pytest
 from assets import sights
 from assets.sights import Sights
 from schemas.frontier import Frontier
-from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from tests.assets.fakes import FakeClusters
 from tests.fake_cluster import Said
 

@@ -17,8 +17,8 @@ from schemas.errors import (
     TopicRecreatedError,
     UnreachableError,
 )
-from schemas.topic import ConfigValue
-from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.kafka.topic import ConfigValue
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import Said
 

@@ -16,7 +16,7 @@ from resources.lease import Lease
 from schemas.config import HeartbeatConfig
 from schemas.errors import LakeError, LeaseHeldError
 from schemas.flow import Flow
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.assets.command import run as command
 from tests.assets.fakes import InlineCrew
 from tests.assets.looping import WAIT_S, looping, looping_site

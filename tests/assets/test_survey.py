@@ -8,8 +8,8 @@ from assets.lag import write_lag
 from assets.orders import PAUSE, RESUME, Orders
 from assets.survey import survey
 from schemas.errors import TopicMissingError
+from schemas.kafka.partition import TopicPartition
 from schemas.tables import LAG
-from schemas.topic_partition import TopicPartition
 from tests.assets.places import FLOW, ORDERS, REMOTE, FakeSite, replay, stage
 
 REPLAY = f"replay {FLOW.name}"

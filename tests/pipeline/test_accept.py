@@ -13,8 +13,7 @@ from schemas.errors import (
     TopicRecreatedError,
 )
 from schemas.frontier import Frontier, Sight
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 
 ORDERS = TopicPartition("orders", 0)
 FRONTIER = Frontier(SourcePartition("orders", "life1", 0), 50, 5, 70)

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.acls import missing_acls
-from schemas.acl import TopicAcl
+from schemas.kafka.acl import TopicAcl
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import IdentityPolicy
 from tests.assets.places import config

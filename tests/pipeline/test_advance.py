@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.advance import advances
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 2))
 offsets = st.integers(0, 9)

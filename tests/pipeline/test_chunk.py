@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.chunk import Chunk
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.progress import Progress
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.fake_cluster import Said, rows
 
 SOURCE = SourcePartition("orders", "life1", 0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.digest import Digest
 from resources.arrow import HEADERS
-from schemas.topic_partition import SourcePartition
+from schemas.kafka.partition import SourcePartition
 from tests.fake_cluster import SCHEMA, Said, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.index import MAP_COLUMNS, index
 from pipeline.translate import translate
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -11,8 +11,7 @@ from pipeline.measure import (
     oldest_waiting,
     replication_lag,
 )
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 
 ORDERS = SourcePartition("orders", "life1", 0)
 AGAIN = SourcePartition("orders", "life2", 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pipeline.map import expand
 from pipeline.pair import Pairing, fingerprints
 from schemas.errors import MapAmbiguousError, MapUnpairedError
-from schemas.topic_partition import SourcePartition, TopicPartition
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from tests.fake_cluster import Said, rows
 
 ORDERS = TopicPartition("us-east.orders", 0)

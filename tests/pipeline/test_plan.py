@@ -6,9 +6,8 @@ from hypothesis import strategies as st
 from pipeline.plan import bundle, plan
 from schemas.errors import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
 from schemas.frontier import Frontier, Sight
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.offset_range import OffsetRange
-from schemas.topic_partition import SourcePartition, TopicPartition
-from schemas.watermarks import Watermarks
 
 ORDERS = TopicPartition("orders", 0)
 

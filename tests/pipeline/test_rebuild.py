@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from pipeline.map import encode, expand
 from pipeline.rebuild import missing_runs, without
 from schemas.errors import MapDiffersError
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.topic_partition import TopicPartition
 
 REMOTE = TopicPartition("us-east.orders", 0)
 

@@ -12,9 +12,9 @@ from pipeline.remote_topics import (
 from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
 from schemas.config import FlowConfig
 from schemas.flow import Flow
+from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import DefaultPolicy
-from schemas.topic import ConfigValue, Topic, TopicToMake
 
 FLOW = FlowConfig(
     flow=Flow("us-east", "eu-west"),

@@ -22,10 +22,10 @@ from schemas.errors import (
     ThrottledError,
 )
 from schemas.flow import Flow
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_work import Link, Mapped, PartitionWork, SlotWork
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.fake_cluster import CrashError, FakeCluster, FakeStaged, FakeTarget, Faults, Said
 
 FLOW = Flow("us-east", "eu-west")

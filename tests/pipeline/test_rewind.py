@@ -5,11 +5,11 @@ import pytest
 from pipeline.chain import Chain
 from pipeline.rewind import cut, offset_at, select
 from schemas.errors import StageIncompleteError
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.progress import Progress
 from schemas.replay_plan import ReplayRange, Selection
 from schemas.replay_work import Link, PartitionWork
 from schemas.segment import Segment
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.assets.staged_lake import batch_of, row
 
 ORDERS = SourcePartition("orders", "life1", 0)

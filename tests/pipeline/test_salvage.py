@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pipeline.map import expand
 from pipeline.salvage import Salvage
 from schemas.errors import MapAmbiguousError, MapUnpairedError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 REMOTE = TopicPartition("us-east.orders", 0)
 

@@ -14,10 +14,10 @@ from schemas.errors import (
     TargetTruncatedError,
 )
 from schemas.flow import Flow
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_work import Link, Mapped, PartitionWork, Unknown
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.fake_cluster import FakeCluster, FakeStaged, FakeTarget, Said
 
 FLOW = Flow("us-east", "eu-west")

@@ -4,9 +4,9 @@ import pytest
 
 from pipeline.stand import stand
 from schemas.frontier import Frontier
+from schemas.kafka.partition import SourcePartition
 from schemas.progress import Progress
 from schemas.replay_work import Link
-from schemas.topic_partition import SourcePartition
 
 FORMER, LIFE = "life1", "life2"
 LINKS = [

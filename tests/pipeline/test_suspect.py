@@ -16,10 +16,9 @@ from pipeline.suspect import SideSums, judge
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView
 from schemas.errors import RangeUnfinishedError, RecordsExpiredError
+from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.offset_run import OffsetRun
-from schemas.topic_partition import SourcePartition
 from schemas.verification import EXPIRED_DOWNSTREAM, GONE_UPSTREAM, SOURCE, STAGED, TARGET
-from schemas.watermarks import Watermarks
 from tests.pipeline.test_verify import REMOTE, evidence, numbered, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)

@@ -10,8 +10,8 @@ from pipeline.topic_settings import (
     carried_configs,
     plan_topic_settings,
 )
+from schemas.kafka.topic import ConfigValue
 from schemas.name_filter import NameFilter
-from schemas.topic import ConfigValue
 from tests.assets.places import config
 
 FLOW = replace(

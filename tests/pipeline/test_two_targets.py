@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline.map import expand
 from pipeline.runs import Runs
 from pipeline.translate import translate, translate_back
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.fake_cluster import FakeCluster, Said
 from tests.pipeline.test_replay import World
 

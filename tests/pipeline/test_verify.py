@@ -10,8 +10,8 @@ from pipeline.digest import Digest
 from pipeline.runs import Runs
 from pipeline.verify import Evidence, StageAudit
 from pipeline.verify_target import Life, TargetAudit, TargetView, shares
+from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.topic_partition import TopicPartition
 from schemas.verification import EXPLAINED, KINDS, PartitionFindings
 
 ORDERS = TopicPartition("orders", 0)

@@ -12,7 +12,7 @@ from confluent_kafka.admin import (
 
 from resources.brokers import Broker, running
 from resources.cluster import KafkaCluster
-from schemas.acl import TopicAcl
+from schemas.kafka.acl import TopicAcl
 from tests.stories.world import until
 
 pytestmark = pytest.mark.kafka

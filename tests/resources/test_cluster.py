@@ -18,9 +18,8 @@ from schemas.errors import (
     TopicMissingError,
     UnreachableError,
 )
-from schemas.topic import Topic, TopicToMake
-from schemas.topic_partition import TopicPartition
-from schemas.watermarks import Watermarks
+from schemas.kafka.partition import TopicPartition, Watermarks
+from schemas.kafka.topic import Topic, TopicToMake
 from tests.brokers import Record, create_topic, produce
 from tests.unclean import elect_again, watermarks
 

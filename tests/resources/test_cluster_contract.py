@@ -7,9 +7,9 @@ from resources.producer import SlotProducer
 from resources.reader import RangeReader
 from schemas.errors import FencedError, LogTruncatedError
 from schemas.flow import Flow
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_range import OffsetRange
 from schemas.progress import Progress
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.brokers import Record, consume_all, create_topic, produce
 from tests.fake_cluster import FakeCluster, FakeSource, FakeTarget, Said, rows, says
 

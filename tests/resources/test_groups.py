@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from resources import groups
 from resources.cluster import KafkaCluster
 from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.brokers import cli_environment, create_topic
 from tests.mm2_tools import mm2_tools
 from tests.raw_groups import RawMember
@@ -124,7 +124,7 @@ def _asked(servers, *lines):
         [
             "import os, signal, threading",
             "from resources.cluster import KafkaCluster",
-            "from schemas.topic_partition import TopicPartition",
+            "from schemas.kafka.partition import TopicPartition",
             f"cluster = KafkaCluster('eu-west', {{'bootstrap.servers': {servers!r}}})",
             *lines[:-1],
             f"print({lines[-1]})",

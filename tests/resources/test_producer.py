@@ -20,8 +20,8 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.flow import Flow
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.progress import Progress
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce
 from tests.fake_cluster import Said, rows, says
 from tests.segment import written

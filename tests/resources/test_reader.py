@@ -18,8 +18,8 @@ from schemas.errors import (
     RangeUnfinishedError,
     RecordsExpiredError,
 )
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_range import OffsetRange
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce
 from tests.fake_cluster import Said, says
 from tests.unclean import elect_again

@@ -9,8 +9,8 @@ from pipeline.digest import Digest
 from resources.records import Records
 from resources.slot_file import RecordsFolder
 from schemas.errors import StalePlanError
+from schemas.kafka.partition import SourcePartition
 from schemas.segment import Segment
-from schemas.topic_partition import SourcePartition
 from tests.fake_cluster import Said, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)

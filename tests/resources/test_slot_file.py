@@ -9,7 +9,7 @@ from resources import slot_file as slot_file_module
 from resources.data_file import digest_of, file_digest, is_ours, sequence_of
 from resources.slot_file import RecordsFolder
 from schemas.errors import LakeError
-from schemas.topic_partition import SourcePartition
+from schemas.kafka.partition import SourcePartition
 from tests.disks import fill, small_disk
 from tests.fake_cluster import SCHEMA, Said, rows
 

@@ -6,7 +6,7 @@ from resources import slot_file as slot_file_module
 from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog
 from schemas.errors import LakeError, StagedFileError
-from schemas.topic_partition import SourcePartition
+from schemas.kafka.partition import SourcePartition
 from tests.fake_cluster import Said, rows, says
 
 ORDERS, ORDERS_1 = (SourcePartition("orders", "life1", i) for i in (0, 1))

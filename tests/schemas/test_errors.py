@@ -11,7 +11,7 @@ from schemas.errors import (
     RecordUnreadableError,
     UnreachableError,
 )
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -3,7 +3,7 @@ import shlex
 import pytest
 
 from schemas.errors import PartitionError, PermissionMissingError, RequestRefusedError
-from schemas.permission import Permission
+from schemas.kafka.acl import Permission
 
 IDS = Permission("Write", "transactional-id", "deltamirror.us-east->eu-west.", is_prefix=True)
 

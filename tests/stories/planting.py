@@ -13,12 +13,11 @@ from resources.reader import RangeReader
 from resources.records import Records, RecordsFile
 from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
 from schemas.offset_range import OffsetRange
 from schemas.segment import Segment
 from schemas.staged_file import StagedFile
 from schemas.tables import RECORDS
-from schemas.topic_partition import SourcePartition, TopicPartition, slot_of
-from schemas.watermarks import Watermarks
 
 Change = Callable[[pa.Table], pa.Table]
 

@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
 )
 
 from assets.acls import TopicAcls
-from schemas.acl import TopicAcl
+from schemas.kafka.acl import TopicAcl
 from tests.brokers import Record, create_topic, produce
 from tests.secured import MIRROR, log_in, secured_brokers
 from tests.stories.world import FLOW, World, until

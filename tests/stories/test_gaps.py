@@ -14,7 +14,7 @@ from assets.orders import ACCEPT_GAP, Orders
 from resources.spark import spark_session
 from resources.views import ask
 from schemas.errors import RecordsExpiredError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from schemas.views import GAPS
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce
 from tests.stories.world import World, until

@@ -6,7 +6,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from assets.group_offsets import snapshot_groups
 from assets.group_sync import sync_groups
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.brokers import (
     Record,
     commit_group,

@@ -4,7 +4,7 @@ import pytest
 
 from assets.verification import verify
 from schemas.flow import Flow
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.brokers import Record, create_topic, produce
 from tests.mm2_tools import mm2_tools
 from tests.raw_groups import RawTransaction

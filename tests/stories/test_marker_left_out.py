@@ -8,8 +8,8 @@ import pytest
 
 from resources.producer import SlotProducer
 from schemas.flow import Flow
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.progress import Progress
-from schemas.topic_partition import SourcePartition, TopicPartition
 from tests.brokers import consume_all, create_topic
 from tests.fake_cluster import Said, rows
 from tests.unclean import OlderCopy, watermarks

@@ -9,8 +9,8 @@ from assets.maintain import maintain
 from assets.point_in_time import NothingToReplayError, ReplayTargetError, replay_topic
 from assets.site import Site
 from schemas.config import ClusterConfig
+from schemas.kafka.partition import SourcePartition
 from schemas.replay_plan import Selection
-from schemas.topic_partition import SourcePartition
 from tests.assets.fakes import Inline
 from tests.assets.places import config
 from tests.assets.staged_lake import held, stage_records

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from assets.cli import main
 from resources.cluster import KafkaCluster
-from schemas.permission import Permission
+from schemas.kafka.acl import Permission
 from tests.brokers import (
     ROOT,
     Record,

@@ -17,7 +17,7 @@ from schemas.errors import (
     TopicDeletedError,
     TopicRecreatedError,
 )
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.assets.fakes import Inline
 from tests.brokers import Record, create_topic, high_watermarks, produce
 from tests.stories.world import until

@@ -7,7 +7,7 @@ import logging
 import pytest
 from confluent_kafka import Producer
 
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.assets.command import answer, run
 from tests.brokers import Record, commit_group, consume_all, create_topic, high_watermarks, produce
 from tests.fake_cluster import neighbours

@@ -6,7 +6,7 @@ from confluent_kafka.admin import AdminClient
 
 from assets.orders import ACCEPT_GAP, Orders
 from schemas.errors import LogTruncatedError, RecordsExpiredError
-from schemas.topic_partition import TopicPartition
+from schemas.kafka.partition import TopicPartition
 from tests.brokers import Record, create_topic, high_watermarks, produce
 from tests.stories.world import World, until
 from tests.unclean import OlderCopy, elect_again, watermarks

@@ -13,9 +13,9 @@ from assets.orders import PAUSE, Orders
 from assets.verification import verify
 from resources.table import LakeTable
 from schemas.errors import NotCaughtUpError, TopicMissingError
+from schemas.kafka.partition import TopicPartition, slot_of
 from schemas.progress import Progress
 from schemas.tables import VERIFICATION
-from schemas.topic_partition import TopicPartition, slot_of
 from schemas.verification import EXPLAINED, KINDS
 from tests.brokers import Record, create_topic, produce
 from tests.stories.planting import (

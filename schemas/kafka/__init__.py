@@ -1,0 +1,1 @@
+"""Kafka's nouns: partitions, watermarks, topics, configs, ACLs."""
