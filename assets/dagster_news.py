@@ -16,7 +16,7 @@ from assets.dagster_site import map_key, records_key, topics_of
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
 from schemas.replay_work import Move
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 TOPIC_EVERY_S = 30.0
 """How often a topic of an asset is told at most."""

@@ -14,7 +14,7 @@ from assets.reporter import Reporter, Silent
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
 from schemas.replay_work import Move
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 if TYPE_CHECKING:
     from assets.dagster_news import Teller

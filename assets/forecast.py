@@ -22,10 +22,10 @@ from pipeline.remote_topics import (
 )
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError
-from schemas.frontier import Sight
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
 from schemas.replication_policy import is_cycle
+from schemas.staging.frontier import Sight
 
 Row = dict[str, Any]
 

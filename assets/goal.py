@@ -9,10 +9,10 @@ from assets.ledger import Ledger
 from resources.cluster import KafkaCluster
 from schemas.config import FlowConfig
 from schemas.errors import TopicMissingError
-from schemas.frontier import base_id
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.progress import Progress
 from schemas.replay_work import Move
+from schemas.staging.frontier import base_id
 
 
 @dataclass(frozen=True)

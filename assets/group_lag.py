@@ -10,7 +10,7 @@ from assets.site import Site
 from pipeline.measure import consumer_lag
 from schemas.config import FlowConfig
 from schemas.flow_state import FlowState
-from schemas.frontier import base_id
+from schemas.staging.frontier import base_id
 from schemas.tables import GROUP_OFFSETS
 
 

@@ -13,9 +13,9 @@ from resources.lease import Lease
 from resources.mm2_topics import Mm2Topics
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicRecreatedError
-from schemas.frontier import base_id
 from schemas.kafka.partition import TopicPartition
 from schemas.progress import Progress
+from schemas.staging.frontier import base_id
 
 PARTITIONS = 25
 """Of Connect's topic of source offsets, where there is none yet (offset.storage.partitions)."""

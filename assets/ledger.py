@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 
 from resources.records import Records
 from resources.table import LakeTable
-from schemas.frontier import Frontier
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay_work import Link
+from schemas.staging.frontier import Frontier
 
 COLUMNS = (
     "topic",

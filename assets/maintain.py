@@ -24,7 +24,7 @@ from resources.table import LakeTable
 from schemas.config import FlowConfig
 from schemas.errors import LakeError
 from schemas.kafka.partition import TopicPartition
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
 
 log = logging.getLogger(__name__)

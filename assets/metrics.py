@@ -14,10 +14,10 @@ from pipeline.measure import Staged, age_ms, consumer_lag, replication_lag
 from pipeline.recall import Recent, per_second
 from schemas import metrics as m
 from schemas.flow import Flow
-from schemas.frontier import base_id
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.loop_state import STATES, LoopState
 from schemas.metrics import Metric, Sample
+from schemas.staging.frontier import base_id
 from schemas.standing import Standing
 
 

@@ -16,8 +16,8 @@ from schemas.config import FlowConfig
 from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay_work import Move
-from schemas.segment import Segment
 from schemas.spread import Spread
+from schemas.staging.segment import Segment
 from schemas.standing import Standing
 
 LOOK_S = 5.0

@@ -34,7 +34,7 @@ from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay_flow import ReplayFlow
 from schemas.replay_plan import ReplayRange, Selection
 from schemas.replay_work import Mapped, Move, PartitionWork, SlotWork, Unknown
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
 

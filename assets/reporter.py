@@ -8,7 +8,7 @@ from typing import Protocol
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
 from schemas.replay_work import Move
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 
 class Reporter(Protocol):

@@ -26,9 +26,8 @@ from resources.slot_file import SCHEMA, RecordsFolder
 from resources.staged import StagedLog
 from schemas.errors import LakeError, PartitionError, SegmentLostError, StagedFileError
 from schemas.kafka.partition import Watermarks
-from schemas.offset_range import OffsetRange
-from schemas.segment import Segment
-from schemas.staged_file import StagedFile
+from schemas.staging.read_range import OffsetRange
+from schemas.staging.segment import Segment, StagedFile
 
 log = logging.getLogger(__name__)
 

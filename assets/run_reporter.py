@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
 from schemas.replay_work import Move
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 
 class RunReporter:

@@ -14,10 +14,10 @@ from schemas.errors import (
     RangeUnfinishedError,
     TopicDeletedError,
 )
-from schemas.frontier import Frontier, Sight, base_id
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
+from schemas.staging.frontier import Frontier, Sight, base_id
 
 log = logging.getLogger(__name__)
 

@@ -29,11 +29,11 @@ from schemas.errors import (
     TopicDeletedError,
     TopicRecreatedError,
 )
-from schemas.frontier import Frontier, Sight, base_id
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.offset_range import OffsetRange
-from schemas.segment import Segment
 from schemas.spread import Spread
+from schemas.staging.frontier import Frontier, Sight, base_id
+from schemas.staging.read_range import OffsetRange
+from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
 

@@ -26,9 +26,9 @@ from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError, UnreachableError
 from schemas.flow import Flow
 from schemas.flow_state import FlowState, PartitionState
-from schemas.frontier import base_id
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.progress import Progress
+from schemas.staging.frontier import base_id
 
 WHOLE_FLOW = TopicPartition("", 0)
 """A partition that no order names: what holds for it was ordered for all of the flow."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 from resources.reader import RangeReader
 from schemas.errors import PartitionError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_range import OffsetRange
+from schemas.staging.read_range import OffsetRange
 
 ALL = 2**62
 """Bytes: the whole range; what is in memory is bounded by the queue."""

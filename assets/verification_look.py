@@ -33,10 +33,10 @@ from schemas.errors import (
     TargetHeldBackError,
     TopicMissingError,
 )
-from schemas.frontier import base_id
-from schemas.gap import ACCEPTED
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.progress import Progress
+from schemas.staging.frontier import base_id
+from schemas.staging.segment import ACCEPTED
 
 SETTLE_S = 10.0
 """How long open transactions may hide the target's end before that is an error."""

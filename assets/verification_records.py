@@ -27,7 +27,7 @@ from resources.staged import StagedLog
 from resources.staged_files import StagedFiles
 from schemas.errors import DeltamirrorError, LakeError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.offset_range import OffsetRange
+from schemas.staging.read_range import OffsetRange
 from schemas.verification import SOURCE, STAGED
 
 SMALL_BYTES = 2**20

@@ -24,7 +24,7 @@ from resources.reader import RangeReader
 from resources.staged import StagedLog
 from schemas.errors import LakeError, PartitionError
 from schemas.kafka.partition import SourcePartition, Watermarks
-from schemas.offset_range import OffsetRange
+from schemas.staging.read_range import OffsetRange
 from schemas.verification import SOURCE, STAGED
 
 ALL = 2**62

@@ -13,10 +13,9 @@ from schemas.errors import (
     TopicDeletedError,
     TopicRecreatedError,
 )
-from schemas.frontier import Frontier, Sight, next_incarnation
-from schemas.gap import CUT, DELETED, EXPIRED, RECREATED, UNREADABLE
 from schemas.kafka.partition import SourcePartition
-from schemas.segment import Segment
+from schemas.staging.frontier import Frontier, Sight, next_incarnation
+from schemas.staging.segment import CUT, DELETED, EXPIRED, RECREATED, UNREADABLE, Segment
 
 
 def accepted(

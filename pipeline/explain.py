@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from schemas.gap import ANY, UNCOMPACTED
-from schemas.segment import Segment
+from schemas.staging.segment import ANY, UNCOMPACTED, Segment
 
 
 def explained(segment: Segment, cleanup_policy: str | None) -> Segment:

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.runs import Runs
-from schemas.frontier import base_id
 from schemas.kafka.partition import TopicPartition
+from schemas.staging.frontier import base_id
 
 MAP_COLUMNS = (
     "topic",

@@ -11,9 +11,9 @@ from schemas.errors import (
     RecordsExpiredError,
     TopicRecreatedError,
 )
-from schemas.frontier import Frontier, Sight, base_id
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.offset_range import OffsetRange
+from schemas.staging.frontier import Frontier, Sight, base_id
+from schemas.staging.read_range import OffsetRange
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipeline.compact import INPUT_BYTES, Rows
 from pipeline.digest import Digest
 from schemas.kafka.partition import SourcePartition
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 NOWHERE = -1
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from schemas.kafka.partition import SourcePartition
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 
 class SlotFile(Protocol):

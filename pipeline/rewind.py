@@ -14,7 +14,7 @@ import pyarrow as pa
 from schemas.kafka.partition import SourcePartition
 from schemas.replay_plan import ReplayRange, Selection
 from schemas.replay_work import Link
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 KeptFrom = Callable[[SourcePartition], int | None]
 Records = Callable[[Segment], Iterator[pa.RecordBatch]]

@@ -17,12 +17,9 @@ import pyarrow.compute as pc
 from pipeline.digest import Digest
 from pipeline.weigh import stamps_of
 from schemas.errors import PartitionError, RecordUnreadableError
-from schemas.gap import ANY
-from schemas.offset_range import OffsetRange
-from schemas.reached import Reached
-from schemas.segment import Segment
 from schemas.spread import NOTHING, Spread
-from schemas.staged_file import StagedFile
+from schemas.staging.read_range import OffsetRange, Reached
+from schemas.staging.segment import ANY, Segment, StagedFile
 
 SMALL_RANGE = 4_096
 """Offsets up to which a range is read together with others: one fetch for many quiet partitions."""

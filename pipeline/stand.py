@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.frontier import Frontier
 from schemas.progress import Progress
 from schemas.replay_work import Link
+from schemas.staging.frontier import Frontier
 from schemas.standing import Standing
 
 

@@ -26,8 +26,7 @@ from schemas.errors import (
     RecordsExpiredError,
     RecordUnreadableError,
 )
-from schemas.offset_range import OffsetRange
-from schemas.reached import Reached
+from schemas.staging.read_range import OffsetRange, Reached
 from schemas.tables import RECORDS
 
 Take = Callable[[OffsetRange, pa.RecordBatch], None]

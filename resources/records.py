@@ -14,10 +14,9 @@ from resources.data_file import is_ours, sequence_of
 from resources.delta_log import Added, LiveFile, Removed
 from resources.table import MAINTAINED, LakeTable
 from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
-from schemas.frontier import Frontier
 from schemas.kafka.partition import SourcePartition
-from schemas.segment import Segment
-from schemas.staged_file import StagedFile
+from schemas.staging.frontier import Frontier
+from schemas.staging.segment import Segment, StagedFile
 from schemas.tables import RECORDS
 
 SEGMENTS_KEY = "deltamirror.segments"

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from resources.arrow import file_schema
 from resources.data_file import file_digest, file_name
 from schemas.errors import LakeError
-from schemas.staged_file import StagedFile
+from schemas.staging.segment import StagedFile
 from schemas.tables import RECORDS
 
 SCHEMA = file_schema(RECORDS)

@@ -12,7 +12,7 @@ from resources.cluster import KafkaCluster
 from resources.reader import RangeReader
 from schemas.errors import DeltamirrorError, PartitionError, RangeUnfinishedError, UnreachableError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.offset_range import OffsetRange
+from schemas.staging.read_range import OffsetRange
 
 HIDDEN_S = 5.0
 """How long an open transaction may hide records before they are given up."""

@@ -31,7 +31,7 @@ from schemas.errors import (
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
 from schemas.kafka.topic import ConfigValue, Topic
 from schemas.progress import Progress
-from schemas.reached import Reached
+from schemas.staging.read_range import Reached
 from schemas.tables import RECORDS
 
 SCHEMA = file_schema(RECORDS)

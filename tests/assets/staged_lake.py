@@ -8,7 +8,7 @@ from pipeline.digest import Digest
 from resources.slot_file import SCHEMA, RecordsFolder
 from resources.staged import StagedLog
 from schemas.kafka.partition import SourcePartition
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 
 
 def row(source, offset, *, timestamp_ms=None):

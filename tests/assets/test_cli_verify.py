@@ -5,7 +5,7 @@ import pytest
 from pipeline.digest import Digest
 from resources.reader import SCHEMA
 from resources.slot_file import RecordsFolder
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS
 from tests.assets.command import answer, run

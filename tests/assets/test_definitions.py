@@ -13,7 +13,7 @@ from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.progress import Progress
 from schemas.replay_work import Move
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 from tests.assets.places import FLOW, ORDERS, FakeSite, replay, stage
 
 SECRET = "hunter2-is-my-password"

@@ -5,8 +5,8 @@ import pytest
 from assets.ledger import Ledger
 from resources.lake import DeltaLake
 from schemas.errors import TableDamagedError
-from schemas.frontier import Frontier
 from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.staging.frontier import Frontier
 
 ORDERS = TopicPartition("orders", 0)
 

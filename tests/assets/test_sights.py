@@ -4,8 +4,8 @@ import pytest
 
 from assets import sights
 from assets.sights import Sights
-from schemas.frontier import Frontier
 from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.staging.frontier import Frontier
 from tests.assets.fakes import FakeClusters
 from tests.fake_cluster import Said
 

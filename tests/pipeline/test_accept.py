@@ -12,8 +12,8 @@ from schemas.errors import (
     TopicDeletedError,
     TopicRecreatedError,
 )
-from schemas.frontier import Frontier, Sight
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
+from schemas.staging.frontier import Frontier, Sight
 
 ORDERS = TopicPartition("orders", 0)
 FRONTIER = Frontier(SourcePartition("orders", "life1", 0), 50, 5, 70)

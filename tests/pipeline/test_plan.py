@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 
 from pipeline.plan import bundle, plan
 from schemas.errors import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
-from schemas.frontier import Frontier, Sight
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.offset_range import OffsetRange
+from schemas.staging.frontier import Frontier, Sight
+from schemas.staging.read_range import OffsetRange
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from pipeline.retain import expire
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 from tests.assets.staged_lake import in_one_slot
 
 (ORDERS,) = in_one_slot(1)

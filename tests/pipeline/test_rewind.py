@@ -9,7 +9,7 @@ from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.progress import Progress
 from schemas.replay_plan import ReplayRange, Selection
 from schemas.replay_work import Link, PartitionWork
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 from tests.assets.staged_lake import batch_of, row
 
 ORDERS = SourcePartition("orders", "life1", 0)

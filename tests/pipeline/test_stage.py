@@ -12,9 +12,8 @@ from pipeline.digest import Digest
 from pipeline.stage import StageTask, stage
 from schemas.errors import RangeUnfinishedError, RecordsExpiredError, RecordUnreadableError
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.offset_range import OffsetRange
-from schemas.reached import Reached
-from schemas.staged_file import StagedFile
+from schemas.staging.read_range import OffsetRange, Reached
+from schemas.staging.segment import StagedFile
 from tests.fake_cluster import FakeCluster, FakeSource, Said, neighbours, rows
 
 MANY = 1_000_000

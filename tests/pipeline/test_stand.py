@@ -3,10 +3,10 @@
 import pytest
 
 from pipeline.stand import stand
-from schemas.frontier import Frontier
 from schemas.kafka.partition import SourcePartition
 from schemas.progress import Progress
 from schemas.replay_work import Link
+from schemas.staging.frontier import Frontier
 
 FORMER, LIFE = "life1", "life2"
 LINKS = [

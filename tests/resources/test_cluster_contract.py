@@ -8,8 +8,8 @@ from resources.reader import RangeReader
 from schemas.errors import FencedError, LogTruncatedError
 from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.offset_range import OffsetRange
 from schemas.progress import Progress
+from schemas.staging.read_range import OffsetRange
 from tests.brokers import Record, consume_all, create_topic, produce
 from tests.fake_cluster import FakeCluster, FakeSource, FakeTarget, Said, rows, says
 

@@ -19,7 +19,7 @@ from schemas.errors import (
     RecordsExpiredError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.offset_range import OffsetRange
+from schemas.staging.read_range import OffsetRange
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce
 from tests.fake_cluster import Said, says
 from tests.unclean import elect_again

@@ -7,7 +7,7 @@ from resources.client_memory import is_known
 from resources.reader import RangeReader
 from schemas.errors import RecordUnreadableError
 from schemas.kafka.partition import SourcePartition, Watermarks
-from schemas.offset_range import OffsetRange
+from schemas.staging.read_range import OffsetRange
 from tests.brokers import Record, create_topic, produce_exactly
 from tests.fake_cluster import says
 from tests.segment import written

@@ -10,7 +10,7 @@ from resources.records import Records
 from resources.slot_file import RecordsFolder
 from schemas.errors import StalePlanError
 from schemas.kafka.partition import SourcePartition
-from schemas.segment import Segment
+from schemas.staging.segment import Segment
 from tests.fake_cluster import Said, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)

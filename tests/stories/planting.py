@@ -14,9 +14,8 @@ from resources.records import Records, RecordsFile
 from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
-from schemas.offset_range import OffsetRange
-from schemas.segment import Segment
-from schemas.staged_file import StagedFile
+from schemas.staging.read_range import OffsetRange
+from schemas.staging.segment import Segment, StagedFile
 from schemas.tables import RECORDS
 
 Change = Callable[[pa.Table], pa.Table]

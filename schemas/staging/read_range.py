@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from schemas.errors import PartitionError
 from schemas.kafka.partition import SourcePartition, Watermarks
 
 
@@ -31,3 +32,15 @@ class OffsetRange:
     def length(self) -> int:
         """Return how many offsets the range spans; some may hold no record."""
         return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """*range* was read up to *end*, and proven so; *error* says why not to its planned end.
+
+    No error and an earlier end: it was cut at a record boundary to bound memory.
+    """
+
+    range: OffsetRange
+    end: int
+    error: PartitionError | None = None

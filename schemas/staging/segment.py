@@ -56,3 +56,30 @@ class Segment:
     def from_dict(cls, row: dict[str, Any]) -> Segment:
         """Return the segment of a row; columns that a segment does not have are left out."""
         return cls(**{name: row[name] for name in cls.__dataclass_fields__})
+
+
+UNCOMPACTED = "transaction markers or aborted"
+"""The topic was not compacted when it was staged."""
+
+ANY = "compacted, transaction markers or aborted"
+"""The topic is compacted, or its settings were not told."""
+
+ACCEPTED = "accepted"
+"""How the cause of a gap ends that an operator accepted: its offsets are not read again."""
+
+EXPIRED = f"expired, {ACCEPTED}"
+RECREATED = f"re-created before it was staged, {ACCEPTED}"
+DELETED = f"deleted before it was staged, {ACCEPTED}"
+UNREADABLE = f"cannot be carried, {ACCEPTED}"
+CUT = f"log cut, goes on as a new incarnation, {ACCEPTED}"
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """What Delta needs to know to add a file: its path in the table, size and statistics."""
+
+    path: str
+    size_bytes: int
+    slot: int
+    stats_json: str
+    modified_ms: int

@@ -1,0 +1,1 @@
+"""Nouns of staging: frontiers, read ranges, segments, gaps."""
