@@ -9,7 +9,7 @@ import click
 
 from assets.cli_options import flow_option, time_ms
 from assets.console import Console, options
-from schemas.replay_plan import Selection
+from schemas.replay.point_in_time import Selection
 
 if TYPE_CHECKING:
     from rich.console import Group

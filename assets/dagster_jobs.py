@@ -20,7 +20,7 @@ from assets.site import Site
 from resources.configured import MirrorFile, Spark
 from schemas.config import Config
 from schemas.errors import LeaseHeldError
-from schemas.replay_plan import Selection
+from schemas.replay.point_in_time import Selection
 
 ONE_AT_A_TIME = {"flow": "all"}
 """The tag that deploy/dagster.yaml lets one run have at a time."""

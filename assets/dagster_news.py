@@ -15,7 +15,7 @@ import dagster as dg
 from assets.dagster_site import map_key, records_key, topics_of
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
 
 TOPIC_EVERY_S = 30.0

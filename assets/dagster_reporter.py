@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from assets.reporter import Reporter, Silent
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
 
 

@@ -10,8 +10,7 @@ from resources.cluster import KafkaCluster
 from schemas.config import FlowConfig
 from schemas.errors import TopicMissingError
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.progress import Progress
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move, Progress
 from schemas.staging.frontier import base_id
 
 

@@ -14,7 +14,7 @@ from resources.mm2_topics import Mm2Topics
 from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicRecreatedError
 from schemas.kafka.partition import TopicPartition
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id
 
 PARTITIONS = 25

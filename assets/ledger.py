@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from resources.records import Records
 from resources.table import LakeTable
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay_work import Link
+from schemas.replay.slot_work import Link
 from schemas.staging.frontier import Frontier
 
 COLUMNS = (

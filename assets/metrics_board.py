@@ -15,7 +15,7 @@ from pipeline.recall import Recent
 from schemas.config import FlowConfig
 from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move
 from schemas.spread import Spread
 from schemas.staging.segment import Segment
 from schemas.standing import Standing

@@ -10,8 +10,7 @@ import pyarrow.compute as pc
 from resources.records import Records
 from resources.table import CLOCK, LakeTable
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
-from schemas.replay_work import Mapped, Move
+from schemas.replay.slot_work import Mapped, Move, Progress
 
 _SINCE = ("since/", "since-place/")
 """Before the name of a mark: what a takeover from MirrorMaker 2 keeps of it."""

@@ -16,7 +16,7 @@ from schemas.config import OffsetSyncsConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_sync import OffsetSync
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move
 
 WAITING = 1_000
 """Syncs of a partition that wait for a cluster that is down; of more, the newest count."""

@@ -31,9 +31,8 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.replay_flow import ReplayFlow
-from schemas.replay_plan import ReplayRange, Selection
-from schemas.replay_work import Mapped, Move, PartitionWork, SlotWork, Unknown
+from schemas.replay.point_in_time import ReplayFlow, ReplayRange, Selection
+from schemas.replay.slot_work import Mapped, Move, PartitionWork, SlotWork, Unknown
 from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,7 @@ from schemas.config import FlowConfig
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.progress import Progress
-from schemas.replay_work import Move, PartitionWork, SlotWork
+from schemas.replay.slot_work import Move, PartitionWork, Progress, SlotWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ from schemas.errors import (
     TargetChangedError,
 )
 from schemas.kafka.partition import TopicPartition
-from schemas.progress import Progress
-from schemas.replay_work import Move, PartitionWork, SlotReplayed, SlotWork, Unknown
+from schemas.replay.slot_work import Move, PartitionWork, Progress, SlotReplayed, SlotWork, Unknown
 from schemas.standing import Standing
 
 log = logging.getLogger(__name__)

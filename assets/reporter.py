@@ -7,7 +7,7 @@ from typing import Protocol
 
 from schemas.errors import DeltamirrorError
 from schemas.flow import Flow
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
 
 

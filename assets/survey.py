@@ -27,7 +27,7 @@ from schemas.errors import DeltamirrorError, UnreachableError
 from schemas.flow import Flow
 from schemas.flow_state import FlowState, PartitionState
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id
 
 WHOLE_FLOW = TopicPartition("", 0)

@@ -34,8 +34,7 @@ from schemas.errors import (
 )
 from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
-from schemas.replay_work import Mapped, Move
+from schemas.replay.slot_work import Mapped, Move, Progress
 
 AT_REST = frozenset({"EMPTY", "DEAD"})
 """States of MirrorMaker 2's group in which none of its workers is there."""

@@ -17,7 +17,7 @@ from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog
 from schemas.config import Config, FlowConfig
 from schemas.errors import CommitUnknownError, DeltamirrorError, UnreachableError
-from schemas.replay_work import SlotReplayed, SlotWork
+from schemas.replay.slot_work import SlotReplayed, SlotWork
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from schemas.errors import (
     TopicMissingError,
 )
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id
 from schemas.staging.segment import ACCEPTED
 

@@ -11,7 +11,7 @@ from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from schemas.config import Config
 from schemas.flow import Flow
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move
 
 
 class Arrival(Silent):

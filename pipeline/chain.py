@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from schemas.errors import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
-from schemas.replay_work import Link, PartitionWork
+from schemas.replay.slot_work import Link, PartitionWork, Progress
 
 
 class Chain:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pipeline.weigh import weigh
 from schemas.kafka.partition import TopicPartition
 from schemas.load import Load
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 
 
 class Chunk:

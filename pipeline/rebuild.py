@@ -16,7 +16,7 @@ from pipeline.settle import Staged, place, settle
 from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError, ProgressBehindError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.replay_work import Move, SlotReplayed, SlotWork
+from schemas.replay.slot_work import Move, SlotReplayed, SlotWork
 
 
 def rebuild_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:

@@ -29,8 +29,7 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import TopicPartition
 from schemas.load import Load
-from schemas.progress import Progress
-from schemas.replay_work import Mapped, Move, PartitionWork, SlotReplayed, SlotWork
+from schemas.replay.slot_work import Mapped, Move, PartitionWork, Progress, SlotReplayed, SlotWork
 
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.kafka.partition import SourcePartition
-from schemas.replay_plan import ReplayRange, Selection
-from schemas.replay_work import Link
+from schemas.replay.point_in_time import ReplayRange, Selection
+from schemas.replay.slot_work import Link
 from schemas.staging.segment import Segment
 
 KeptFrom = Callable[[SourcePartition], int | None]

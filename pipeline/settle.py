@@ -24,8 +24,7 @@ from schemas.errors import (
     TargetTruncatedError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
-from schemas.replay_work import Move, PartitionWork, Unknown
+from schemas.replay.slot_work import Move, PartitionWork, Progress, Unknown
 
 
 class Log(Protocol):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.progress import Progress
-from schemas.replay_work import Link
+from schemas.replay.slot_work import Link, Progress
 from schemas.staging.frontier import Frontier
 from schemas.standing import Standing
 

@@ -17,7 +17,7 @@ from schemas.errors import (
 from schemas.flow import Flow
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
-from schemas.replay_flow import ReplayFlow
+from schemas.replay.point_in_time import ReplayFlow
 
 REFUSALS = (
     KafkaError.MSG_SIZE_TOO_LARGE,

@@ -30,8 +30,8 @@ from schemas.errors import (
 )
 from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.progress import Progress
-from schemas.replay_flow import ReplayFlow
+from schemas.replay.point_in_time import ReplayFlow
+from schemas.replay.slot_work import Progress
 
 log = logging.getLogger(__name__)
 

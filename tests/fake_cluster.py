@@ -30,7 +30,7 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
 from schemas.kafka.topic import ConfigValue, Topic
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from schemas.staging.read_range import Reached
 from schemas.tables import RECORDS
 

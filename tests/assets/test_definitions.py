@@ -11,8 +11,7 @@ from assets.reporter import Silent
 from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.progress import Progress
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move, Progress
 from schemas.staging.segment import Segment
 from tests.assets.places import FLOW, ORDERS, FakeSite, replay, stage
 

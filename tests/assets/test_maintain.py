@@ -13,8 +13,7 @@ from resources.lease import Lease
 from schemas.errors import LakeError, LeaseHeldError, StalePlanError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.progress import Progress
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move, Progress
 from tests.assets.places import FLOW, FakeSite, config
 from tests.assets.staged_lake import held, in_one_slot, stage_records
 

@@ -9,8 +9,7 @@ from schemas.errors import UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.offset_sync import OffsetSync
-from schemas.progress import Progress
-from schemas.replay_work import Move
+from schemas.replay.slot_work import Move, Progress
 from tests.assets.places import ORDERS, REMOTE, FakeSite
 
 CONFIG = OffsetSyncsConfig("us-east", "mm2-offset-syncs.eu-west.internal", 100, 1)

@@ -13,7 +13,7 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.flow import Flow
-from schemas.replay_work import SlotReplayed, SlotWork
+from schemas.replay.slot_work import SlotReplayed, SlotWork
 
 FLOW = Flow("us-east", "eu-west")
 SLOTS = (0, 1, 2)

@@ -5,8 +5,7 @@ import pytest
 from pipeline.chain import Chain
 from schemas.errors import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
-from schemas.replay_work import Link, PartitionWork
+from schemas.replay.slot_work import Link, PartitionWork, Progress
 from tests.fake_cluster import Said, rows
 
 ORDERS = TopicPartition("orders", 0)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from pipeline.chunk import Chunk
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from tests.fake_cluster import Said, rows
 
 SOURCE = SourcePartition("orders", "life1", 0)

@@ -24,8 +24,7 @@ from schemas.errors import (
 from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.progress import Progress
-from schemas.replay_work import Link, Mapped, PartitionWork, SlotWork
+from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, SlotWork
 from tests.fake_cluster import CrashError, FakeCluster, FakeStaged, FakeTarget, Faults, Said
 
 FLOW = Flow("us-east", "eu-west")

@@ -6,9 +6,8 @@ from pipeline.chain import Chain
 from pipeline.rewind import cut, offset_at, select
 from schemas.errors import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
-from schemas.replay_plan import ReplayRange, Selection
-from schemas.replay_work import Link, PartitionWork
+from schemas.replay.point_in_time import ReplayRange, Selection
+from schemas.replay.slot_work import Link, PartitionWork, Progress
 from schemas.staging.segment import Segment
 from tests.assets.staged_lake import batch_of, row
 

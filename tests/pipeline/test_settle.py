@@ -16,8 +16,7 @@ from schemas.errors import (
 from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_run import OffsetRun
-from schemas.progress import Progress
-from schemas.replay_work import Link, Mapped, PartitionWork, Unknown
+from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, Unknown
 from tests.fake_cluster import FakeCluster, FakeStaged, FakeTarget, Said
 
 FLOW = Flow("us-east", "eu-west")

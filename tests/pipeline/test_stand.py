@@ -4,8 +4,7 @@ import pytest
 
 from pipeline.stand import stand
 from schemas.kafka.partition import SourcePartition
-from schemas.progress import Progress
-from schemas.replay_work import Link
+from schemas.replay.slot_work import Link, Progress
 from schemas.staging.frontier import Frontier
 
 FORMER, LIFE = "life1", "life2"

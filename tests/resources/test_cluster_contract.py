@@ -8,7 +8,7 @@ from resources.reader import RangeReader
 from schemas.errors import FencedError, LogTruncatedError
 from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from schemas.staging.read_range import OffsetRange
 from tests.brokers import Record, consume_all, create_topic, produce
 from tests.fake_cluster import FakeCluster, FakeSource, FakeTarget, Said, rows, says

@@ -21,7 +21,7 @@ from schemas.errors import (
 )
 from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce
 from tests.fake_cluster import Said, rows, says
 from tests.segment import written

@@ -9,7 +9,7 @@ import pytest
 from resources.producer import SlotProducer
 from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from tests.brokers import consume_all, create_topic
 from tests.fake_cluster import Said, rows
 from tests.unclean import OlderCopy, watermarks

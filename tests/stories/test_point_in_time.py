@@ -10,7 +10,7 @@ from assets.point_in_time import NothingToReplayError, ReplayTargetError, replay
 from assets.site import Site
 from schemas.config import ClusterConfig
 from schemas.kafka.partition import SourcePartition
-from schemas.replay_plan import Selection
+from schemas.replay.point_in_time import Selection
 from tests.assets.fakes import Inline
 from tests.assets.places import config
 from tests.assets.staged_lake import held, stage_records

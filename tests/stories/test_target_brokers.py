@@ -18,7 +18,7 @@ from resources.java import java
 from resources.producer import SlotProducer
 from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay_work import Link, PartitionWork, SlotWork
+from schemas.replay.slot_work import Link, PartitionWork, SlotWork
 from tests.assets.command import answer, run
 from tests.brokers import Record, consume_all, create_topic, produce
 from tests.fake_cluster import FakeStaged, Said, neighbours

@@ -14,7 +14,7 @@ from assets.verification import verify
 from resources.table import LakeTable
 from schemas.errors import NotCaughtUpError, TopicMissingError
 from schemas.kafka.partition import TopicPartition, slot_of
-from schemas.progress import Progress
+from schemas.replay.slot_work import Progress
 from schemas.tables import VERIFICATION
 from schemas.verification import EXPLAINED, KINDS
 from tests.brokers import Record, create_topic, produce

@@ -1,0 +1,1 @@
+"""Nouns of replay: progress, work of a slot, point-in-time replays."""
