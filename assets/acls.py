@@ -6,7 +6,7 @@ import logging
 
 from assets.site import Site
 from pipeline.acls import missing_acls
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.kafka.acl import TopicAcl
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from assets.metrics_board import Board
 from assets.offset_syncs import OffsetSyncs
 from assets.site import Site
 from assets.upkeep import Upkeep
-from schemas.config import FlowConfig, HeartbeatConfig
-from schemas.flow import Flow
+from schemas.config.config import FlowConfig, HeartbeatConfig
+from schemas.config.flow import Flow
 
 
 class Beside:

@@ -14,9 +14,9 @@ from pipeline.translate import translate
 from resources.compacted_topic import CompactedTopic
 from resources.table import CLOCK
 from schemas.checkpoint import Checkpoint
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
+from schemas.config.flow import Flow
 from schemas.errors import LakeError
-from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import CHECKPOINTS, GROUP_OFFSETS
 from schemas.translation import GroupTranslation, Translation

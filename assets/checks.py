@@ -14,7 +14,7 @@ from assets.dagster_numbers import parity_numbers
 from assets.dagster_site import map_key, records_key, site_of
 from resources.arrow import arrow_schema
 from resources.configured import MirrorFile
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 from schemas.staging.segment import ACCEPTED
 from schemas.tables import RECORDS
 from schemas.verification import KINDS

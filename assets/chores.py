@@ -16,8 +16,8 @@ from assets.offset_syncs import OffsetSyncs
 from assets.site import Site
 from assets.topic_settings import TopicSettings
 from assets.upkeep import Chore
-from schemas.config import FlowConfig, HeartbeatConfig
-from schemas.flow import Flow
+from schemas.config.config import FlowConfig, HeartbeatConfig
+from schemas.config.flow import Flow
 
 EVERY_S = 60.0
 """How often where a flow sets no interval of its own (emit.checkpoints.interval.seconds)."""

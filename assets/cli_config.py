@@ -7,7 +7,7 @@ from rich.table import Table
 
 from assets.console import Console, options
 from resources.settings import check, read_config
-from schemas.keys import KeyVerdict, Status
+from schemas.config.keys import KeyVerdict, Status
 
 # Only what needs attention is coloured: among coloured lines nobody sees the red one.
 STYLES = {Status.NO_EFFECT: "yellow", Status.REFUSED: "red", Status.UNKNOWN: "red"}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from assets.site import Site
-    from schemas.config import Config
+    from schemas.config.config import Config
 
 topic_option = click.option("--topic", metavar="T", help="Only this topic of the source.")
 partition_option = click.option(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from pipeline.index import MapIndex
-    from schemas.config import FlowConfig
+    from schemas.config.config import FlowConfig
 
 
 @click.command("translate")

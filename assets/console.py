@@ -25,7 +25,7 @@ from schemas.errors import ConfigError, DeltamirrorError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from schemas.config import Config
+    from schemas.config.config import Config
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -12,8 +12,8 @@ from assets.heartbeats import Heart
 from assets.lag import write_lag
 from assets.verification import verify
 from resources.configured import MirrorFile
-from schemas.config import HeartbeatConfig
-from schemas.flow import Flow
+from schemas.config.config import HeartbeatConfig
+from schemas.config.flow import Flow
 
 
 def group_offsets(alias: str) -> dg.AssetsDefinition:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import dagster as dg
 
 from assets.dagster_site import map_key, records_key, topics_of
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
-from schemas.flow import Flow
 from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
 

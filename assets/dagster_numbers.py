@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 
 from assets.dagster_site import map_key, records_key
 from assets.site import Site
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from assets.reporter import Reporter, Silent
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
-from schemas.flow import Flow
 from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
 

@@ -10,8 +10,8 @@ import dagster as dg
 
 from assets.site import Site
 from resources.configured import MirrorFile
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
-from schemas.flow import Flow
 
 
 def records_key(alias: str) -> dg.AssetKey:

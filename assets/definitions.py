@@ -17,7 +17,7 @@ from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
 from resources.configured import MirrorFile, Spark
 from resources.settings import read_config
-from schemas.config import Config
+from schemas.config.config import Config
 from schemas.errors import DeltamirrorError
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from threading import Lock
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
-from schemas.flow import Flow
 from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
 

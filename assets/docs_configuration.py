@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from schemas.differences import DIFFERENCES
-from schemas.keys import Key, Status
-from schemas.keys_client import (
+from schemas.config.client_keys import (
     CLIENT_KEYS,
     CONNECTION_KEYS,
     NO_EFFECT_CONNECTION_KEYS,
     REFUSED_CONNECTION_KEYS,
     ClientKey,
 )
-from schemas.keys_flow import SECTIONS
-from schemas.keys_worker import PREFIXES, REASONS
+from schemas.config.flow_keys import SECTIONS
+from schemas.config.keys import Key, Status
+from schemas.config.worker_keys import PREFIXES, REASONS
+from schemas.differences import DIFFERENCES
 
 INTRODUCTION = """\
 # Configuration

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from assets.metrics_board import LOOK_S
 from assets.patience import GIVE_UP_S
 from pipeline.diagnose import LATE_S
-from schemas.keys_flow import METRICS_LISTEN
+from schemas.config.flow_keys import METRICS_LISTEN
 from schemas.loop_state import STATES
 from schemas.metrics import MM2, OWN, Metric
 

@@ -20,7 +20,7 @@ from pipeline.remote_topics import (
     missing_topics,
     plan_remote_topics,
 )
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic

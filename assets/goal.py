@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from assets.ledger import Ledger
 from resources.cluster import KafkaCluster
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import TopicMissingError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.slot_work import Move, Progress

@@ -8,7 +8,7 @@ from typing import Any
 from assets.group_offsets import latest_commits
 from assets.site import Site
 from pipeline.measure import consumer_lag
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.flow_state import FlowState
 from schemas.staging.frontier import base_id
 from schemas.tables import GROUP_OFFSETS

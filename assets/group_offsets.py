@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from assets.site import Site
 from resources.cluster import KafkaCluster
 from resources.table import CLOCK
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import GROUP_OFFSETS

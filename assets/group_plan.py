@@ -10,7 +10,7 @@ from typing import Any
 from assets.checkpoints import map_index, translate_groups
 from assets.site import Site
 from pipeline.index import MapIndex
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.translation import GroupTranslation, Translation

@@ -9,7 +9,7 @@ from assets.group_plan import GroupPlan, plan_groups
 from assets.site import Site
 from pipeline.advance import advances
 from resources.cluster import KafkaCluster
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import GroupActiveError, RequestRefusedError
 
 log = logging.getLogger(__name__)

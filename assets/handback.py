@@ -11,7 +11,7 @@ from assets.takeover import offsets_topic, refuse_two_writers
 from resources.compacted_topic import CompactedTopic
 from resources.lease import Lease
 from resources.mm2_topics import Mm2Topics
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicRecreatedError
 from schemas.kafka.partition import TopicPartition
 from schemas.replay.slot_work import Progress

@@ -10,7 +10,7 @@ import time
 
 from assets.site import Site
 from resources.compacted_topic import CompactedTopic
-from schemas.config import HeartbeatConfig
+from schemas.config.config import HeartbeatConfig
 from schemas.errors import DeltamirrorError
 from schemas.heartbeat import Heartbeat
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.site import Site
 from assets.survey import survey
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.tables import LAG
 
 COLUMNS = ("topic", "partition", "source_end", "staged", "replayed", "lag", "age_ms")

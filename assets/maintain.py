@@ -21,7 +21,7 @@ from resources.records import Records, RecordsFile
 from resources.slot_file import SCHEMA, RecordsFolder
 from resources.staged import StagedLog
 from resources.table import LakeTable
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import LakeError
 from schemas.kafka.partition import TopicPartition
 from schemas.staging.segment import Segment

@@ -13,7 +13,7 @@ from pipeline.diagnose import diagnose
 from pipeline.measure import Staged, age_ms, consumer_lag, replication_lag
 from pipeline.recall import Recent, per_second
 from schemas import metrics as m
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.loop_state import STATES, LoopState
 from schemas.metrics import Metric, Sample

@@ -12,8 +12,8 @@ from threading import Lock
 
 from assets.metrics_loops import LoopWatch
 from pipeline.recall import Recent
-from schemas.config import FlowConfig
-from schemas.flow import Flow
+from schemas.config.config import FlowConfig
+from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.slot_work import Move
 from schemas.spread import Spread

@@ -29,7 +29,7 @@ from assets.site import Site
 from assets.staging import Staging
 from resources.crew import Crew, SparkFailedError
 from resources.spark import Workers
-from schemas.config import Config, FlowConfig, HeartbeatConfig
+from schemas.config.config import Config, FlowConfig, HeartbeatConfig
 from schemas.errors import (
     ConfigError,
     DeltamirrorError,

@@ -16,7 +16,7 @@ from assets.dagster_site import (
 )
 from assets.one_topic import replay_topic
 from resources.configured import MirrorFile, Spark
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 
 
 def remote_topics(flow: Flow) -> dg.AssetSpec:

@@ -12,7 +12,7 @@ from threading import Lock
 from assets.site import Site
 from pipeline.sample import sampled
 from resources.compacted_topic import CompactedTopic
-from schemas.config import OffsetSyncsConfig
+from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_sync import OffsetSync

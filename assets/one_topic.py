@@ -18,7 +18,7 @@ from assets.site import Site
 from assets.staging import Staging
 from resources.lease import Lease
 from resources.spark import Workers
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import (
     ConfigError,
     DeltamirrorError,

@@ -22,7 +22,7 @@ from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
 from resources.records import RecordsFile
 from resources.spark import Workers
 from resources.staged import StagedLog
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import (
     CommitUnknownError,
     DeltamirrorError,

@@ -14,7 +14,7 @@ from assets.site import Site
 from assets.tasks import ReplayJob, run_rebuild
 from pipeline.rebuild import missing_runs
 from resources.lease import Lease
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun

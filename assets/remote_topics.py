@@ -13,7 +13,7 @@ from pipeline.remote_topics import (
     missing_topics,
     plan_remote_topics,
 )
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import PartitionError, PermissionMissingError, TargetTopicError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition

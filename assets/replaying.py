@@ -17,7 +17,7 @@ from assets.tasks import Replayer, deal
 from pipeline.stand import stand
 from resources.lease import Lease
 from resources.spark import Workers
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import (
     DeltamirrorError,
     PartitionDownError,

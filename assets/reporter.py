@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
-from schemas.flow import Flow
 from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
 

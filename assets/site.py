@@ -7,7 +7,7 @@ from threading import Lock
 from resources.bulletin import Bulletin
 from resources.cluster import KafkaCluster
 from resources.lake import DeltaLake
-from schemas.config import Config
+from schemas.config.config import Config
 from schemas.errors import ConfigError
 
 

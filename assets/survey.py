@@ -22,9 +22,9 @@ from pipeline.measure import (
     oldest_waiting,
     replication_lag,
 )
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError, UnreachableError
-from schemas.flow import Flow
 from schemas.flow_state import FlowState, PartitionState
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.replay.slot_work import Progress

@@ -21,7 +21,8 @@ from resources.mm2_topics import Mm2Topics
 from resources.spark import Workers
 from resources.staged import StagedLog
 from resources.target_log import TargetLog
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
+from schemas.config.flow import Flow
 from schemas.errors import (
     AlreadyMirroredError,
     CopiedAheadError,
@@ -32,7 +33,6 @@ from schemas.errors import (
     RemoteTopicMissingError,
     TakeoverUnclearError,
 )
-from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Mapped, Move, Progress
 

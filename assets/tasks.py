@@ -15,7 +15,7 @@ from resources.producer import SlotProducer
 from resources.reader import RangeReader
 from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog
-from schemas.config import Config, FlowConfig
+from schemas.config.config import Config, FlowConfig
 from schemas.errors import CommitUnknownError, DeltamirrorError, UnreachableError
 from schemas.replay.slot_work import SlotReplayed, SlotWork
 

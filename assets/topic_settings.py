@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from assets.site import Site
 from pipeline.topic_settings import AlterTopic, plan_topic_settings
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from assets.verification_records import RecordAudit
 from assets.verification_sums import Places
 from pipeline.doubt import Doubt
 from resources.staged_files import StagedFiles
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicMissingError
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import VERIFICATION

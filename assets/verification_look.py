@@ -26,7 +26,7 @@ from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView, shares
 from resources.cluster import KafkaCluster
 from resources.table import LakeTable
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.errors import (
     DeltamirrorError,
     TargetChangedError,

@@ -9,8 +9,8 @@ from assets.mirror import mirror_of
 from assets.reporter import Silent
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
-from schemas.config import Config
-from schemas.flow import Flow
+from schemas.config.config import Config
+from schemas.config.flow import Flow
 from schemas.replay.slot_work import Move
 
 

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from assets.mirror import mirror
 from benchmarks.ground import PARTITIONS, TARGET, Ground, flush, make_topic, producer_of, send
-from schemas.config import Config
+from schemas.config.config import Config
 
 RECORDS = 500
 """New records of each partition."""

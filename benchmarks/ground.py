@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from resources.brokers import Broker, running
 from resources.settings import read_config
-from schemas.config import Config
+from schemas.config.config import Config
 
 PARTITIONS = 4
 TARGET = "target"

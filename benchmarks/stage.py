@@ -8,7 +8,7 @@ from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
 from resources.spark import Workers
-from schemas.config import Config
+from schemas.config.config import Config
 
 
 def measure(ground: Ground, config: Config, records: int, workers: Workers | None = None) -> Cost:

@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from benchmarks.ground import Ground
     from benchmarks.meter import Cost
-    from schemas.config import Config
+    from schemas.config.config import Config
 
 # The processes of `verify` import the file that was started, this one, once more: so what it needs
 # is imported where it is used, as in the command line.

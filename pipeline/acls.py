@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.kafka.acl import TopicAcl
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from schemas.config import FlowConfig
+from schemas.config.config import FlowConfig
 from schemas.kafka.topic import ConfigValue
 
 # A record arrives with the timestamp it had, however old or far ahead: a target that stamps anew,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException
 
+from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,
     CommitUnknownError,
@@ -14,7 +15,6 @@ from schemas.errors import (
     PermissionMissingError,
     UnreachableError,
 )
-from schemas.flow import Flow
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 from schemas.replay.point_in_time import ReplayFlow

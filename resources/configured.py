@@ -15,7 +15,7 @@ from pydantic import Field
 
 from resources.settings import read_config
 from resources.spark import Workers, spark_session
-from schemas.config import Config
+from schemas.config.config import Config
 
 
 class MirrorFile(dg.ConfigurableResource):  # type: ignore[type-arg] # it makes nothing but itself

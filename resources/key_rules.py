@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resources.mm2_file import Mm2File, Place
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 
 SYNCS = "emit.offset-syncs.enabled"
 # Of a connector's keys these set the offset syncs up (MirrorConnectorConfig).

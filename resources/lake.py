@@ -11,8 +11,8 @@ from pathlib import Path
 
 from resources.records import Records
 from resources.table import LakeTable
+from schemas.config.flow import Flow
 from schemas.errors import LakeError
-from schemas.flow import Flow
 from schemas.tables import CONTROL, OFFSET_MAP, REPLAYS, SEGMENTS, Table
 
 

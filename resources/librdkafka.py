@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from resources.security import secure
-from schemas.config import ClientSettings
+from schemas.config.client_keys import LIBRDKAFKA_BOUNDS, ClientKey, client_key, is_connection_key
+from schemas.config.config import ClientSettings
+from schemas.config.keys import Ruling, Status
 from schemas.errors import RefusedKeyError
-from schemas.keys import Ruling, Status
-from schemas.keys_client import LIBRDKAFKA_BOUNDS, ClientKey, client_key, is_connection_key
 
 Value = str | int | float | bool
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from resources import properties
 from resources.secrets import resolve
+from schemas.config.client_keys import is_connection_key
+from schemas.config.flow import Flow
+from schemas.config.keys import split_list
 from schemas.errors import ConfigFileError, SecretError, UnknownAliasError
-from schemas.flow import Flow
-from schemas.keys import split_list
-from schemas.keys_client import is_connection_key
 
 
 @dataclass(frozen=True)

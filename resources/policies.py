@@ -6,8 +6,8 @@ import importlib
 import pickle
 from collections.abc import Callable
 
+from schemas.config.flow import Flow
 from schemas.errors import RefusedKeyError
-from schemas.flow import Flow
 from schemas.replication_policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 KEY = "replication.policy.class"

@@ -21,6 +21,7 @@ from resources.groups import UNSTABLE
 from resources.outgoing import COLUMNS, outgoing
 from resources.target_log import TargetLog
 from resources.throttle import Throttle
+from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,
     CommitUnknownError,
@@ -28,7 +29,6 @@ from schemas.errors import (
     ThrottledError,
     UnreachableError,
 )
-from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.point_in_time import ReplayFlow
 from schemas.replay.slot_work import Progress

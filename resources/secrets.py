@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from resources import properties
+from schemas.config.keys import split_list
 from schemas.errors import ConfigError, SecretError
-from schemas.keys import split_list
 
 REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 CLASSES = {

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from resources import jaas
 from resources.keystores import read_store
-from schemas.keys import Ruling, Status, check_list, split_list
-from schemas.keys_client import NO_EFFECT_CONNECTION_KEYS, REFUSED_CONNECTION_KEYS
+from schemas.config.client_keys import NO_EFFECT_CONNECTION_KEYS, REFUSED_CONNECTION_KEYS
+from schemas.config.keys import Ruling, Status, check_list, split_list
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")

@@ -10,11 +10,17 @@ from resources.librdkafka import settings_of
 from resources.mm2_file import Mm2File
 from resources.policies import policy_of
 from resources.verdicts import judge
-from schemas.config import ClusterConfig, Config, FlowConfig, HeartbeatConfig, OffsetSyncsConfig
+from schemas.config.config import (
+    ClusterConfig,
+    Config,
+    FlowConfig,
+    HeartbeatConfig,
+    OffsetSyncsConfig,
+)
+from schemas.config.flow import Flow
+from schemas.config.flow_keys import default_of
+from schemas.config.keys import KeyVerdict, parse_boolean, parse_integer, split_list
 from schemas.errors import ConfigError, RefusedKeyError
-from schemas.flow import Flow
-from schemas.keys import KeyVerdict, parse_boolean, parse_integer, split_list
-from schemas.keys_flow import default_of
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import ReplicationPolicy
 

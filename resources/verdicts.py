@@ -10,13 +10,9 @@ from resources.key_rules import contradiction
 from resources.librdkafka import translate
 from resources.mm2_file import Mm2File, Place
 from resources.secrets import provider_of
-from schemas.errors import (
-    ConfigError,
-    RefusedKeyError,
-    UnknownAliasError,
-    UnknownKeyError,
-)
-from schemas.keys import (
+from schemas.config.client_keys import ROLES, client_names, is_connection_key
+from schemas.config.flow_keys import KEYS
+from schemas.config.keys import (
     Key,
     KeyVerdict,
     Kind,
@@ -26,9 +22,13 @@ from schemas.keys import (
     key_fit_to_show,
     split_list,
 )
-from schemas.keys_client import ROLES, client_names, is_connection_key
-from schemas.keys_flow import KEYS
-from schemas.keys_worker import worker_names, worker_ruling
+from schemas.config.worker_keys import worker_names, worker_ruling
+from schemas.errors import (
+    ConfigError,
+    RefusedKeyError,
+    UnknownAliasError,
+    UnknownKeyError,
+)
 from schemas.name_filter import NameFilter
 
 NO_SMT = KEYS["transforms"].otherwise

@@ -6,9 +6,9 @@ import pytest
 
 from assets.docs import PAGES, main, page
 from assets.docs_grafana import ROWS, WIDTH, dashboard
-from schemas.keys_client import ROLES, client_names
-from schemas.keys_flow import KEYS
-from schemas.keys_worker import worker_names
+from schemas.config.client_keys import ROLES, client_names
+from schemas.config.flow_keys import KEYS
+from schemas.config.worker_keys import worker_names
 from schemas.metrics import METRICS
 
 DOCS = Path(__file__).parent.parent / "docs"

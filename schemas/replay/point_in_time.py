@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 
 
 @dataclass(frozen=True, slots=True)

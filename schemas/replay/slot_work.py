@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError, PartitionError
-from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from schemas.load import Load
 from schemas.offset_run import OffsetRun

@@ -5,14 +5,14 @@ told it to. What it cannot do, tests/stories does on real brokers.
 """
 
 from assets.site import Site
-from schemas.config import ClusterConfig, Config, FlowConfig
+from schemas.config.config import ClusterConfig, Config, FlowConfig
+from schemas.config.flow import Flow
 from schemas.errors import (
     GroupActiveError,
     RequestRefusedError,
     TopicMissingError,
     UnreachableError,
 )
-from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
 from schemas.name_filter import NameFilter

@@ -8,7 +8,7 @@ from assets.dagster_news import TOPIC_EVERY_S, News, Teller
 from assets.dagster_reporter import Both, reporter_or_silent
 from assets.definitions import build_definitions
 from assets.reporter import Silent
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.replay.slot_work import Move, Progress

@@ -12,9 +12,9 @@ from assets.site import Site
 from assets.upkeep import Upkeep
 from resources import compacted_topic
 from resources.processes import free_ports
-from schemas.config import ClusterConfig, HeartbeatConfig
+from schemas.config.config import ClusterConfig, HeartbeatConfig
+from schemas.config.flow import Flow
 from schemas.errors import RequestRefusedError, UnreachableError
-from schemas.flow import Flow
 from schemas.heartbeat import Heartbeat
 from tests.assets.places import config
 from tests.brokers import consume_all

@@ -15,7 +15,8 @@ from assets.replaying import Replayed, Replaying
 from assets.staging import Staged, Staging
 from resources.crew import SparkFailedError
 from resources.lake import DeltaLake
-from schemas.config import HeartbeatConfig
+from schemas.config.config import HeartbeatConfig
+from schemas.config.flow import Flow
 from schemas.errors import (
     ConfigError,
     LeaseHeldError,
@@ -25,7 +26,6 @@ from schemas.errors import (
     TopicMissingError,
     UnreachableError,
 )
-from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from tests.assets.fakes import Inline, InlineCrew
 from tests.assets.looping import looping_site

@@ -4,7 +4,7 @@ import pytest
 
 from assets import offset_syncs as module
 from assets.offset_syncs import OffsetSyncs
-from schemas.config import OffsetSyncsConfig
+from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_run import OffsetRun

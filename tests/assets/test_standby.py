@@ -13,9 +13,9 @@ from assets.mirror import Mirror
 from assets.replaying import Replaying
 from assets.reporter import Silent
 from resources.lease import Lease
-from schemas.config import HeartbeatConfig
+from schemas.config.config import HeartbeatConfig
+from schemas.config.flow import Flow
 from schemas.errors import LakeError, LeaseHeldError
-from schemas.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from tests.assets.command import run as command
 from tests.assets.fakes import InlineCrew

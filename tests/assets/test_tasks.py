@@ -6,13 +6,13 @@ import pytest
 
 from assets import tasks
 from assets.tasks import Replayer, ReplayJob
+from schemas.config.flow import Flow
 from schemas.errors import (
     CommitUnknownError,
     FencedError,
     RequestRefusedError,
     UnreachableError,
 )
-from schemas.flow import Flow
 from schemas.replay.slot_work import SlotReplayed, SlotWork
 
 FLOW = Flow("us-east", "eu-west")

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from assets.checkpoints import map_index
 from pipeline.translate import translate
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition as Partition
 from tests.brokers import committed_offsets
 from tests.chaos.audit import Log

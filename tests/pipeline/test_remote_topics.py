@@ -10,8 +10,8 @@ from pipeline.remote_topics import (
     plan_remote_topics,
 )
 from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
-from schemas.config import FlowConfig
-from schemas.flow import Flow
+from schemas.config.config import FlowConfig
+from schemas.config.flow import Flow
 from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import DefaultPolicy

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pipeline.map import encode, expand
 from pipeline.replay import replay_slot
+from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,
     CommitUnknownError,
@@ -21,7 +22,6 @@ from schemas.errors import (
     TargetChangedError,
     ThrottledError,
 )
-from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, SlotWork

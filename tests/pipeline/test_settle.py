@@ -3,6 +3,7 @@
 import pytest
 
 from pipeline.settle import Settled, settle
+from schemas.config.flow import Flow
 from schemas.errors import (
     MapAmbiguousError,
     MapUnpairedError,
@@ -13,7 +14,6 @@ from schemas.errors import (
     TargetChangedError,
     TargetTruncatedError,
 )
-from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_run import OffsetRun
 from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, Unknown

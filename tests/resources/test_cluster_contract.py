@@ -5,8 +5,8 @@ import pytest
 from resources.cluster import KafkaCluster
 from resources.producer import SlotProducer
 from resources.reader import RangeReader
+from schemas.config.flow import Flow
 from schemas.errors import FencedError, LogTruncatedError
-from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
 from schemas.staging.read_range import OffsetRange

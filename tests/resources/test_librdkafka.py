@@ -3,9 +3,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from resources.librdkafka import settings_of, translate
+from schemas.config.client_keys import ROLES, client_key, client_names, is_connection_key
+from schemas.config.keys import BITS, Kind, Status
 from schemas.errors import RefusedKeyError
-from schemas.keys import BITS, Kind, Status
-from schemas.keys_client import ROLES, client_key, client_names, is_connection_key
 
 CLIENTS = {"consumer": Consumer, "producer": Producer, "admin": AdminClient}
 STRINGS = {

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from resources.policies import MEMBERS, policy_of
+from schemas.config.flow import Flow
 from schemas.errors import RefusedKeyError
-from schemas.flow import Flow
 from schemas.replication_policy import DefaultPolicy, IdentityPolicy
 
 FLOW = Flow("A", "B")

@@ -12,6 +12,7 @@ from resources import column_producer
 from resources import producer as producer_module
 from resources.cluster import KafkaCluster
 from resources.producer import SlotProducer
+from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,
     DeltamirrorError,
@@ -19,7 +20,6 @@ from schemas.errors import (
     RangeUnfinishedError,
     UnreachableError,
 )
-from schemas.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce

@@ -2,12 +2,12 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from resources.security import secure
-from schemas.keys import Status
-from schemas.keys_client import (
+from schemas.config.client_keys import (
     CONNECTION_KEYS,
     NO_EFFECT_CONNECTION_KEYS,
     REFUSED_CONNECTION_KEYS,
 )
+from schemas.config.keys import Status
 from tests.certificates import STORE_PASSWORD, Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from resources.settings import check, read_config
-from schemas.config import OffsetSyncsConfig
+from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import (
     ConfigError,
     ConfigFileError,

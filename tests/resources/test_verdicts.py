@@ -1,7 +1,7 @@
 import pytest
 
 from resources.settings import check
-from schemas.keys import MASK, Status
+from schemas.config.keys import MASK, Status
 
 BASE = "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
 H, T, N, R, U = (

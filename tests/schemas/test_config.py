@@ -2,9 +2,9 @@ import pickle
 
 import pytest
 
-from schemas.config import ClusterConfig, Config, FlowConfig
+from schemas.config.config import ClusterConfig, Config, FlowConfig
+from schemas.config.flow import Flow
 from schemas.errors import UnknownFlowError
-from schemas.flow import Flow
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import DefaultPolicy
 

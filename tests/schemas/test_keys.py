@@ -1,6 +1,8 @@
 import pytest
 
-from schemas.keys import (
+from schemas.config.client_keys import CLIENT_KEYS, CONNECTION_KEYS, is_connection_key
+from schemas.config.flow_keys import KEYS, SECTIONS
+from schemas.config.keys import (
     MASK,
     Kind,
     Status,
@@ -11,8 +13,6 @@ from schemas.keys import (
     parse_integer,
     split_list,
 )
-from schemas.keys_client import CLIENT_KEYS, CONNECTION_KEYS, is_connection_key
-from schemas.keys_flow import KEYS, SECTIONS
 from schemas.name_filter import NameFilter
 
 

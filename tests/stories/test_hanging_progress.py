@@ -3,7 +3,7 @@
 import pytest
 
 from assets.verification import verify
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from tests.brokers import Record, create_topic, produce
 from tests.mm2_tools import mm2_tools

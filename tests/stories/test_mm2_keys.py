@@ -8,11 +8,11 @@ import pytest
 from resources import properties
 from resources.mm2_file import Mm2File
 from resources.settings import check, read_config
+from schemas.config.client_keys import client_key, client_names
+from schemas.config.flow import Flow
+from schemas.config.flow_keys import KEYS
+from schemas.config.keys import Kind, Status, parse_boolean, split_list
 from schemas.differences import DIFFERENCES
-from schemas.flow import Flow
-from schemas.keys import Kind, Status, parse_boolean, split_list
-from schemas.keys_client import client_key, client_names
-from schemas.keys_flow import KEYS
 from tests.mm2_keys import CONNECTORS, FILE, KeyJudge
 from tests.mm2_tools import mm2_tools
 

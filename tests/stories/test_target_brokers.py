@@ -16,7 +16,7 @@ from resources.brokers import Broker, running
 from resources.downloads import kafka_home
 from resources.java import java
 from resources.producer import SlotProducer
-from schemas.flow import Flow
+from schemas.config.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Link, PartitionWork, SlotWork
 from tests.assets.command import answer, run

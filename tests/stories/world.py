@@ -23,7 +23,7 @@ from resources.brokers import Broker
 from resources.processes import hear_signals
 from resources.settings import read_config
 from resources.spark import Workers
-from schemas.config import Config
+from schemas.config.config import Config
 from tests.assets.fakes import Inline
 from tests.brokers import ROOT, cli_environment, consume_all, run_cli
 

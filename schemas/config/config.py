@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from schemas.config.flow import Flow
 from schemas.errors import UnknownFlowError
-from schemas.flow import Flow
 from schemas.name_filter import NameFilter
 from schemas.replication_policy import ReplicationPolicy, is_cycle
 

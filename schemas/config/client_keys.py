@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from schemas.keys import BITS, Kind, parse_boolean, parse_integer
+from schemas.config.keys import BITS, Kind, parse_boolean, parse_integer
 
 ROLES = ("consumer", "producer", "admin")
 ALL, CONSUMER, PRODUCER, ADMIN = "CPA", "C", "P", "A"

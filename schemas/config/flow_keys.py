@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.keys import Key, Kind, Status
+from schemas.config.keys import Key, Kind, Status
 
 _H, _T, _N, _R = Status.HONOURED, Status.TRANSLATED, Status.NO_EFFECT, Status.REFUSED
 _S, _L, _P, _B = Kind.STRING, Kind.LIST, Kind.PATTERNS, Kind.BOOLEAN

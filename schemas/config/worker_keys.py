@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.keys import Ruling, Status
+from schemas.config.keys import Ruling, Status
 
 _PROGRESS = "No Connect worker: progress is committed with the records, in their transaction."
 _STORAGE = "No Connect worker, no storage topics: the lake and the target's group keep all state."

@@ -1,0 +1,1 @@
+"""A configuration's nouns, and the declaration of every key."""
