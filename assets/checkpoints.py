@@ -13,11 +13,11 @@ from pipeline.index import MAP_COLUMNS, MapIndex, index
 from pipeline.translate import translate
 from resources.compacted_topic import CompactedTopic
 from resources.table import CLOCK
-from schemas.checkpoint import Checkpoint
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import LakeError
 from schemas.kafka.partition import TopicPartition
+from schemas.mm2.records import Checkpoint
 from schemas.tables import CHECKPOINTS, GROUP_OFFSETS
 from schemas.translation import GroupTranslation, Translation
 

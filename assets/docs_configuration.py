@@ -14,7 +14,7 @@ from schemas.config.client_keys import (
 from schemas.config.flow_keys import SECTIONS
 from schemas.config.keys import Key, Status
 from schemas.config.worker_keys import PREFIXES, REASONS
-from schemas.differences import DIFFERENCES
+from schemas.mm2.differences import DIFFERENCES
 
 INTRODUCTION = """\
 # Configuration

@@ -24,7 +24,7 @@ from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
-from schemas.replication_policy import is_cycle
+from schemas.mm2.replication_policy import is_cycle
 from schemas.staging.frontier import Sight
 
 Row = dict[str, Any]

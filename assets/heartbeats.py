@@ -12,7 +12,7 @@ from assets.site import Site
 from resources.compacted_topic import CompactedTopic
 from schemas.config.config import HeartbeatConfig
 from schemas.errors import DeltamirrorError
-from schemas.heartbeat import Heartbeat
+from schemas.mm2.records import Heartbeat
 
 
 class Heart:

@@ -15,7 +15,7 @@ from resources.compacted_topic import CompactedTopic
 from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_sync import OffsetSync
+from schemas.mm2.records import OffsetSync
 from schemas.replay.slot_work import Move
 
 WAITING = 1_000

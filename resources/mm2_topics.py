@@ -13,7 +13,7 @@ from resources.cluster import KafkaCluster
 from resources.compacted_topic import CompactedTopic
 from resources.target_log import TargetLog
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_sync import OffsetSync
+from schemas.mm2.records import OffsetSync
 
 CONNECTOR = "MirrorSourceConnector"
 """What dedicated mode calls the connector that copies records."""

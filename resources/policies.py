@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from schemas.config.flow import Flow
 from schemas.errors import RefusedKeyError
-from schemas.replication_policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
+from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 KEY = "replication.policy.class"
 MEMBERS = sorted(name for name in vars(ReplicationPolicy) if not name.startswith("_"))

@@ -21,8 +21,8 @@ from schemas.config.flow import Flow
 from schemas.config.flow_keys import default_of
 from schemas.config.keys import KeyVerdict, parse_boolean, parse_integer, split_list
 from schemas.errors import ConfigError, RefusedKeyError
-from schemas.name_filter import NameFilter
-from schemas.replication_policy import ReplicationPolicy
+from schemas.mm2.name_filter import NameFilter
+from schemas.mm2.replication_policy import ReplicationPolicy
 
 # Our own progress on a target: never snapshotted, never translated.
 OWN_GROUPS = r"deltamirror\..*"

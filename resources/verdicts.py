@@ -29,7 +29,7 @@ from schemas.errors import (
     UnknownAliasError,
     UnknownKeyError,
 )
-from schemas.name_filter import NameFilter
+from schemas.mm2.name_filter import NameFilter
 
 NO_SMT = KEYS["transforms"].otherwise
 # What `A->B.<prefix><client property>` is, where it is read at all.

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from schemas.config.flow import Flow
 from schemas.errors import UnknownFlowError
-from schemas.name_filter import NameFilter
-from schemas.replication_policy import ReplicationPolicy, is_cycle
+from schemas.mm2.name_filter import NameFilter
+from schemas.mm2.replication_policy import ReplicationPolicy, is_cycle
 
 ClientSettings = Mapping[str, str | int | float | bool]
 

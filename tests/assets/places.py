@@ -15,8 +15,8 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
-from schemas.name_filter import NameFilter
-from schemas.replication_policy import DefaultPolicy
+from schemas.mm2.name_filter import NameFilter
+from schemas.mm2.replication_policy import DefaultPolicy
 from schemas.tables import GROUP_OFFSETS
 
 FLOW = Flow("us-east", "eu-west")

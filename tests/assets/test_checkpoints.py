@@ -5,9 +5,9 @@ import pytest
 from assets import checkpoints as module
 from assets.checkpoints import map_index, translate_groups, write_checkpoints
 from assets.group_plan import plan_groups
-from schemas.checkpoint import Checkpoint
 from schemas.errors import LakeError
 from schemas.kafka.partition import TopicPartition
+from schemas.mm2.records import Checkpoint
 from schemas.tables import CHECKPOINTS
 from tests.assets.places import FLOW, REMOTE, FakeSite, commit, replay
 

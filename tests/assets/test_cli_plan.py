@@ -9,7 +9,7 @@ from assets.console import Console
 from schemas.kafka.acl import TopicAcl
 from schemas.kafka.partition import TopicPartition
 from schemas.kafka.topic import ConfigValue
-from schemas.name_filter import NameFilter
+from schemas.mm2.name_filter import NameFilter
 from tests.assets.command import answer, run
 from tests.assets.places import ORDERS, REMOTE, FakeSite, stage
 

@@ -15,7 +15,7 @@ from resources.processes import free_ports
 from schemas.config.config import ClusterConfig, HeartbeatConfig
 from schemas.config.flow import Flow
 from schemas.errors import RequestRefusedError, UnreachableError
-from schemas.heartbeat import Heartbeat
+from schemas.mm2.records import Heartbeat
 from tests.assets.places import config
 from tests.brokers import consume_all
 from tests.stories.world import until

@@ -4,8 +4,8 @@ import pytest
 
 from pipeline.acls import missing_acls
 from schemas.kafka.acl import TopicAcl
-from schemas.name_filter import NameFilter
-from schemas.replication_policy import IdentityPolicy
+from schemas.mm2.name_filter import NameFilter
+from schemas.mm2.replication_policy import IdentityPolicy
 from tests.assets.places import config
 
 FLOW = replace(config("lake").flows[0], topics=NameFilter((".*",), ("secret",)))

@@ -13,8 +13,8 @@ from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
-from schemas.name_filter import NameFilter
-from schemas.replication_policy import DefaultPolicy
+from schemas.mm2.name_filter import NameFilter
+from schemas.mm2.replication_policy import DefaultPolicy
 
 FLOW = FlowConfig(
     flow=Flow("us-east", "eu-west"),

@@ -11,7 +11,7 @@ from pipeline.topic_settings import (
     plan_topic_settings,
 )
 from schemas.kafka.topic import ConfigValue
-from schemas.name_filter import NameFilter
+from schemas.mm2.name_filter import NameFilter
 from tests.assets.places import config
 
 FLOW = replace(

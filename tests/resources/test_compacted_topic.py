@@ -5,8 +5,8 @@ import pytest
 from resources.cluster import KafkaCluster
 from resources.compacted_topic import CompactedTopic
 from resources.processes import free_ports
-from schemas.checkpoint import Checkpoint
 from schemas.errors import RequestRefusedError, UnreachableError
+from schemas.mm2.records import Checkpoint
 from tests.brokers import consume_all, create_topic
 
 

@@ -8,7 +8,7 @@ import pytest
 from resources.policies import MEMBERS, policy_of
 from schemas.config.flow import Flow
 from schemas.errors import RefusedKeyError
-from schemas.replication_policy import DefaultPolicy, IdentityPolicy
+from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy
 
 FLOW = Flow("A", "B")
 HERE = __name__
@@ -77,7 +77,7 @@ def test_a_class_that_cannot_be_a_rule_is_refused_with_what_it_lacks(path, why):
 
 
 def test_the_module_of_a_rule_may_be_anywhere_that_python_looks(tmp_path, monkeypatch):
-    text = "from schemas.replication_policy import IdentityPolicy as Flat\n"
+    text = "from schemas.mm2.replication_policy import IdentityPolicy as Flat\n"
     (tmp_path / "acme_policies_of_a_test.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
 

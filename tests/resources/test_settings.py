@@ -15,7 +15,7 @@ from schemas.errors import (
     UnknownAliasError,
     UnknownKeyError,
 )
-from schemas.replication_policy import DefaultPolicy, IdentityPolicy
+from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy
 
 BASE = """
 clusters = A, B

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.checkpoint import Checkpoint
-from schemas.heartbeat import Heartbeat
-from schemas.wire import LONGEST, string
+from schemas.mm2.records import LONGEST, Checkpoint, Heartbeat, string
 
 # Bytes that MirrorMaker 2's own classes produced. Never to be changed.
 GOLDEN_CHECKPOINTS = [

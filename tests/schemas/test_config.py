@@ -5,8 +5,8 @@ import pytest
 from schemas.config.config import ClusterConfig, Config, FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import UnknownFlowError
-from schemas.name_filter import NameFilter
-from schemas.replication_policy import DefaultPolicy
+from schemas.mm2.name_filter import NameFilter
+from schemas.mm2.replication_policy import DefaultPolicy
 
 TOPICS = NameFilter((".*",), ("__.*", ".*heartbeats"))
 SECRET = {"sasl.password": "hunter2"}

@@ -13,7 +13,7 @@ from schemas.config.keys import (
     parse_integer,
     split_list,
 )
-from schemas.name_filter import NameFilter
+from schemas.mm2.name_filter import NameFilter
 
 
 @pytest.mark.parametrize(

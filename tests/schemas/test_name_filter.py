@@ -1,7 +1,7 @@
 import pytest
 
 from schemas.errors import InvalidPatternError
-from schemas.name_filter import NameFilter
+from schemas.mm2.name_filter import NameFilter
 
 
 @pytest.mark.parametrize(

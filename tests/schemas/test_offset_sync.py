@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.offset_sync import OffsetSync
+from schemas.mm2.records import OffsetSync
 
 SYNC = OffsetSync("orders", 3, 100, 42)
 KEY = bytes.fromhex("0006 6f7264657273 00000003")

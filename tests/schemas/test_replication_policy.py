@@ -1,6 +1,6 @@
 import pytest
 
-from schemas.replication_policy import DefaultPolicy, IdentityPolicy, is_cycle
+from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy, is_cycle
 
 DEFAULT = DefaultPolicy()
 IDENTITY = IdentityPolicy(source_alias="A")

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from schemas.heartbeat import Heartbeat
+from schemas.mm2.records import Heartbeat
 from tests.brokers import Record, consume_all, create_topic, produce
 from tests.stories.world import World, until
 

@@ -12,7 +12,7 @@ from schemas.config.client_keys import client_key, client_names
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import KEYS
 from schemas.config.keys import Kind, Status, parse_boolean, split_list
-from schemas.differences import DIFFERENCES
+from schemas.mm2.differences import DIFFERENCES
 from tests.mm2_keys import CONNECTORS, FILE, KeyJudge
 from tests.mm2_tools import mm2_tools
 

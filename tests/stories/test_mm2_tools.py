@@ -8,9 +8,8 @@ import pytest
 from assets.checkpoints import map_index
 from pipeline.translate import translate
 from resources.brokers import Broker, running
-from schemas.checkpoint import Checkpoint
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_sync import OffsetSync
+from schemas.mm2.records import Checkpoint, OffsetSync
 from tests.brokers import Record, consume_all, create_topic, produce
 from tests.mm2_tools import MirrorClient, SyncStore, mm2_tools, translate_groups, translate_offsets
 from tests.stories.world import FLOW, World, until

@@ -14,8 +14,8 @@ from confluent_kafka.admin import (
 from pipeline.topic_settings import OWN, TIMESTAMPS_AS_THEY_ARE
 from resources.brokers import Broker, running
 from resources.cluster import KafkaCluster
-from schemas.checkpoint import Checkpoint
 from schemas.kafka.acl import TopicAcl
+from schemas.mm2.records import Checkpoint
 from tests.brokers import ROOT, Record, commit_group, consume_all, produce
 from tests.mm2 import MirrorMaker, mirror_maker
 from tests.stories.world import FLOW, Mesh, contents, kill, until

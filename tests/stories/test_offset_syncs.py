@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.offset_sync import OffsetSync
+from schemas.mm2.records import OffsetSync
 from tests.brokers import Record, consume_all, create_topic, produce
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from assets.verification import verify
 from resources.brokers import Broker, running
-from schemas.checkpoint import Checkpoint
+from schemas.mm2.records import Checkpoint
 from tests.brokers import (
     Record,
     commit_group,
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 RULE = """
 from dataclasses import dataclass
-from schemas.replication_policy import DefaultPolicy
+from schemas.mm2.replication_policy import DefaultPolicy
 
 @dataclass(frozen=True)
 class Suffixed(DefaultPolicy):

@@ -14,7 +14,7 @@ from assets.group_offsets import snapshot_groups
 from assets.site import Site
 from pipeline.map import encode
 from schemas.config.config import ClusterConfig
-from schemas.name_filter import NameFilter
+from schemas.mm2.name_filter import NameFilter
 from tests.assets.places import FLOW, ORDERS, config, replay
 from tests.brokers import Record, commit_group, consume_all, create_topic, produce
 from tests.mm2_tools import mm2_tools, translate_offsets

@@ -1,0 +1,1 @@
+"""MirrorMaker 2's record formats, replication policies and name filters, and the differences."""

@@ -1,0 +1,131 @@
+"""The primitives of MirrorMaker 2's internal records: big-endian, strings with an int16 length."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+LONGEST = 32_767
+
+
+def string(text: str) -> bytes:
+    """Return *text* as UTF-8 behind its length. Raises ValueError: over 32,767 bytes."""
+    data = text.encode()
+    if len(data) > LONGEST:
+        raise ValueError(f"{len(data)} bytes are more than the {LONGEST} a field can hold")
+    return struct.pack(">h", len(data)) + data
+
+
+def read_string(data: bytes, at: int) -> tuple[str, int]:
+    """Return the string at *at* and the place behind it. Raises ValueError where it is cut."""
+    try:
+        (length,) = struct.unpack_from(">h", data, at)
+    except struct.error as error:
+        raise ValueError(f"no string at byte {at} of {len(data)}") from error
+    end = at + 2 + length
+    if length < 0 or end > len(data):
+        raise ValueError(f"a string of {length} bytes at byte {at} of {len(data)}")
+    return data[at + 2 : end].decode(), end
+
+
+VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where *group* resumes: *topic* is the remote topic, by its name on the target."""
+
+    group: str
+    topic: str
+    partition: int
+    upstream_offset: int
+    downstream_offset: int
+    metadata: str = ""
+
+    @property
+    def key(self) -> bytes:
+        """Return the record's key: group, topic, partition; a later checkpoint replaces it."""
+        return string(self.group) + string(self.topic) + struct.pack(">i", self.partition)
+
+    @property
+    def value(self) -> bytes:
+        """Return the record's value: version, both offsets, metadata."""
+        offsets = struct.pack(">hqq", VERSION, self.upstream_offset, self.downstream_offset)
+        return offsets + string(self.metadata)
+
+    @classmethod
+    def read(cls, key: bytes, value: bytes) -> Checkpoint:
+        """Return the checkpoint of a record. Raises ValueError where it is none."""
+        group, at = read_string(key, 0)
+        topic, at = read_string(key, at)
+        try:
+            (partition,) = struct.unpack_from(">i", key, at)
+            _, upstream, downstream = struct.unpack_from(">hqq", value)
+        except struct.error as error:
+            raise ValueError(f"not a checkpoint: {error}") from error
+        metadata, _ = read_string(value, 18)
+        return cls(group, topic, partition, upstream, downstream, metadata)
+
+
+VERSION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A sign of life of the flow *source* to *target* at a time in ms since 1970."""
+
+    source: str
+    target: str
+    timestamp_ms: int
+
+    @property
+    def key(self) -> bytes:
+        """Return the record's key: the aliases of both clusters."""
+        return string(self.source) + string(self.target)
+
+    @property
+    def value(self) -> bytes:
+        """Return the record's value: version and time."""
+        return struct.pack(">hq", VERSION, self.timestamp_ms)
+
+    @classmethod
+    def read(cls, key: bytes, value: bytes) -> Heartbeat:
+        """Return the heartbeat of a record. Raises ValueError where it is none."""
+        source, at = read_string(key, 0)
+        target, _ = read_string(key, at)
+        try:
+            _, timestamp_ms = struct.unpack_from(">hq", value)
+        except struct.error as error:
+            raise ValueError(f"not a heartbeat: {error}") from error
+        return cls(source, target, timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetSync:
+    """The record at *upstream_offset* of *topic*, by its name on the source, has this place."""
+
+    topic: str
+    partition: int
+    upstream_offset: int
+    downstream_offset: int
+
+    @property
+    def key(self) -> bytes:
+        """Return the record's key: topic and partition; a later sync replaces it."""
+        return string(self.topic) + struct.pack(">i", self.partition)
+
+    @property
+    def value(self) -> bytes:
+        """Return the record's value: both offsets."""
+        return struct.pack(">qq", self.upstream_offset, self.downstream_offset)
+
+    @classmethod
+    def read(cls, key: bytes, value: bytes) -> OffsetSync:
+        """Return the sync of a record. Raises ValueError where it is none."""
+        topic, at = read_string(key, 0)
+        try:
+            (partition,) = struct.unpack_from(">i", key, at)
+            upstream, downstream = struct.unpack_from(">qq", value)
+        except struct.error as error:
+            raise ValueError(f"not an offset sync: {error}") from error
+        return cls(topic, partition, upstream, downstream)
