@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from assets.group_lag import GroupLag
     from assets.site import Site
     from schemas.config.config import FlowConfig
-    from schemas.flow_state import FlowState, PartitionState
+    from schemas.monitoring.flow_state import FlowState, PartitionState
 
 STYLES = {"failed": "red", "unreachable": "red", "paused": "yellow"}
 

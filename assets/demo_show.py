@@ -13,8 +13,8 @@ from rich import box
 from rich.table import Table
 
 from assets.demo_home import SOURCE, TARGET
-from schemas.flow_state import PartitionState
 from schemas.kafka.partition import TopicPartition
+from schemas.monitoring.flow_state import PartitionState
 
 
 @dataclass(frozen=True, slots=True)

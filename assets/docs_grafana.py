@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas import metrics as m
-from schemas.metrics import Metric
+from schemas.monitoring import metrics as m
+from schemas.monitoring.metrics import Metric
 
 FLOW = 'source=~"$source",target=~"$target"'
 TOPIC = FLOW + ',topic=~"$topic"'

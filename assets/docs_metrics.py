@@ -8,8 +8,8 @@ from assets.metrics_board import LOOK_S
 from assets.patience import GIVE_UP_S
 from pipeline.diagnose import LATE_S
 from schemas.config.flow_keys import METRICS_LISTEN
-from schemas.loop_state import STATES
-from schemas.metrics import MM2, OWN, Metric
+from schemas.monitoring.flow_state import STATES
+from schemas.monitoring.metrics import MM2, OWN, Metric
 
 PER_PARTITION = sum("partition" in m.labels and "group" not in m.labels for m in (*MM2, *OWN))
 

@@ -9,7 +9,7 @@ from assets.group_offsets import latest_commits
 from assets.site import Site
 from pipeline.measure import consumer_lag
 from schemas.config.config import FlowConfig
-from schemas.flow_state import FlowState
+from schemas.monitoring.flow_state import FlowState
 from schemas.staging.frontier import base_id
 from schemas.tables import GROUP_OFFSETS
 

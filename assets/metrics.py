@@ -12,13 +12,12 @@ from pipeline.diagnose import STANDBY as ON_STANDBY
 from pipeline.diagnose import diagnose
 from pipeline.measure import Staged, age_ms, consumer_lag, replication_lag
 from pipeline.recall import Recent, per_second
-from schemas import metrics as m
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.loop_state import STATES, LoopState
-from schemas.metrics import Metric, Sample
+from schemas.monitoring import metrics as m
+from schemas.monitoring.flow_state import STATES, LoopState, Standing
+from schemas.monitoring.metrics import Metric, Sample
 from schemas.staging.frontier import base_id
-from schemas.standing import Standing
 
 
 def samples(board: Board) -> list[Sample]:

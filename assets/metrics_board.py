@@ -15,10 +15,10 @@ from pipeline.recall import Recent
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
+from schemas.monitoring.flow_state import Standing
+from schemas.monitoring.stats import Spread
 from schemas.replay.slot_work import Move
-from schemas.spread import Spread
 from schemas.staging.segment import Segment
-from schemas.standing import Standing
 
 LOOK_S = 5.0
 """How often a loop tells how far its partitions are, at most: 1,000 topics cost some 10 ms."""

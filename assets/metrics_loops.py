@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from schemas.errors import DeltamirrorError
-from schemas.loop_state import LoopState
+from schemas.monitoring.flow_state import LoopState
 
 
 class LoopWatch:

@@ -25,8 +25,8 @@ from schemas.errors import (
     TargetChangedError,
 )
 from schemas.kafka.partition import TopicPartition
+from schemas.monitoring.flow_state import Standing
 from schemas.replay.slot_work import Move, PartitionWork, Progress, SlotReplayed, SlotWork, Unknown
-from schemas.standing import Standing
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from schemas.errors import (
     TopicRecreatedError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.spread import Spread
+from schemas.monitoring.stats import Spread
 from schemas.staging.frontier import Frontier, Sight, base_id
 from schemas.staging.read_range import OffsetRange
 from schemas.staging.segment import Segment

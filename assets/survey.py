@@ -25,8 +25,8 @@ from pipeline.measure import (
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError, UnreachableError
-from schemas.flow_state import FlowState, PartitionState
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
+from schemas.monitoring.flow_state import FlowState, PartitionState
 from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipeline.weigh import weigh
 from schemas.kafka.partition import TopicPartition
-from schemas.load import Load
+from schemas.monitoring.stats import Load
 from schemas.replay.slot_work import Progress
 
 

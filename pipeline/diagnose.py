@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from schemas.loop_state import LoopState
+from schemas.monitoring.flow_state import LoopState
 
 LATE_S = 120.0
 """How long a loop may give no sign of life: a tick that is throttled or recovers may take long."""

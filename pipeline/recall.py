@@ -9,7 +9,7 @@ two samples of 30 s (`metrics.num.samples`, `metrics.sample.window.ms`).
 
 from __future__ import annotations
 
-from schemas.spread import NOTHING, Spread
+from schemas.monitoring.stats import NOTHING, Spread
 
 WINDOW_S = 30.0
 """How long a sample lasts; the present one and the one before it count."""

@@ -28,7 +28,7 @@ from schemas.errors import (
     ThrottledError,
 )
 from schemas.kafka.partition import TopicPartition
-from schemas.load import Load
+from schemas.monitoring.stats import Load
 from schemas.replay.slot_work import Mapped, Move, PartitionWork, Progress, SlotReplayed, SlotWork
 
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]

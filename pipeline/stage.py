@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pipeline.digest import Digest
 from pipeline.weigh import stamps_of
 from schemas.errors import PartitionError, RecordUnreadableError
-from schemas.spread import NOTHING, Spread
+from schemas.monitoring.stats import NOTHING, Spread
 from schemas.staging.read_range import OffsetRange, Reached
 from schemas.staging.segment import ANY, Segment, StagedFile
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from schemas.monitoring.flow_state import Standing
 from schemas.replay.slot_work import Link, Progress
 from schemas.staging.frontier import Frontier
-from schemas.standing import Standing
 
 
 def stand(

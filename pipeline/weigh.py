@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.load import Load
-from schemas.spread import NOTHING, Spread
+from schemas.monitoring.stats import NOTHING, Load, Spread
 
 
 def weigh(rows: pa.RecordBatch) -> Load:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from schemas.metrics import Kind, Metric, Sample
+from schemas.monitoring.metrics import Kind, Metric, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The text that every Prometheus reads, and every agent beside it."""

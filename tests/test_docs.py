@@ -9,7 +9,7 @@ from assets.docs_grafana import ROWS, WIDTH, dashboard
 from schemas.config.client_keys import ROLES, client_names
 from schemas.config.flow_keys import KEYS
 from schemas.config.worker_keys import worker_names
-from schemas.metrics import METRICS
+from schemas.monitoring.metrics import METRICS
 
 DOCS = Path(__file__).parent.parent / "docs"
 DASHBOARD = DOCS.parent / "deploy" / "grafana" / "deltamirror.json"

@@ -8,7 +8,7 @@ from enum import Enum
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
-from schemas.load import Load
+from schemas.monitoring.stats import Load
 from schemas.offset_run import OffsetRun
 from schemas.replay.point_in_time import ReplayFlow
 

@@ -17,9 +17,9 @@ from assets.mirror import Mirror
 from assets.orders import PAUSE, Orders
 from resources.lake import DeltaLake
 from resources.prometheus import Scrape
-from schemas import metrics as m
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.spread import Spread
+from schemas.monitoring import metrics as m
+from schemas.monitoring.stats import Spread
 from tests.assets.looping import looping, looping_site
 from tests.assets.staged_lake import row, segment_of
 from tests.fake_cluster import Said

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.diagnose import FAILING, LATE_S, OK, STANDBY, diagnose
 from schemas.errors import UnreachableError
-from schemas.loop_state import LoopState
+from schemas.monitoring.flow_state import LoopState
 
 STAGE = LoopState("stage", "us-east", "", 1_000, 1_000, "running")
 REPLAY = LoopState("replay", "us-east", "eu-west", 1_000, 1_000, "running")

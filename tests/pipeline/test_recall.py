@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.recall import Recent, per_second
-from schemas.spread import NOTHING, Spread
+from schemas.monitoring.stats import NOTHING, Spread
 
 ONE = Spread(1, 7, 7, 7, 7)
 

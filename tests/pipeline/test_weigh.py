@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from pipeline.weigh import stamps_of, weigh
-from schemas.spread import NOTHING, Spread
+from schemas.monitoring.stats import NOTHING, Spread
 
 
 def rows(values, stamps):

@@ -3,7 +3,7 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 from resources.prometheus import Scrape
-from schemas.metrics import LAG, STAGED_RECORDS, Sample
+from schemas.monitoring.metrics import LAG, STAGED_RECORDS, Sample
 
 
 def scraped(*samples):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.spread import NOTHING, Spread
+from schemas.monitoring.stats import NOTHING, Spread
 
 NUMBERS = st.lists(st.integers(0, 2**40), max_size=20)
 

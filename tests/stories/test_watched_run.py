@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from prometheus_client.parser import text_string_to_metric_families
 
-from schemas import metrics as m
+from schemas.monitoring import metrics as m
 from tests.brokers import (
     Record,
     commit_group,

@@ -1,0 +1,1 @@
+"""Nouns of monitoring: metrics, states of flows, statistics."""
