@@ -5,11 +5,15 @@ what and where, `hint` one that says what to do next. `ConfigError` ends a comma
 everything else with 1. A `PartitionError` belongs to one partition and never stops another one.
 """
 
-from schemas.errors.access import LoginRefusedError, PermissionMissingError, TlsFailedError
 from schemas.errors.base import (
     ConfigError,
     DeltamirrorError,
+    DifferencesFoundError,
+    GroupActiveError,
+    NotCaughtUpError,
+    NothingToTranslateError,
     PartitionError,
+    RequestRefusedError,
 )
 from schemas.errors.configuration import (
     ClientSettingsError,
@@ -21,6 +25,17 @@ from schemas.errors.configuration import (
     UnknownFlowError,
     UnknownKeyError,
 )
+from schemas.errors.environment import (
+    BrokerStartError,
+    BrokerStopError,
+    DownloadFailedError,
+    JavaMissingError,
+    LoginRefusedError,
+    PermissionMissingError,
+    TlsFailedError,
+    UnreachableError,
+    WorkerDiedError,
+)
 from schemas.errors.lake import (
     CommitsGoneError,
     LakeError,
@@ -31,20 +46,13 @@ from schemas.errors.lake import (
     StalePlanError,
     TableDamagedError,
 )
-from schemas.errors.machine import (
-    BrokerStartError,
-    BrokerStopError,
-    DownloadFailedError,
-    JavaMissingError,
-    UnreachableError,
-    WorkerDiedError,
-)
-from schemas.errors.outcome import (
-    DifferencesFoundError,
-    GroupActiveError,
-    NotCaughtUpError,
-    NothingToTranslateError,
-    RequestRefusedError,
+from schemas.errors.mm2 import (
+    AlreadyMirroredError,
+    CopiedAheadError,
+    MirrorMakerRunningError,
+    NothingToTakeOverError,
+    RemoteTopicMissingError,
+    TakeoverUnclearError,
 )
 from schemas.errors.source import (
     LogTruncatedError,
@@ -55,15 +63,10 @@ from schemas.errors.source import (
     TopicMissingError,
     TopicRecreatedError,
 )
-from schemas.errors.takeover import (
-    AlreadyMirroredError,
-    CopiedAheadError,
-    MirrorMakerRunningError,
-    NothingToTakeOverError,
-    RemoteTopicMissingError,
-    TakeoverUnclearError,
-)
 from schemas.errors.target import (
+    ChunkRefusedError,
+    CommitUnknownError,
+    FencedError,
     MapAmbiguousError,
     MapDiffersError,
     MapUnpairedError,
@@ -76,11 +79,6 @@ from schemas.errors.target import (
     TargetHeldBackError,
     TargetTopicError,
     TargetTruncatedError,
-)
-from schemas.errors.transaction import (
-    ChunkRefusedError,
-    CommitUnknownError,
-    FencedError,
     ThrottledError,
 )
 

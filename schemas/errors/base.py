@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -40,3 +40,45 @@ class PartitionError(DeltamirrorError):
     """
 
     passes = False
+
+
+class NothingToTranslateError(DeltamirrorError):
+    """Nothing of this partition has arrived, or it is not mirrored."""
+
+    hint = "`deltamirror status` shows what has been replayed."
+
+
+class DifferencesFoundError(DeltamirrorError):
+    """A comparison found records that differ."""
+
+    hint = "`deltamirror verify --format json` names the first ones."
+
+
+class NotCaughtUpError(DeltamirrorError):
+    """A run that was to end when caught up ended with something failed or paused."""
+
+    hint = "`deltamirror status` shows each one's error and what to do."
+
+    def __init__(self, troubles: Sequence[str]) -> None:
+        first = troubles[0] if troubles else "nothing moved"
+        more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+        super().__init__(f"not caught up: {first}{more}")
+
+
+class RequestRefusedError(DeltamirrorError):
+    """A cluster answered, and said no; *code* is Kafka's name for the reason."""
+
+    hint = "See the broker's log; where rights are missing, grant them to deltamirror's user."
+
+    def __init__(self, alias: str, what: str, code: str, reason: str) -> None:
+        super().__init__(f"cluster {alias} refused to {what}: {reason} ({code})")
+        self.code = code
+
+
+class GroupActiveError(DeltamirrorError):
+    """Offsets of a consumer group cannot be set while it has members."""
+
+    hint = "Stop the group's consumers on that cluster, then do it again."
+
+    def __init__(self, alias: str, group: str) -> None:
+        super().__init__(f"group {group} on cluster {alias} has active members")
