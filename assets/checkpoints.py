@@ -18,8 +18,8 @@ from schemas.config.flow import Flow
 from schemas.errors import LakeError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint
+from schemas.offset_map import GroupTranslation, Translation
 from schemas.tables import CHECKPOINTS, GROUP_OFFSETS
-from schemas.translation import GroupTranslation, Translation
 
 Row = dict[str, Any]
 Answer = tuple[int | str, ...]

@@ -12,7 +12,7 @@ from assets.cli_options import as_of_option, flow_option, iso, offset_text
 from assets.console import Console, options
 from schemas.errors import NothingToTranslateError
 from schemas.kafka.partition import TopicPartition
-from schemas.translation import Translation
+from schemas.offset_map import Translation
 
 if TYPE_CHECKING:
     from rich.table import Table

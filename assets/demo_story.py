@@ -25,7 +25,7 @@ from resources.settings import read_config
 from resources.spark import spark_session
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.translation import Translation
+from schemas.offset_map import Translation
 from schemas.verification import KINDS
 
 GROUP = "billing"

@@ -13,7 +13,7 @@ from pipeline.index import MapIndex
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.translation import GroupTranslation, Translation
+from schemas.offset_map import GroupTranslation, Translation
 
 IDLE = frozenset({"EMPTY", "DEAD", "ABSENT"})
 """States of a group, in Kafka's words, in which its offsets can be set; ABSENT: it is not there."""

@@ -17,7 +17,7 @@ from resources.lease import Lease
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import Move, PartitionWork, Progress, SlotWork
 
 

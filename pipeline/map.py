@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 Offsets = npt.NDArray[np.int64]
 

@@ -15,7 +15,7 @@ import xxhash
 
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 Fingerprint = bytes
 

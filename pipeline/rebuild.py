@@ -15,7 +15,7 @@ from pipeline.runs import Runs
 from pipeline.settle import Staged, place, settle
 from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError, ProgressBehindError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import Move, SlotReplayed, SlotWork
 
 

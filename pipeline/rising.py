@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.runs import Runs
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.verification import DUPLICATED, REORDERED
 
 

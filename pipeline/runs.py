@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.compare import NOTHING, Offsets
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Offset runs as columns of equal length; see `schemas.offset_run`.
+    """Offset runs as columns of equal length; see `schemas.offset_map`.
 
     All but `of` and `in_order` ask that they rise on both sides and never overlap.
     """

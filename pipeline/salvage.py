@@ -23,7 +23,7 @@ from pipeline.map import encode
 from pipeline.pair import Fingerprint, Marked, Paired, Place
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 Offsets = npt.NDArray[np.int64]
 Marks = npt.NDArray[np.bytes_]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 
 def sampled(runs: Sequence[OffsetRun], lag_max: int) -> list[tuple[int, int]]:

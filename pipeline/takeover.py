@@ -23,7 +23,7 @@ from pipeline.map import encode
 from pipeline.pair import Fingerprint
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 Marks = npt.NDArray[np.bytes_]
 

@@ -9,7 +9,7 @@ from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.stats import Load
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.replay.point_in_time import ReplayFlow
 
 

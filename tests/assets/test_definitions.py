@@ -10,7 +10,7 @@ from assets.definitions import build_definitions
 from assets.reporter import Silent
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import Move, Progress
 from schemas.staging.segment import Segment
 from tests.assets.places import FLOW, ORDERS, FakeSite, replay, stage

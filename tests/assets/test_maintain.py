@@ -12,7 +12,7 @@ from assets.offset_maps import OffsetMap
 from resources.lease import Lease
 from schemas.errors import LakeError, LeaseHeldError, StalePlanError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import Move, Progress
 from tests.assets.places import FLOW, FakeSite, config
 from tests.assets.staged_lake import held, in_one_slot, stage_records

@@ -8,7 +8,7 @@ from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import Move, Progress
 from tests.assets.places import ORDERS, REMOTE, FakeSite
 

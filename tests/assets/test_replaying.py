@@ -18,7 +18,7 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from tests.assets.fakes import FakeClusters, Inline
 from tests.fake_cluster import CrashError, Faults, Said
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.map import encode, expand, join
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 
 @st.composite

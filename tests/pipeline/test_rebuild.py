@@ -9,7 +9,7 @@ from pipeline.map import encode, expand
 from pipeline.rebuild import missing_runs, without
 from schemas.errors import MapDiffersError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 REMOTE = TopicPartition("us-east.orders", 0)
 

@@ -23,7 +23,7 @@ from schemas.errors import (
     ThrottledError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, SlotWork
 from tests.fake_cluster import CrashError, FakeCluster, FakeStaged, FakeTarget, Faults, Said
 

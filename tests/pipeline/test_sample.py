@@ -10,7 +10,7 @@ from pipeline.map import expand
 from pipeline.runs import Runs
 from pipeline.sample import sampled
 from pipeline.translate import translate
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 
 @st.composite

@@ -15,7 +15,7 @@ from schemas.errors import (
     TargetTruncatedError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, Unknown
 from tests.fake_cluster import FakeCluster, FakeStaged, FakeTarget, Said
 

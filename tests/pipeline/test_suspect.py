@@ -17,7 +17,7 @@ from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView
 from schemas.errors import RangeUnfinishedError, RecordsExpiredError
 from schemas.kafka.partition import SourcePartition, Watermarks
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.verification import EXPIRED_DOWNSTREAM, GONE_UPSTREAM, SOURCE, STAGED, TARGET
 from tests.pipeline.test_verify import REMOTE, evidence, numbered, rows
 

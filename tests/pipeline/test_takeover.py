@@ -8,7 +8,7 @@ from pipeline.map import expand
 from pipeline.takeover import Log, take_over
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 AT = TopicPartition("orders", 0)
 

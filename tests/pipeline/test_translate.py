@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.map import encode
 from pipeline.runs import Runs
 from pipeline.translate import translate, translate_back
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 
 RUNS = Runs.of([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)])
 

@@ -11,7 +11,7 @@ from pipeline.runs import Runs
 from pipeline.verify import Evidence, StageAudit
 from pipeline.verify_target import Life, TargetAudit, TargetView, shares
 from schemas.kafka.partition import TopicPartition
-from schemas.offset_run import OffsetRun
+from schemas.offset_map import OffsetRun
 from schemas.verification import EXPLAINED, KINDS, PartitionFindings
 
 ORDERS = TopicPartition("orders", 0)
