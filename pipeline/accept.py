@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from schemas.errors import (
     LogTruncatedError,
     PartitionError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pipeline.weigh import weigh
+from pipeline.record_stats import weigh
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.stats import Load
 from schemas.replay.slot_work import Progress

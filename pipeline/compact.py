@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from schemas.errors import LakeError
 from schemas.kafka.partition import SourcePartition
 

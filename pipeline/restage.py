@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.compact import INPUT_BYTES, Rows
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
 

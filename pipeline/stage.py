@@ -14,8 +14,8 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.digest import Digest
-from pipeline.weigh import stamps_of
+from pipeline.record_digest import Digest
+from pipeline.record_stats import stamps_of
 from schemas.errors import PartitionError, RecordUnreadableError
 from schemas.monitoring.stats import NOTHING, Spread
 from schemas.staging.read_range import OffsetRange, Reached

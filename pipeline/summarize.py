@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.compare import Offsets
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.compare import Feed, Offsets, match, offsets_of, walk
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from schemas.verification import (
     ALTERED,
     DUPLICATED,

@@ -32,7 +32,7 @@ from benchmarks.mm2.remote import Topic
 from benchmarks.mm2.topics import Topics
 from benchmarks.sampler import Sampler
 from benchmarks.threads import Threads
-from pipeline.weigh import stamps_of
+from pipeline.record_stats import stamps_of
 from resources.brokers import Broker
 from resources.settings import read_config
 from tests.brokers import Record, create_topic, produce
@@ -280,7 +280,7 @@ def test_the_page_shows_what_growth_and_a_record_cost():
     spread = {"median": 0.2, "low": 0.1, "high": 0.3}
     idle = {"rival": "deltamirror", "topics": 1_000, "all_s": 12.5, "idle_stage_tick_s": spread}
     mm2 = {"rival": "mm2-exactly-once", "topics": 1_000, "all_s": 20.0}
-    spent = Spent("stage", 1_000_000, 2.0, {"pipeline/digest.py": 1.5, "tiny": 0.001})
+    spent = Spent("stage", 1_000_000, 2.0, {"pipeline/record_digest.py": 1.5, "tiny": 0.001})
     cost = results.cost_rows("deltamirror", 100, spent)
 
     page = pages.markdown({**result(), "growth_topics": [mm2, idle], "cost": cost})
@@ -288,7 +288,10 @@ def test_the_page_shows_what_growth_and_a_record_cost():
     assert "| 1,000 topics | MirrorMaker 2, tuned, exactly once | 20 |" in page
     assert "| 0.2 (0.1 - 0.3) |" in page
     assert "| deltamirror, stage |  | all threads | 2 |" in page
-    assert "| `pipeline/digest.py` | A digest over records that does not depend on where" in page
+    assert (
+        "| `pipeline/record_digest.py` | A digest over records that does not depend on where"
+        in page
+    )
     assert "tiny" not in page
 
 
@@ -394,7 +397,7 @@ def test_cpu_time_counts_for_the_innermost_file_of_ours_whatever_it_calls():
         while time.process_time() < until:
             stamps_of(stamps)
 
-    assert max(sampler.files, key=sampler.files.__getitem__) == "pipeline/weigh.py"
+    assert max(sampler.files, key=sampler.files.__getitem__) == "pipeline/record_stats.py"
 
 
 def test_threads_are_told_by_the_beginning_of_their_names():

@@ -4,7 +4,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from resources.slot_file import SCHEMA, RecordsFolder
 from resources.staged import StagedLog
 from schemas.kafka.partition import SourcePartition

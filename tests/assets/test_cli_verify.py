@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from resources.reader import SCHEMA
 from resources.slot_file import RecordsFolder
 from schemas.staging.segment import Segment

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from resources.arrow import HEADERS
 from schemas.kafka.partition import SourcePartition
 from tests.fake_cluster import SCHEMA, Said, rows

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline import stage as stage_module
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from pipeline.stage import StageTask, stage
 from schemas.errors import RangeUnfinishedError, RecordsExpiredError, RecordUnreadableError
 from schemas.kafka.partition import SourcePartition, TopicPartition

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.compare import Feed, differing, is_same
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from pipeline.runs import Runs
 from pipeline.verify import Evidence, StageAudit
 from pipeline.verify_target import Life, TargetAudit, TargetView, shares

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from pipeline.weigh import stamps_of, weigh
+from pipeline.record_stats import stamps_of, weigh
 from schemas.monitoring.stats import NOTHING, Spread
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from resources.records import Records
 from resources.slot_file import RecordsFolder
 from schemas.errors import StalePlanError

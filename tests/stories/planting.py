@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from assets.site import Site
-from pipeline.digest import Digest
+from pipeline.record_digest import Digest
 from resources.arrow import file_schema
 from resources.reader import RangeReader
 from resources.records import Records, RecordsFile
