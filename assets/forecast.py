@@ -12,7 +12,6 @@ from assets.ledger import Ledger
 from assets.site import Site
 from assets.survey import survey
 from assets.topic_settings import settings_to_alter
-from pipeline.plan import plan
 from pipeline.remote_topics import (
     AddPartitions,
     CreateTopic,
@@ -20,6 +19,7 @@ from pipeline.remote_topics import (
     missing_topics,
     plan_remote_topics,
 )
+from pipeline.staging.plan import plan
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Mapping
 
 from assets.site import Site
-from pipeline.plan import unfinished
+from pipeline.staging.plan import unfinished
 from schemas.errors import (
     PartitionError,
     PermissionMissingError,

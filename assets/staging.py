@@ -13,11 +13,9 @@ from assets.orders import ACCEPT_GAP, Orders
 from assets.sights import Sights
 from assets.site import Site
 from assets.tasks import StageJob, Stager
-from pipeline.accept import accepted, frontier_after, noted
-from pipeline.explain import explained
-from pipeline.pace import next_budget
-from pipeline.plan import bundle, plan
-from pipeline.stage import SlotStaged, StageTask
+from pipeline.staging.gaps import accepted, explained, frontier_after, noted
+from pipeline.staging.plan import bundle, next_budget, plan
+from pipeline.staging.stage import SlotStaged, StageTask
 from resources.lease import Lease
 from resources.spark import Workers
 from schemas.errors import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.rebuild import rebuild_slot
 from pipeline.replay import replay_slot
-from pipeline.stage import SlotStaged, StageTask, stage
+from pipeline.staging.stage import SlotStaged, StageTask, stage
 from resources.producer import SlotProducer
 from resources.reader import RangeReader
 from resources.slot_file import RecordsFolder

@@ -82,7 +82,7 @@ class RangeReader:
     def read(
         self, ranges: Sequence[OffsetRange], max_bytes: int, take: Take
     ) -> dict[OffsetRange, Reached]:
-        """Read *ranges* side by side; see `pipeline.stage.Source`."""
+        """Read *ranges* side by side; see `pipeline.staging.stage.Source`."""
         reading = _Reading(ranges, take, self._ends)
         if reading.open:
             if self._consumer is None:

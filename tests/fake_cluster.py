@@ -205,7 +205,7 @@ class FakeCluster:
 
 
 class FakeSource:
-    """A reader of a fake cluster: what `pipeline.stage.Source` asks for."""
+    """A reader of a fake cluster: what `pipeline.staging.stage.Source` asks for."""
 
     def __init__(self, cluster, rows_at_once=3):
         self._cluster, self._rows_at_once = cluster, rows_at_once

@@ -92,7 +92,7 @@ def test_what_is_written_is_staged_once_and_the_next_tick_goes_on(site, start):
 def test_a_backlog_is_begun_with_a_small_tick_and_the_next_ones_are_twice_as_large(
     site, start, monkeypatch
 ):
-    monkeypatch.setattr("pipeline.pace.FIRST_BYTES", 100_000)
+    monkeypatch.setattr("pipeline.staging.plan.FIRST_BYTES", 100_000)
     write(site, ORDERS, *[b"x" * 1_000] * 1_000)
     staging = start()
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.accept import accepted, frontier_after
-from pipeline.plan import plan
+from pipeline.staging.gaps import accepted, frontier_after
+from pipeline.staging.plan import plan
 from schemas.errors import (
     LogTruncatedError,
     RangeUnfinishedError,

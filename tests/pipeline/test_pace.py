@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.pace import FIRST_BYTES, next_budget
+from pipeline.staging.plan import FIRST_BYTES, next_budget
 
 BYTES = st.integers(1, 2**40)
 

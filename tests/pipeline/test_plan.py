@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.plan import bundle, plan
+from pipeline.staging.plan import bundle, plan
 from schemas.errors import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.frontier import Frontier, Sight

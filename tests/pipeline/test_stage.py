@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import stage as stage_module
 from pipeline.record_digest import Digest
-from pipeline.stage import StageTask, stage
+from pipeline.staging import stage as stage_module
+from pipeline.staging.stage import StageTask, stage
 from schemas.errors import RangeUnfinishedError, RecordsExpiredError, RecordUnreadableError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.read_range import OffsetRange, Reached

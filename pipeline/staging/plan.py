@@ -149,3 +149,18 @@ def bundle(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]
         bundles[i].extend(group)
         sizes[i] += sum(r.length for r in group) + 1
     return bundles
+
+
+FIRST_BYTES = 64 * 2**20
+"""A second's work, about: replay has something to send before a long backlog is staged.
+
+Larger ticks need less CPU a record, so it is not all that a long backlog gets.
+"""
+
+
+def next_budget(former: int, most: int, *, is_behind: bool) -> int:
+    """Return how many bytes the next tick may stage, *most* at most.
+
+    *former* is what the last one was allowed; *is_behind* whether it left some of what there was.
+    """
+    return min(most, 2 * former if is_behind else FIRST_BYTES)

@@ -15,7 +15,16 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.frontier import Frontier, Sight, next_incarnation
-from schemas.staging.segment import CUT, DELETED, EXPIRED, RECREATED, UNREADABLE, Segment
+from schemas.staging.segment import (
+    ANY,
+    CUT,
+    DELETED,
+    EXPIRED,
+    RECREATED,
+    UNCOMPACTED,
+    UNREADABLE,
+    Segment,
+)
 
 
 def accepted(
@@ -92,3 +101,15 @@ def frontier_after(segment: Segment) -> Frontier:
     """Return where a partition is once *segment* is committed."""
     source = SourcePartition(segment.topic, segment.topic_id, segment.partition)
     return Frontier(source, segment.end, segment.leader_epoch, segment.stable)
+
+
+def explained(segment: Segment, cleanup_policy: str | None) -> Segment:
+    """Return *segment* with what is known of the offsets that hold no record.
+
+    *cleanup_policy* is Kafka's setting of that name, such as `compact,delete`, asked for after
+    the range was read; None: it was not told, so nothing is ruled out.
+    """
+    if not segment.gaps:
+        return segment
+    is_uncompacted = cleanup_policy is not None and "compact" not in cleanup_policy
+    return replace(segment, gap_cause=UNCOMPACTED if is_uncompacted else ANY)
