@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 
 from assets.group_offsets import latest_commits
 from assets.site import Site
-from pipeline.index import MAP_COLUMNS, MapIndex, index
-from pipeline.translate import translate
+from pipeline.offset_map.index import MAP_COLUMNS, MapIndex, index
+from pipeline.offset_map.translate import translate
 from resources.compacted_topic import CompactedTopic
 from resources.table import CLOCK
 from schemas.config.config import FlowConfig

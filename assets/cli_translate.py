@@ -17,7 +17,7 @@ from schemas.offset_map import Translation
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from pipeline.index import MapIndex
+    from pipeline.offset_map.index import MapIndex
     from schemas.config.config import FlowConfig
 
 
@@ -76,7 +76,7 @@ def _translated(
     offset: int,
     incarnation: str | None,
 ) -> Translation:
-    from pipeline.translate import translate
+    from pipeline.offset_map.translate import translate
 
     life = offset_map.life(wanted, incarnation)
     if life is None and not flow_config.replicates(wanted.topic):
@@ -99,7 +99,7 @@ def _translated_back(
     offset: int,
     incarnation: str | None,
 ) -> Translation:
-    from pipeline.translate import translate_back
+    from pipeline.offset_map.translate import translate_back
 
     source = offset_map.source_of(wanted) or wanted
     life = offset_map.life(source, incarnation)

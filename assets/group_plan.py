@@ -9,7 +9,7 @@ from typing import Any
 
 from assets.checkpoints import map_index, translate_groups
 from assets.site import Site
-from pipeline.index import MapIndex
+from pipeline.offset_map.index import MapIndex
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from assets.group_plan import GroupPlan, plan_groups
 from assets.site import Site
-from pipeline.advance import advances
+from pipeline.offset_map.translate import advances
 from resources.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
 from schemas.errors import GroupActiveError, RequestRefusedError

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from threading import Lock
 
 from assets.site import Site
-from pipeline.sample import sampled
+from pipeline.offset_map.offset_syncs import sampled
 from resources.compacted_topic import CompactedTopic
 from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import DeltamirrorError

@@ -13,7 +13,6 @@ from typing import Any
 
 from assets.orders import Order, Orders, is_paused
 from assets.site import Site
-from pipeline.index import MAP_COLUMNS, index
 from pipeline.measure import (
     SEGMENT_COLUMNS,
     Staged,
@@ -22,6 +21,7 @@ from pipeline.measure import (
     oldest_waiting,
     replication_lag,
 )
+from pipeline.offset_map.index import MAP_COLUMNS, index
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError, UnreachableError

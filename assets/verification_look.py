@@ -20,8 +20,7 @@ import pyarrow.dataset as ds
 
 from assets.offset_maps import taken_over
 from assets.site import Site
-from pipeline.rising import rising
-from pipeline.runs import NO_RUNS, Runs
+from pipeline.offset_map.runs import NO_RUNS, Runs, rising
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView, shares
 from resources.cluster import KafkaCluster

@@ -18,7 +18,7 @@ from assets.verification_look import (
     target_lives,
 )
 from pipeline.cut import RECORDS, Part, beside_source, beside_target, cut
-from pipeline.runs import Runs
+from pipeline.offset_map.runs import Runs
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView, rising_runs
 from resources.records import Records

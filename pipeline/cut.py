@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pipeline.runs import Runs
+from pipeline.offset_map.runs import Runs
 from pipeline.verify import Evidence
 from pipeline.verify_target import Life, TargetView
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from pipeline.offset_map.runs import Runs
 from pipeline.replay import Target
-from pipeline.runs import Runs
 from pipeline.settle import Staged, place, settle
 from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError, ProgressBehindError
 from schemas.kafka.partition import TopicPartition

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipeline.chain import Chain
 from pipeline.chunk import Chunk
-from pipeline.map import encode
+from pipeline.offset_map.encode import encode
 from pipeline.settle import Log, Staged, settle, start_of
 from schemas.errors import (
     ChunkRefusedError,

@@ -19,7 +19,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.map import encode
+from pipeline.offset_map.encode import encode
 from pipeline.pair import Fingerprint, Marked, Paired, Place
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.compare import NOTHING, Offsets
-from pipeline.map import encode
+from pipeline.offset_map.encode import encode
 from pipeline.pair import Fingerprint
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition

@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.compare import NOTHING, Feed, Mask, Offsets, match, offsets_of, walk
+from pipeline.offset_map.runs import Fault, Runs, rising
 from pipeline.pair import Fingerprint, fingerprints
-from pipeline.rising import Fault, rising
-from pipeline.runs import Runs
 from schemas.kafka.partition import TopicPartition
 from schemas.verification import (
     ALTERED,

@@ -8,7 +8,7 @@ from assets import replaying as replaying_module
 from assets.orders import PAUSE, RESTART, RESUME, Orders
 from assets.replaying import Replaying
 from assets.staging import Staging
-from pipeline.map import expand
+from pipeline.offset_map.encode import expand
 from schemas.errors import (
     LeaseHeldError,
     ProgressBehindError,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 
 from assets.checkpoints import map_index
-from pipeline.translate import translate
+from pipeline.offset_map.translate import translate
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition as Partition
 from tests.brokers import committed_offsets

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.index import MAP_COLUMNS, index
-from pipeline.translate import translate
+from pipeline.offset_map.index import MAP_COLUMNS, index
+from pipeline.offset_map.translate import translate
 from schemas.kafka.partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.map import encode, expand, join
+from pipeline.offset_map.encode import encode, expand, join
 from schemas.offset_map import OffsetRun
 
 

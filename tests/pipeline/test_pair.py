@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.map import expand
+from pipeline.offset_map.encode import expand
 from pipeline.pair import Pairing, fingerprints
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import SourcePartition, TopicPartition

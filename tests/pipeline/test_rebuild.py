@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.map import encode, expand
+from pipeline.offset_map.encode import encode, expand
 from pipeline.rebuild import missing_runs, without
 from schemas.errors import MapDiffersError
 from schemas.kafka.partition import TopicPartition

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.map import expand
-from pipeline.runs import Runs
-from pipeline.sample import sampled
-from pipeline.translate import translate
+from pipeline.offset_map.encode import expand
+from pipeline.offset_map.offset_syncs import sampled
+from pipeline.offset_map.runs import Runs
+from pipeline.offset_map.translate import translate
 from schemas.offset_map import OffsetRun
 
 

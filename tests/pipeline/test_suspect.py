@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pipeline.cut import Part, beside_source, beside_target, cut, sample
 from pipeline.doubt import Doubt, around, within
-from pipeline.rising import rising
-from pipeline.runs import Runs
+from pipeline.offset_map.runs import Runs, rising
 from pipeline.summarize import Summary
 from pipeline.suspect import SideSums, judge
 from pipeline.verify import Evidence

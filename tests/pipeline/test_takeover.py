@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.map import expand
+from pipeline.offset_map.encode import expand
 from pipeline.takeover import Log, take_over
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.map import encode
-from pipeline.runs import Runs
-from pipeline.translate import translate, translate_back
+from pipeline.offset_map.encode import encode
+from pipeline.offset_map.runs import Runs
+from pipeline.offset_map.translate import translate, translate_back
 from schemas.offset_map import OffsetRun
 
 RUNS = Runs.of([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)])

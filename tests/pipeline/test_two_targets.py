@@ -10,9 +10,9 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.map import expand
-from pipeline.runs import Runs
-from pipeline.translate import translate, translate_back
+from pipeline.offset_map.encode import expand
+from pipeline.offset_map.runs import Runs
+from pipeline.offset_map.translate import translate, translate_back
 from schemas.kafka.partition import TopicPartition
 from tests.fake_cluster import FakeCluster, Said
 from tests.pipeline.test_replay import World

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.compare import Feed, differing, is_same
+from pipeline.offset_map.runs import Runs
 from pipeline.record_digest import Digest
-from pipeline.runs import Runs
 from pipeline.verify import Evidence, StageAudit
 from pipeline.verify_target import Life, TargetAudit, TargetView, shares
 from schemas.kafka.partition import TopicPartition

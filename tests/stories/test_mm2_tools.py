@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 
 from assets.checkpoints import map_index
-from pipeline.translate import translate
+from pipeline.offset_map.translate import translate
 from resources.brokers import Broker, running
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint, OffsetSync

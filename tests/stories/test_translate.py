@@ -12,7 +12,7 @@ import pytest
 from assets.checkpoints import write_checkpoints
 from assets.group_offsets import snapshot_groups
 from assets.site import Site
-from pipeline.map import encode
+from pipeline.offset_map.encode import encode
 from schemas.config.config import ClusterConfig
 from schemas.mm2.name_filter import NameFilter
 from tests.assets.places import FLOW, ORDERS, config, replay

@@ -7,7 +7,10 @@ runs         (10, 3, 2) (14, 6, 2)
 
 from __future__ import annotations
 
-from pipeline.runs import Runs
+from collections.abc import Mapping
+
+from pipeline.offset_map.runs import Runs
+from schemas.kafka.partition import TopicPartition
 
 
 def translate(committed: int, runs: Runs) -> int | None:
@@ -33,3 +36,18 @@ def translate_back(downstream: int, runs: Runs) -> int | None:
         return None
     offset = runs.offset_from(downstream)
     return runs.upstream_end if offset is None else offset
+
+
+Commit = tuple[int, str]
+"""An offset and the metadata beside it."""
+
+
+def advances(
+    wanted: Mapping[TopicPartition, Commit], committed: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Commit]:
+    """Return those of *wanted* that lie past what the group has *committed*, or are new to it."""
+    return {
+        partition: (offset, metadata)
+        for partition, (offset, metadata) in wanted.items()
+        if offset > committed.get(partition, -1)
+    }

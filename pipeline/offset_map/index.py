@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.runs import Runs
+from pipeline.offset_map.runs import Runs
 from schemas.kafka.partition import TopicPartition
 from schemas.staging.frontier import base_id
 
