@@ -13,8 +13,8 @@ from assets.offset_maps import OffsetMap
 from assets.one_topic import stage_topic
 from assets.orders import RESUME, Orders
 from assets.site import Site
-from pipeline.pair import fingerprints
-from pipeline.takeover import Log, TakenOver, take_over
+from pipeline.pairing.mm2_takeover import Log, TakenOver, take_over
+from pipeline.pairing.pair import fingerprints
 from resources.cluster import KafkaCluster
 from resources.lease import Lease
 from resources.mm2_topics import Mm2Topics
@@ -50,7 +50,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One partition that goes on where MirrorMaker 2 left it; see `pipeline.takeover`."""
+    """One partition that goes on where MirrorMaker 2 left it; see `pipeline.pairing.mm2_takeover`."""
 
     partition: TopicPartition
     target: TopicPartition

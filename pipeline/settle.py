@@ -12,8 +12,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from pipeline.chain import Chain
-from pipeline.pair import Fingerprint, Paired, Pairing, fingerprints
-from pipeline.salvage import Salvage
+from pipeline.pairing.pair import Fingerprint, Paired, Pairing, fingerprints
+from pipeline.pairing.pair_remains import Salvage
 from schemas.errors import (
     MapUnpairedError,
     ProgressAheadError,

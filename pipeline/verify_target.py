@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from pipeline.compare import NOTHING, Feed, Mask, Offsets, match, offsets_of, walk
 from pipeline.offset_map.runs import Fault, Runs, rising
-from pipeline.pair import Fingerprint, fingerprints
+from pipeline.pairing.pair import Fingerprint, fingerprints
 from schemas.kafka.partition import TopicPartition
 from schemas.verification import (
     ALTERED,

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.offset_map.encode import expand
-from pipeline.pair import Pairing, fingerprints
+from pipeline.pairing.pair import Pairing, fingerprints
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from tests.fake_cluster import Said, rows

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.offset_map.encode import expand
-from pipeline.salvage import Salvage
+from pipeline.pairing.pair_remains import Salvage
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 

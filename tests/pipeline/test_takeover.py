@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.offset_map.encode import expand
-from pipeline.takeover import Log, take_over
+from pipeline.pairing.mm2_takeover import Log, take_over
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.offset_map.encode import encode
-from pipeline.pair import Fingerprint, Marked, Paired, Place
+from pipeline.pairing.pair import Fingerprint, Marked, Paired, Place
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from pipeline.compare import NOTHING, Offsets
 from pipeline.offset_map.encode import encode
-from pipeline.pair import Fingerprint
+from pipeline.pairing.pair import Fingerprint
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
