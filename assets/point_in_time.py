@@ -17,7 +17,7 @@ from assets.maintain import staged_segments
 from assets.offset_maps import OffsetMap
 from assets.site import Site
 from assets.tasks import Replayer, ReplayJob, deal
-from pipeline.rewind import cut, select
+from pipeline.replay.point_in_time import cut, select
 from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
 from resources.records import RecordsFile
 from resources.spark import Workers

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.rebuild import rebuild_slot
-from pipeline.replay import replay_slot
+from pipeline.replay.rebuild_map import rebuild_slot
+from pipeline.replay.slot_replay import replay_slot
 from pipeline.staging.stage import SlotStaged, StageTask, stage
 from resources.producer import SlotProducer
 from resources.reader import RangeReader
@@ -83,7 +83,7 @@ class Replayer:
 
     A slot's producer stays between its jobs, fenced once: it can commit as long as nobody has
     fenced it, and so is the slot's only writer still. What it is to go on from, the target is
-    asked for at each job (`pipeline.replay`).
+    asked for at each job (`pipeline.replay.slot_replay`).
     """
 
     def __init__(self) -> None:

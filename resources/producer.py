@@ -71,7 +71,7 @@ STAMPS_ANEW = "it sets its own timestamps (message.timestamp.type=LogAppendTime)
 
 
 class SlotProducer(TargetLog):
-    """The only writer of one slot of a flow: what `pipeline.replay.Target` asks for.
+    """The only writer of one slot of a flow: what `pipeline.replay.slot_replay.Target` asks for.
 
     *producer* and *consumer* are librdkafka settings for the target. A producer is used until its
     first error and never closed then: `close` would try to end the transaction, without a bound.

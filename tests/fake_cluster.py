@@ -247,7 +247,7 @@ class FakeSource:
 
 
 class FakeTarget:
-    """A slot's writer on a fake cluster: what `pipeline.replay.Target` asks for."""
+    """A slot's writer on a fake cluster: what `pipeline.replay.slot_replay.Target` asks for."""
 
     def __init__(self, cluster, flow, slot, faults=None):
         self._cluster, self._group = cluster, flow.progress_group
@@ -367,7 +367,7 @@ class FakeTarget:
 
 
 class FakeStaged:
-    """Staged files in a dict: what `pipeline.settle.Staged` asks for. Nothing checks order."""
+    """Staged files in a dict: what `pipeline.replay.recovery.Staged` asks for. Nothing checks order."""
 
     def __init__(self):
         self.files = {}  # path -> [(SourcePartition, [(offset, Said)])]

@@ -33,7 +33,7 @@ def result():
         ("benchmarks/README.md", ""),
         ("README.md", ""),
         ("benchmarks/mm2/settings/common.properties", "+"),
-        ("pipeline/replay.py", "+"),
+        ("pipeline/replay/slot_replay.py", "+"),
     ],
 )
 def test_a_commit_has_a_mark_where_the_product_differs_but_not_for_what_was_measured(
@@ -56,7 +56,7 @@ def test_a_product_is_of_the_last_commit_that_changed_it(tmp_path, monkeypatch):
     git(tmp_path, "init", "-q")
     commits = []
     for file in (
-        "pipeline/replay.py",
+        "pipeline/replay/slot_replay.py",
         "README.md",
         "benchmarks/results/bench.json",
         "schemas/a.py",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.chain import Chain
+from pipeline.replay.segment_chain import Chain
 from schemas.errors import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Link, PartitionWork, Progress

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.chunk import Chunk
+from pipeline.replay.transaction_batch import Chunk
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
 from tests.fake_cluster import Said, rows

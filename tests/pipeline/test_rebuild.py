@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.offset_map.encode import encode, expand
-from pipeline.rebuild import missing_runs, without
+from pipeline.replay.rebuild_map import missing_runs, without
 from schemas.errors import MapDiffersError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun

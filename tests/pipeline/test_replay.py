@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pipeline.offset_map.encode import encode, expand
-from pipeline.replay import replay_slot
+from pipeline.replay.slot_replay import replay_slot
 from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.chain import Chain
-from pipeline.rewind import cut, offset_at, select
+from pipeline.replay.point_in_time import cut, offset_at, select
+from pipeline.replay.segment_chain import Chain
 from schemas.errors import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.point_in_time import ReplayRange, Selection

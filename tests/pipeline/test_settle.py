@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.settle import Settled, settle
+from pipeline.replay.recovery import Settled, settle
 from schemas.config.flow import Flow
 from schemas.errors import (
     MapAmbiguousError,

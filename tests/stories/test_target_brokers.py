@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from pipeline.replay import replay_slot
+from pipeline.replay.slot_replay import replay_slot
 from resources import producer as producer_module
 from resources.brokers import Broker, running
 from resources.downloads import kafka_home

@@ -11,9 +11,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pipeline.chain import Chain
 from pipeline.pairing.pair import Fingerprint, Paired, Pairing, fingerprints
 from pipeline.pairing.pair_remains import Salvage
+from pipeline.replay.segment_chain import Chain
 from schemas.errors import (
     MapUnpairedError,
     ProgressAheadError,

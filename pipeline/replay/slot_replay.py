@@ -13,10 +13,10 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from pipeline.chain import Chain
-from pipeline.chunk import Chunk
 from pipeline.offset_map.encode import encode
-from pipeline.settle import Log, Staged, settle, start_of
+from pipeline.replay.recovery import Log, Staged, settle, start_of
+from pipeline.replay.segment_chain import Chain
+from pipeline.replay.transaction_batch import Chunk
 from schemas.errors import (
     ChunkRefusedError,
     DeltamirrorError,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipeline.offset_map.runs import Runs
-from pipeline.replay import Target
-from pipeline.settle import Staged, place, settle
+from pipeline.replay.recovery import Staged, place, settle
+from pipeline.replay.slot_replay import Target
 from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError, ProgressBehindError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
