@@ -12,14 +12,14 @@ from assets.ledger import Ledger
 from assets.site import Site
 from assets.survey import survey
 from assets.topic_settings import settings_to_alter
-from pipeline.remote_topics import (
+from pipeline.staging.plan import plan
+from pipeline.topics.remote_topics import (
     AddPartitions,
     CreateTopic,
     RefusedTopic,
     missing_topics,
     plan_remote_topics,
 )
-from pipeline.staging.plan import plan
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks

@@ -18,7 +18,7 @@ from assets.offset_maps import OffsetMap
 from assets.site import Site
 from assets.tasks import Replayer, ReplayJob, deal
 from pipeline.replay.point_in_time import cut, select
-from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
+from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
 from resources.records import RecordsFile
 from resources.spark import Workers
 from resources.staged import StagedLog

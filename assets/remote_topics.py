@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 
 from assets.site import Site
-from pipeline.remote_topics import (
+from pipeline.topics.remote_topics import (
     AddPartitions,
     CreateTopic,
     RefusedTopic,

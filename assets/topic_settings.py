@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection
 
 from assets.site import Site
-from pipeline.topic_settings import AlterTopic, plan_topic_settings
+from pipeline.topics.configs import AlterTopic, plan_topic_settings
 from schemas.config.config import FlowConfig
 
 log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.acls import missing_acls
+from pipeline.topics.acls import missing_acls
 from schemas.kafka.acl import TopicAcl
 from schemas.mm2.name_filter import NameFilter
 from schemas.mm2.replication_policy import IdentityPolicy

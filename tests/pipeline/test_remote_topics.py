@@ -2,14 +2,14 @@ import dataclasses
 
 import pytest
 
-from pipeline.remote_topics import (
+from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
+from pipeline.topics.remote_topics import (
     AddPartitions,
     CreateTopic,
     RefusedTopic,
     missing_topics,
     plan_remote_topics,
 )
-from pipeline.topic_settings import TIMESTAMPS_AS_THEY_ARE
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.kafka.topic import ConfigValue, Topic, TopicToMake

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.topic_settings import (
+from pipeline.topics.configs import (
     TIMESTAMPS_AS_THEY_ARE,
     AlterTopic,
     carried_configs,

@@ -11,7 +11,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from pipeline.topic_settings import OWN, TIMESTAMPS_AS_THEY_ARE
+from pipeline.topics.configs import OWN, TIMESTAMPS_AS_THEY_ARE
 from resources.brokers import Broker, running
 from resources.cluster import KafkaCluster
 from schemas.kafka.acl import TopicAcl

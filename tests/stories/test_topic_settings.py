@@ -3,7 +3,7 @@
 import pytest
 
 from assets.topic_settings import TopicSettings
-from pipeline.topic_settings import OWN, TIMESTAMPS_AS_THEY_ARE
+from pipeline.topics.configs import OWN, TIMESTAMPS_AS_THEY_ARE
 from tests.brokers import Record, create_topic, produce
 from tests.stories.world import FLOW, until
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.topic_settings import carried_configs
+from pipeline.topics.configs import carried_configs
 from schemas.config.config import FlowConfig
 from schemas.errors import TargetTopicError
 from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
