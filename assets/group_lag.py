@@ -7,7 +7,7 @@ from typing import Any
 
 from assets.group_offsets import latest_commits
 from assets.site import Site
-from pipeline.measure import consumer_lag
+from pipeline.monitoring.lag import consumer_lag
 from schemas.config.config import FlowConfig
 from schemas.monitoring.flow_state import FlowState
 from schemas.staging.frontier import base_id

@@ -8,10 +8,10 @@ from importlib.metadata import version
 
 from assets.metrics_board import Board, GroupCommit
 from assets.patience import GIVE_UP_S
-from pipeline.diagnose import STANDBY as ON_STANDBY
-from pipeline.diagnose import diagnose
-from pipeline.measure import Staged, age_ms, consumer_lag, replication_lag
-from pipeline.recall import Recent, per_second
+from pipeline.monitoring.health import STANDBY as ON_STANDBY
+from pipeline.monitoring.health import diagnose
+from pipeline.monitoring.lag import Staged, age_ms, consumer_lag, replication_lag
+from pipeline.monitoring.sampled_stat import Recent, per_second
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.monitoring import metrics as m

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from assets.metrics_loops import LoopWatch
-from pipeline.recall import Recent
+from pipeline.monitoring.sampled_stat import Recent
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from assets.metrics import samples
 from assets.metrics_board import Board
 from assets.patience import GIVE_UP_S
-from pipeline.diagnose import FAILING, diagnose
+from pipeline.monitoring.health import FAILING, diagnose
 from resources.http_pages import Endpoint, Page
 from resources.prometheus import CONTENT_TYPE, Scrape
 

@@ -14,7 +14,7 @@ from assets.orders import RESTART, RESUME, Orders, is_paused
 from assets.remote_topics import RemoteTopics
 from assets.site import Site
 from assets.tasks import Replayer, deal
-from pipeline.stand import stand
+from pipeline.monitoring.lag import stand
 from resources.lease import Lease
 from resources.spark import Workers
 from schemas.config.config import FlowConfig

@@ -13,7 +13,7 @@ from typing import Any
 
 from assets.orders import Order, Orders, is_paused
 from assets.site import Site
-from pipeline.measure import (
+from pipeline.monitoring.lag import (
     SEGMENT_COLUMNS,
     Staged,
     age_ms,

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.diagnose import FAILING, LATE_S, OK, STANDBY, diagnose
+from pipeline.monitoring.health import FAILING, LATE_S, OK, STANDBY, diagnose
 from schemas.errors import UnreachableError
 from schemas.monitoring.flow_state import LoopState
 

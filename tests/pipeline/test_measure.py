@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from pipeline.measure import (
+from pipeline.monitoring.lag import (
     Staged,
     age_ms,
     consumer_lag,

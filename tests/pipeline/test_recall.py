@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.recall import Recent, per_second
+from pipeline.monitoring.sampled_stat import Recent, per_second
 from schemas.monitoring.stats import NOTHING, Spread
 
 ONE = Spread(1, 7, 7, 7, 7)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.stand import stand
+from pipeline.monitoring.lag import stand
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.slot_work import Link, Progress
 from schemas.staging.frontier import Frontier
