@@ -23,7 +23,7 @@ from assets.verification_look import (
 from assets.verification_plan import PartitionPlan, as_of, plan_of
 from assets.verification_records import RecordAudit
 from assets.verification_sums import Places
-from pipeline.doubt import Doubt
+from pipeline.verification.suspects import Doubt
 from resources.staged_files import StagedFiles
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicMissingError

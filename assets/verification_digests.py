@@ -9,9 +9,8 @@ from assets.verification_journal import Journal
 from assets.verification_plan import PartitionPlan, bundles
 from assets.verification_pool import MANY, Summed, summing
 from assets.verification_sums import Places, SumTask
-from pipeline.cut import RECORDS, SAMPLE_RECORDS, Part, sample
-from pipeline.doubt import Doubt
-from pipeline.suspect import SideSums, Verdict, judge
+from pipeline.verification.parts import RECORDS, SAMPLE_RECORDS, Part, sample
+from pipeline.verification.suspects import Doubt, SideSums, Verdict, judge
 from resources.staged_files import StagedFiles
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.verification import SOURCE, STAGED, TARGET

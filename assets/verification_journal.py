@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from pipeline.cut import Part
-from pipeline.suspect import Verdict
+from pipeline.verification.parts import Part
+from pipeline.verification.suspects import Verdict
 
 log = logging.getLogger(__name__)
 

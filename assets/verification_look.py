@@ -21,8 +21,8 @@ import pyarrow.dataset as ds
 from assets.offset_maps import taken_over
 from assets.site import Site
 from pipeline.offset_map.runs import NO_RUNS, Runs, rising
-from pipeline.verify import Evidence
-from pipeline.verify_target import Life, TargetView, shares
+from pipeline.verification.stage_audit import Evidence
+from pipeline.verification.target_audit import Life, TargetView, shares
 from resources.cluster import KafkaCluster
 from resources.table import LakeTable
 from schemas.config.config import FlowConfig

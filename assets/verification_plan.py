@@ -17,10 +17,10 @@ from assets.verification_look import (
     source_marks,
     target_lives,
 )
-from pipeline.cut import RECORDS, Part, beside_source, beside_target, cut
 from pipeline.offset_map.runs import Runs
-from pipeline.verify import Evidence
-from pipeline.verify_target import Life, TargetView, rising_runs
+from pipeline.verification.parts import RECORDS, Part, beside_source, beside_target, cut
+from pipeline.verification.stage_audit import Evidence
+from pipeline.verification.target_audit import Life, TargetView, rising_runs
 from resources.records import Records
 from schemas.errors import DeltamirrorError, StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks

@@ -16,7 +16,7 @@ from multiprocessing.synchronize import Event
 from threading import Thread
 
 from assets.verification_sums import Places, Summer, SumTask
-from pipeline.suspect import SideSums
+from pipeline.verification.suspects import SideSums
 from schemas.errors import WorkerDiedError
 
 MANY = 500_000

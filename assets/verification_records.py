@@ -16,12 +16,11 @@ import pyarrow as pa
 from assets.verification_feeds import Stream, held
 from assets.verification_plan import SMALL, TOGETHER, PartitionPlan
 from assets.verification_sums import Places, no_collector
-from pipeline.compare import Feed, offsets_of
-from pipeline.cut import filled
-from pipeline.doubt import Doubt, around, within
-from pipeline.suspect import Span
-from pipeline.verify import Evidence, StageAudit
-from pipeline.verify_target import TargetAudit
+from pipeline.verification.compare import Feed, offsets_of
+from pipeline.verification.parts import filled
+from pipeline.verification.stage_audit import Evidence, StageAudit
+from pipeline.verification.suspects import Doubt, Span, around, within
+from pipeline.verification.target_audit import TargetAudit
 from resources.reader import RangeReader
 from resources.staged import StagedLog
 from resources.staged_files import StagedFiles

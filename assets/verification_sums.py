@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.compare import Offsets, offsets_of
-from pipeline.cut import Part
-from pipeline.summarize import Summary
-from pipeline.suspect import SideSums, Span
+from pipeline.verification.compare import Offsets, offsets_of
+from pipeline.verification.parts import Part
+from pipeline.verification.range_sums import Summary
+from pipeline.verification.suspects import SideSums, Span
 from resources.reader import RangeReader
 from resources.staged import StagedLog
 from schemas.errors import LakeError, PartitionError

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.cut import Part, beside_source, beside_target, cut, sample
-from pipeline.doubt import Doubt, around, within
 from pipeline.offset_map.runs import Runs, rising
-from pipeline.summarize import Summary
-from pipeline.suspect import SideSums, judge
-from pipeline.verify import Evidence
-from pipeline.verify_target import Life, TargetView
+from pipeline.verification.parts import Part, beside_source, beside_target, cut, sample
+from pipeline.verification.range_sums import Summary
+from pipeline.verification.stage_audit import Evidence
+from pipeline.verification.suspects import Doubt, SideSums, around, judge, within
+from pipeline.verification.target_audit import Life, TargetView
 from schemas.errors import RangeUnfinishedError, RecordsExpiredError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.offset_map import OffsetRun

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.compare import Feed, differing, is_same
 from pipeline.offset_map.runs import Runs
 from pipeline.record_digest import Digest
-from pipeline.verify import Evidence, StageAudit
-from pipeline.verify_target import Life, TargetAudit, TargetView, shares
+from pipeline.verification.compare import Feed, differing, is_same
+from pipeline.verification.stage_audit import Evidence, StageAudit
+from pipeline.verification.target_audit import Life, TargetAudit, TargetView, shares
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from schemas.verification import EXPLAINED, KINDS, PartitionFindings

@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from pipeline.compare import Feed, Offsets, match, offsets_of, walk
 from pipeline.record_digest import Digest
+from pipeline.verification.compare import Feed, Offsets, match, offsets_of, walk
 from schemas.verification import (
     ALTERED,
     DUPLICATED,

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from pipeline.offset_map.runs import Runs
-from pipeline.verify import Evidence
-from pipeline.verify_target import Life, TargetView
+from pipeline.verification.stage_audit import Evidence
+from pipeline.verification.target_audit import Life, TargetView
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 
 RECORDS = 2_000_000

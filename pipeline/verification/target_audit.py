@@ -19,9 +19,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from pipeline.compare import NOTHING, Feed, Mask, Offsets, match, offsets_of, walk
 from pipeline.offset_map.runs import Fault, Runs, rising
 from pipeline.pairing.pair import Fingerprint, fingerprints
+from pipeline.verification.compare import NOTHING, Feed, Mask, Offsets, match, offsets_of, walk
 from schemas.kafka.partition import TopicPartition
 from schemas.verification import (
     ALTERED,
