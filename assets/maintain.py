@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from assets.offset_maps import OffsetMap
 from assets.site import Site
-from pipeline.compact import Part, check_same, choose, in_order, tally
-from pipeline.retain import expire
+from pipeline.maintenance.compaction import Part, check_same, choose, in_order, tally
+from pipeline.maintenance.retention import expire
 from resources.lease import Lease
 from resources.records import Records, RecordsFile
 from resources.slot_file import SCHEMA, RecordsFolder

@@ -18,7 +18,7 @@ import pyarrow as pa
 from assets.maintain import plain, staged_segments
 from assets.site import Site
 from assets.staging import SEALED
-from pipeline.restage import Census, groups, in_file_order, is_whole, joined
+from pipeline.maintenance.restage import Census, groups, in_file_order, is_whole, joined
 from resources.lease import Lease
 from resources.reader import RangeReader
 from resources.records import FOREIGN, RecordsFile

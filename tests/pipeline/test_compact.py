@@ -2,7 +2,15 @@
 
 import pytest
 
-from pipeline.compact import INPUT_BYTES, SMALL_BYTES, Part, check_same, choose, in_order, tally
+from pipeline.maintenance.compaction import (
+    INPUT_BYTES,
+    SMALL_BYTES,
+    Part,
+    check_same,
+    choose,
+    in_order,
+    tally,
+)
 from schemas.errors import LakeError
 from tests.assets.staged_lake import batch_of, in_one_slot, row
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from pipeline.compact import INPUT_BYTES
-from pipeline.restage import Census, groups, in_file_order, joined
+from pipeline.maintenance.compaction import INPUT_BYTES
+from pipeline.maintenance.restage import Census, groups, in_file_order, joined
 from tests.assets.staged_lake import batch_of, in_one_slot, row, segment_of
 
 A, B = in_one_slot(2)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pipeline.retain import expire
+from pipeline.maintenance.retention import expire
 from schemas.staging.segment import Segment
 from tests.assets.staged_lake import in_one_slot
 

@@ -14,7 +14,7 @@ from itertools import groupby, pairwise
 import numpy as np
 import pyarrow as pa
 
-from pipeline.compact import INPUT_BYTES, Rows
+from pipeline.maintenance.compaction import INPUT_BYTES, Rows
 from pipeline.record_digest import Digest
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment

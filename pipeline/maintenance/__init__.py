@@ -1,0 +1,5 @@
+"""Rules of maintenance: which files to compact, which to delete, what to stage again.
+
+Belongs here: functions of file lists and segments.
+Does not: changing tables.
+"""
