@@ -6,7 +6,7 @@ import click
 from rich.table import Table
 
 from assets.console import Console, options
-from resources.settings import check, read_config
+from resources.config.load import check, read_config
 from schemas.config.keys import KeyVerdict, Status
 
 # Only what needs attention is coloured: among coloured lines nobody sees the red one.

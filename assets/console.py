@@ -45,7 +45,7 @@ class Console:
 
     def config(self) -> Config:
         """Return what the configuration file says. Raises ConfigError for what cannot be meant."""
-        from resources.settings import read_config
+        from resources.config.load import read_config
 
         return read_config(self.path)
 

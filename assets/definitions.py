@@ -15,8 +15,8 @@ from assets.dagster_jobs import maintain_job, mirror_job, replay_job
 from assets.dagster_measures import checkpoints, group_offsets, heartbeats, lag, verification
 from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
+from resources.config.load import read_config
 from resources.configured import MirrorFile, Spark
-from resources.settings import read_config
 from schemas.config.config import Config
 from schemas.errors import DeltamirrorError
 

@@ -21,7 +21,7 @@ from assets.mirror import mirror
 from assets.site import Site
 from assets.survey import survey
 from assets.verification import verify
-from resources.settings import read_config
+from resources.config.load import read_config
 from resources.spark import spark_session
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from resources.brokers import Broker, running
-from resources.settings import read_config
+from resources.config.load import read_config
 from schemas.config.config import Config
 
 PARTITIONS = 4

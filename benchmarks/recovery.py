@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks import report
 from benchmarks.ground import PARTITIONS, TARGET, Ground, ground
 from benchmarks.meter import tree
-from resources.settings import read_config
+from resources.config.load import read_config
 
 RECORDS = 1_000_000
 SIZE_BYTES = 100

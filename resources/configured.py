@@ -13,7 +13,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from resources.settings import read_config
+from resources.config.load import read_config
 from resources.spark import Workers, spark_session
 from schemas.config.config import Config
 

@@ -34,7 +34,7 @@ from benchmarks.sampler import Sampler
 from benchmarks.threads import Threads
 from pipeline.record_stats import stamps_of
 from resources.brokers import Broker
-from resources.settings import read_config
+from resources.config.load import read_config
 from tests.brokers import Record, create_topic, produce
 
 CASE = {"size_bytes": 100, "records": 100, "partitions": 4, "compression": "none"}

@@ -16,7 +16,7 @@ from benchmarks.mm2 import catch_up, rivals
 from benchmarks.mm2.catch_up import Backlog
 from benchmarks.sampler import Sampler
 from benchmarks.threads import Threads
-from resources.settings import read_config
+from resources.config.load import read_config
 
 LIBRDKAFKA, DELTALAKE = "librdkafka's threads", "deltalake's threads"
 TASKS, SENDER = "task threads: consume, convert, send", "producers' network threads"

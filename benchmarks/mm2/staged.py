@@ -15,8 +15,8 @@ from benchmarks.mm2.remote import Topic
 from benchmarks.mm2.rivals import Flow
 from benchmarks.mm2.ticks import Ticks
 from benchmarks.mm2.topics import Content
+from resources.config.load import read_config
 from resources.lake import DeltaLake
-from resources.settings import read_config
 
 TOPIC = "grows"
 SIZE_BYTES = 100

@@ -12,7 +12,7 @@ from assets.site import Site
 from assets.staging import Staging
 from benchmarks.mm2.rivals import Flow
 from benchmarks.warmed import Warmed
-from resources.settings import read_config
+from resources.config.load import read_config
 
 T = TypeVar("T")
 

@@ -155,7 +155,7 @@ _NO_EFFECT = {
     (PRODUCER, "librdkafka keeps what it uses."): ("metadata.max.idle.ms",),
     (ADMIN, "Brokers are asked, never controllers."): ("bootstrap.controllers",),
 }  # fmt: skip
-# Both are ruled by their value, in resources/librdkafka.py.
+# Both are ruled by their value, in resources/config/client_properties.py.
 _BY_VALUE = (
     ClientKey("isolation.level", CONSUMER, "", _S, "Always read_committed.",
               allowed="read_committed|read_uncommitted"),
@@ -176,7 +176,7 @@ CLIENT_KEYS = (
 )
 
 # What a cluster's three clients share: written at the top level, at an alias or at a client.
-# The second column is what becomes of it; resources/librdkafka.py does it.
+# The second column is what becomes of it; resources/config/client_properties.py does it.
 CONNECTION_KEYS = {
     "bootstrap.servers": "bootstrap.servers",
     "security.protocol": "security.protocol, in capitals",

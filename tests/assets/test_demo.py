@@ -12,7 +12,7 @@ from assets import demo_data
 from assets.demo_data import TABLES, DemoDataMissingError, DemoTable
 from assets.demo_home import DemoHome, HalfDemoError
 from assets.ui import free_port, serve, stop_other
-from resources.settings import read_config
+from resources.config.load import read_config
 
 FLIGHTS = next(table for table in TABLES if table.name == "flights")
 

@@ -1,6 +1,6 @@
 import pytest
 
-from resources.jaas import parse
+from resources.config.jaas import parse
 
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 

@@ -3,8 +3,8 @@ import ssl
 
 import pytest
 
-from resources import keystores
-from resources.keystores import read_store
+from resources.config import keystores
+from resources.config.keystores import read_store
 from tests.certificates import STORE_PASSWORD, Authority, keytool
 
 

@@ -2,7 +2,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from resources.librdkafka import settings_of, translate
+from resources.config.client_properties import settings_of, translate
 from schemas.config.client_keys import ROLES, client_key, client_names, is_connection_key
 from schemas.config.keys import BITS, Kind, Status
 from schemas.errors import RefusedKeyError

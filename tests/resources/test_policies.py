@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from resources.policies import MEMBERS, policy_of
+from resources.config.replication_policy import MEMBERS, policy_of
 from schemas.config.flow import Flow
 from schemas.errors import RefusedKeyError
 from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy

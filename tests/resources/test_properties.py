@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resources.properties import parse, read, write
+from resources.config.properties_file import parse, read, write
 from schemas.errors import ConfigFileError
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

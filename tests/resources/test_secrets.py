@@ -1,6 +1,6 @@
 import pytest
 
-from resources.secrets import resolve
+from resources.config.config_providers import resolve
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from resources.brokers import Broker, running
+from resources.config.load import read_config
 from resources.processes import free_ports
-from resources.settings import read_config
 
 MODULES = "org.apache.kafka.common.security"
 PASSWORD = "p w;'=x"

@@ -1,7 +1,7 @@
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from resources.security import secure
+from resources.config.security import secure
 from schemas.config.client_keys import (
     CONNECTION_KEYS,
     NO_EFFECT_CONNECTION_KEYS,

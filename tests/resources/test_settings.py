@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.settings import check, read_config
+from resources.config.load import check, read_config
 from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import (
     ConfigError,

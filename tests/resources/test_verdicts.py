@@ -1,6 +1,6 @@
 import pytest
 
-from resources.settings import check
+from resources.config.load import check
 from schemas.config.keys import MASK, Status
 
 BASE = "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"

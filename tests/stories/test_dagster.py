@@ -18,8 +18,8 @@ from assets.definitions import build_definitions
 from assets.mirror import mirror
 from assets.one_topic import stage_topic
 from assets.site import Site
+from resources.config.load import read_config
 from resources.lease import Lease
-from resources.settings import read_config
 from resources.spark import Workers
 from schemas.errors import LeaseHeldError, TopicMissingError
 from tests.brokers import Record, cli_environment, consume_all, create_topic, produce, run_cli

@@ -5,9 +5,9 @@ from itertools import combinations_with_replacement, product
 
 import pytest
 
-from resources import properties
-from resources.mm2_file import Mm2File
-from resources.settings import check, read_config
+from resources.config import properties_file as properties
+from resources.config.load import check, read_config
+from resources.config.mm2_properties import Mm2File
 from schemas.config.client_keys import client_key, client_names
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import KEYS

@@ -4,7 +4,7 @@ import pytest
 
 from assets.mirror import mirror
 from assets.site import Site
-from resources.settings import read_config
+from resources.config.load import read_config
 from schemas.tables import CHECKPOINTS
 from tests.brokers import Record, commit_group, consume_all, create_topic, produce
 from tests.certificates import STORE_PASSWORD

@@ -32,7 +32,7 @@ from pathlib import Path
 import assets.verification_digests as digests
 from assets.site import Site
 from assets.verification import verify
-from resources.settings import read_config
+from resources.config.load import read_config
 
 class Dies(digests.Silent):
     def compared(self, flow, records):
@@ -237,7 +237,7 @@ import sys
 from pathlib import Path
 from assets.site import Site
 from assets.verification import verify
-from resources.settings import read_config
+from resources.config.load import read_config
 
 assert verify(Site(read_config(Path(sys.argv[1]))), topics=[sys.argv[2]]).is_same
 status = Path("/proc/self/status").read_text().splitlines()

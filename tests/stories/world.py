@@ -20,8 +20,8 @@ from assets.mirror import mirror
 from assets.site import Site
 from assets.staging import Staging
 from resources.brokers import Broker
+from resources.config.load import read_config
 from resources.processes import hear_signals
-from resources.settings import read_config
 from resources.spark import Workers
 from schemas.config.config import Config
 from tests.assets.fakes import Inline

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from resources import properties
+from resources.config import properties_file as properties
 from schemas.config.keys import split_list
 from schemas.errors import ConfigError, SecretError
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from resources.librdkafka import settings_of
-from resources.mm2_file import Mm2File
-from resources.policies import policy_of
-from resources.verdicts import judge
+from resources.config.client_properties import settings_of
+from resources.config.key_check import judge
+from resources.config.mm2_properties import Mm2File
+from resources.config.replication_policy import policy_of
 from schemas.config.config import (
     ClusterConfig,
     Config,

@@ -6,11 +6,11 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from resources.key_rules import contradiction
-from resources.librdkafka import translate
-from resources.mm2_file import Mm2File, Place
-from resources.secrets import provider_of
+from resources.config.client_properties import translate
+from resources.config.config_providers import provider_of
+from resources.config.mm2_properties import Mm2File, Place
 from schemas.config.client_keys import ROLES, client_names, is_connection_key
+from schemas.config.flow import Flow
 from schemas.config.flow_keys import KEYS
 from schemas.config.keys import (
     Key,
@@ -200,3 +200,29 @@ def _nearest(file: Mm2File, key: str, place: Place) -> str | None:
     if place.scope == "T":
         names |= {f"{alias}.bootstrap.servers" for alias in file.aliases}
     return next(iter(difflib.get_close_matches(key, sorted(names), n=1, cutoff=0.7)), None)
+
+
+SYNCS = "emit.offset-syncs.enabled"
+# Of a connector's keys these set the offset syncs up (MirrorConnectorConfig).
+OF_SYNCS = ("offset-syncs-", "offset-syncs.topic.")
+
+
+def contradiction(file: Mm2File, place: Place) -> str | None:
+    """Return why the key at *place* cannot stand beside others of *file*. None: it can.
+
+    MirrorSourceConnector refuses `emit.offset-syncs.enabled=false` beside keys that set the syncs
+    up (KIP-1031); it knows the word in small letters only and takes `False`. A key at the top level
+    is judged for every enabled flow that does not say it itself.
+    """
+    if place.key != SYNCS or file.values[place.written] != "false":
+        return None
+    for flow in file.enabled_flows():
+        if place.flow == flow or (place.scope == "T" and SYNCS not in file.at_flow(flow)):
+            for key in _keys_of_syncs(file, flow):
+                return f"no offset syncs are written, but {key} sets them up: say one of them"
+    return None
+
+
+def _keys_of_syncs(file: Mm2File, flow: Flow) -> list[str]:
+    at_flow = [f"{flow.name}.{key}" for key in file.at_flow(flow) if key.startswith(OF_SYNCS)]
+    return at_flow + [key for key in file.top() if key.startswith(OF_SYNCS)]

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resources import jaas
-from resources.keystores import read_store
+from resources.config import jaas
+from resources.config.keystores import read_store
 from schemas.config.client_keys import NO_EFFECT_CONNECTION_KEYS, REFUSED_CONNECTION_KEYS
 from schemas.config.keys import Ruling, Status, check_list, split_list
 

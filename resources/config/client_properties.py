@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from resources.security import secure
+from resources.config.security import secure
 from schemas.config.client_keys import LIBRDKAFKA_BOUNDS, ClientKey, client_key, is_connection_key
 from schemas.config.config import ClientSettings
 from schemas.config.keys import Ruling, Status

@@ -8,8 +8,8 @@ from functools import cached_property
 from itertools import permutations, starmap
 from pathlib import Path
 
-from resources import properties
-from resources.secrets import resolve
+from resources.config import properties_file as properties
+from resources.config.config_providers import resolve
 from schemas.config.client_keys import is_connection_key
 from schemas.config.flow import Flow
 from schemas.config.keys import split_list
