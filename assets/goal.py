@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from assets.ledger import Ledger
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
 from schemas.errors import TopicMissingError
 from schemas.kafka.partition import TopicPartition, Watermarks

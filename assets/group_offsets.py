@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.site import Site
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from resources.table import CLOCK
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError

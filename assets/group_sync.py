@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from assets.group_plan import GroupPlan, plan_groups
 from assets.site import Site
 from pipeline.offset_map.translate import advances
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
 from schemas.errors import GroupActiveError, RequestRefusedError
 

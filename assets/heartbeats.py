@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from assets.site import Site
-from resources.compacted_topic import CompactedTopic
+from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import HeartbeatConfig
 from schemas.errors import DeltamirrorError
 from schemas.mm2.records import Heartbeat

@@ -11,7 +11,7 @@ from threading import Lock
 
 from assets.site import Site
 from pipeline.offset_map.offset_syncs import sampled
-from resources.compacted_topic import CompactedTopic
+from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition

@@ -19,8 +19,8 @@ from assets.maintain import plain, staged_segments
 from assets.site import Site
 from assets.staging import SEALED
 from pipeline.maintenance.restage import Census, groups, in_file_order, is_whole, joined
+from resources.kafka.range_reader import RangeReader
 from resources.lease import Lease
-from resources.reader import RangeReader
 from resources.records import FOREIGN, RecordsFile
 from resources.slot_file import SCHEMA, RecordsFolder
 from resources.staged import StagedLog

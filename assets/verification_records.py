@@ -21,7 +21,7 @@ from pipeline.verification.parts import filled
 from pipeline.verification.stage_audit import Evidence, StageAudit
 from pipeline.verification.suspects import Doubt, Span, around, within
 from pipeline.verification.target_audit import TargetAudit
-from resources.reader import RangeReader
+from resources.kafka.range_reader import RangeReader
 from resources.staged import StagedLog
 from resources.staged_files import StagedFiles
 from schemas.errors import DeltamirrorError, LakeError

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from benchmarks.ground import PARTITIONS, Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
-from resources.reader import AT_ONCE, PATIENCE_S, SETTINGS
+from resources.kafka.range_reader import AT_ONCE, PATIENCE_S, SETTINGS
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import pyarrow.dataset
 from numba import typeof
 from pyspark.daemon import manager
 
-import resources.producer
+import resources.kafka.slot_producer
 import resources.slot_file
 import resources.staged  # noqa: F401
 from resources import loops

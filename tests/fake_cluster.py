@@ -156,7 +156,7 @@ class FakeCluster:
             if max(start, self.low[partition]) <= i < stop and e.said and e.state == "committed"
         ]
 
-    # What resources.cluster.KafkaCluster answers
+    # What resources.kafka.cluster.KafkaCluster answers
 
     def open(self):
         pass

@@ -11,7 +11,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaGateway
 
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from tests.stories.world import until
 
 JOIN, LEAVE = 0, -1

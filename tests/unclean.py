@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from resources.brokers import Broker
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.partition import TopicPartition, Watermarks
 
 ANSWER_S = 30.0

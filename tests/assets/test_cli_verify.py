@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.record_digest import Digest
-from resources.reader import SCHEMA
+from resources.kafka.range_reader import SCHEMA
 from resources.slot_file import RecordsFolder
 from schemas.staging.segment import Segment
 from schemas.tables import VERIFICATION

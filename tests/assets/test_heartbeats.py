@@ -10,7 +10,7 @@ from assets.chores import chores_of
 from assets.heartbeats import Heart
 from assets.site import Site
 from assets.upkeep import Upkeep
-from resources import compacted_topic
+from resources.kafka import compacted_topic
 from resources.processes import free_ports
 from schemas.config.config import ClusterConfig, HeartbeatConfig
 from schemas.config.flow import Flow

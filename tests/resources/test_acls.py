@@ -11,7 +11,7 @@ from confluent_kafka.admin import (
 )
 
 from resources.brokers import Broker, running
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.acl import TopicAcl
 from tests.stories.world import until
 

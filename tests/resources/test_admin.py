@@ -2,8 +2,8 @@
 
 import pytest
 
-from resources import admin as admin_module
-from resources.admin import AdminSession
+from resources.kafka import admin_session as admin_module
+from resources.kafka.admin_session import AdminSession
 from resources.processes import free_ports
 from schemas.errors import UnreachableError
 

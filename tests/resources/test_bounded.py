@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from resources.bounded import NoAnswerError, bounded
+from resources.kafka.quota import NoAnswerError, bounded
 
 
 def test_what_a_call_returns_is_returned():

@@ -4,11 +4,11 @@ import socket
 import pytest
 from confluent_kafka import OFFSET_INVALID, Producer
 
-from resources import cluster as cluster_module
-from resources import topics as topics_module
-from resources.admin import topic_id_text
 from resources.brokers import Broker, running
-from resources.cluster import KafkaCluster
+from resources.kafka import cluster as cluster_module
+from resources.kafka import topics as topics_module
+from resources.kafka.admin_session import topic_id_text
+from resources.kafka.cluster import KafkaCluster
 from resources.processes import free_ports
 from schemas.errors import (
     ConfigError,

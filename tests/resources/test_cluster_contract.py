@@ -2,9 +2,9 @@
 
 import pytest
 
-from resources.cluster import KafkaCluster
-from resources.producer import SlotProducer
-from resources.reader import RangeReader
+from resources.kafka.cluster import KafkaCluster
+from resources.kafka.range_reader import RangeReader
+from resources.kafka.slot_producer import SlotProducer
 from schemas.config.flow import Flow
 from schemas.errors import FencedError, LogTruncatedError
 from schemas.kafka.partition import SourcePartition, TopicPartition

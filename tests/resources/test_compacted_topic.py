@@ -2,8 +2,8 @@
 
 import pytest
 
-from resources.cluster import KafkaCluster
-from resources.compacted_topic import CompactedTopic
+from resources.kafka.cluster import KafkaCluster
+from resources.kafka.compacted_topic import CompactedTopic
 from resources.processes import free_ports
 from schemas.errors import RequestRefusedError, UnreachableError
 from schemas.mm2.records import Checkpoint
@@ -72,7 +72,7 @@ def test_a_record_that_the_broker_refuses_is_named_with_cluster_and_topic(target
 
 
 def test_a_cluster_that_is_down_is_unreachable_within_its_time(monkeypatch):
-    monkeypatch.setattr("resources.compacted_topic.WAIT_S", 1.0)
+    monkeypatch.setattr("resources.kafka.compacted_topic.WAIT_S", 1.0)
     settings = {"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"}
     topic = CompactedTopic(KafkaCluster("eu-west", settings), "checkpoints", settings)
 

@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from resources import groups
-from resources.cluster import KafkaCluster
+from resources.kafka import groups
+from resources.kafka.cluster import KafkaCluster
 from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
 from schemas.kafka.partition import TopicPartition
 from tests.brokers import cli_environment, create_topic
@@ -123,7 +123,7 @@ def _asked(servers, *lines):
     code = "\n".join(
         [
             "import os, signal, threading",
-            "from resources.cluster import KafkaCluster",
+            "from resources.kafka.cluster import KafkaCluster",
             "from schemas.kafka.partition import TopicPartition",
             f"cluster = KafkaCluster('eu-west', {{'bootstrap.servers': {servers!r}}})",
             *lines[:-1],

@@ -9,9 +9,9 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from resources import column_producer
-from resources import producer as producer_module
-from resources.cluster import KafkaCluster
-from resources.producer import SlotProducer
+from resources.kafka import slot_producer as producer_module
+from resources.kafka.cluster import KafkaCluster
+from resources.kafka.slot_producer import SlotProducer
 from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,
@@ -544,7 +544,7 @@ def test_aborted_records_are_not_read_back_and_foreign_ones_are(open_slot, remot
 def test_records_hidden_by_another_transaction_are_waited_for_and_never_taken_for_absent(
     open_slot, remote, target, names, monkeypatch
 ):
-    monkeypatch.setattr("resources.reader.PATIENCE_S", 1.0)
+    monkeypatch.setattr("resources.kafka.range_reader.PATIENCE_S", 1.0)
     held = Producer(
         {"bootstrap.servers": target.bootstrap_servers, "transactional.id": names("foreign")}
     )

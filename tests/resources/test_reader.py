@@ -10,9 +10,9 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resources import reader as reader_module
-from resources.cluster import KafkaCluster
-from resources.reader import RangeReader
+from resources.kafka import range_reader as reader_module
+from resources.kafka.cluster import KafkaCluster
+from resources.kafka.range_reader import RangeReader
 from schemas.errors import (
     LogTruncatedError,
     RangeUnfinishedError,

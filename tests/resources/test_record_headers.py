@@ -4,7 +4,7 @@ import pytest
 
 from resources import column_consumer
 from resources.client_memory import is_known
-from resources.reader import RangeReader
+from resources.kafka.range_reader import RangeReader
 from schemas.errors import RecordUnreadableError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.staging.read_range import OffsetRange

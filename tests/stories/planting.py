@@ -9,7 +9,7 @@ import pyarrow as pa
 from assets.site import Site
 from pipeline.record_digest import Digest
 from resources.arrow import file_schema
-from resources.reader import RangeReader
+from resources.kafka.range_reader import RangeReader
 from resources.records import Records, RecordsFile
 from resources.slot_file import RecordsFolder
 from resources.staged import StagedLog

@@ -6,7 +6,7 @@ taken out of the log afterwards, by giving the partition the folder that it had 
 
 import pytest
 
-from resources.producer import SlotProducer
+from resources.kafka.slot_producer import SlotProducer
 from schemas.config.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress

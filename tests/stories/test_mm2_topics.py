@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
 
 from pipeline.topics.configs import OWN, TIMESTAMPS_AS_THEY_ARE
 from resources.brokers import Broker, running
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.acl import TopicAcl
 from schemas.mm2.records import Checkpoint
 from tests.brokers import ROOT, Record, commit_group, consume_all, produce

@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from assets.cli import main
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.acl import Permission
 from tests.brokers import (
     ROOT,

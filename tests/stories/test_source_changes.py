@@ -10,7 +10,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from assets.orders import ACCEPT_GAP, Orders
-from resources.reader import RangeReader
+from resources.kafka.range_reader import RangeReader
 from schemas.errors import (
     DeltamirrorError,
     NotCaughtUpError,

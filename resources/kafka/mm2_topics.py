@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.cluster import KafkaCluster
-from resources.compacted_topic import CompactedTopic
-from resources.target_log import TargetLog
+from resources.kafka.cluster import KafkaCluster
+from resources.kafka.compacted_topic import CompactedTopic
+from resources.kafka.target_log import TargetLog
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
 

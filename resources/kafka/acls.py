@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from resources.admin import WAIT_S, AdminSession
+from resources.kafka.admin_session import WAIT_S, AdminSession
 from schemas.errors import RequestRefusedError
 from schemas.kafka.acl import Permission, TopicAcl
 

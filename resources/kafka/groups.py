@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from resources.admin import WAIT_S, AdminSession, Answer, patiently
-from resources.group_client import GroupClient, Offsets
+from resources.kafka.admin_session import WAIT_S, AdminSession, Answer, patiently
+from resources.kafka.group_offsets_client import GroupClient, Offsets
 from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition

@@ -14,13 +14,12 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from resources.answers import REFUSALS, meaning_of, why_of
-from resources.bounded import NoAnswerError, bounded
 from resources.column_producer import ColumnProducer, RowRefusedError
-from resources.groups import UNSTABLE
+from resources.kafka.groups import UNSTABLE
+from resources.kafka.producer_errors import REFUSALS, meaning_of, why_of
+from resources.kafka.quota import NoAnswerError, Throttle, bounded
+from resources.kafka.target_log import TargetLog
 from resources.outgoing import COLUMNS, outgoing
-from resources.target_log import TargetLog
-from resources.throttle import Throttle
 from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Uuid
 from confluent_kafka.admin import AdminClient
 
-from resources.diagnosis import Finding, find_out
-from resources.group_client import GroupClient
+from resources.kafka.connection_diagnosis import Finding, find_out
+from resources.kafka.group_offsets_client import GroupClient
 from schemas.errors import (
     ClientSettingsError,
     DeltamirrorError,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from resources.cluster import KafkaCluster
-from resources.reader import RangeReader
+from resources.kafka.cluster import KafkaCluster
+from resources.kafka.range_reader import RangeReader
 from schemas.errors import DeltamirrorError, PartitionError, RangeUnfinishedError, UnreachableError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange

@@ -17,9 +17,9 @@ from confluent_kafka.admin import (
     OffsetSpec,
 )
 
-from resources import acls, groups, topics
-from resources.admin import WAIT_S, AdminSession
-from resources.topics import MISSING
+from resources.kafka import acls, groups, topics
+from resources.kafka.admin_session import WAIT_S, AdminSession
+from resources.kafka.topics import MISSING
 from schemas.errors import (
     DeltamirrorError,
     PermissionMissingError,

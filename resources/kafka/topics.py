@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from resources.admin import WAIT_S, AdminSession, topic_id_text
+from resources.kafka.admin_session import WAIT_S, AdminSession, topic_id_text
 from schemas.errors import (
     DeltamirrorError,
     PermissionMissingError,

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from resources.cluster import KafkaCluster
+from resources.kafka.cluster import KafkaCluster
 from schemas.errors import PermissionMissingError, RequestRefusedError, UnreachableError
 from schemas.kafka.acl import Permission
 
