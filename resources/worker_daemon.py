@@ -20,8 +20,8 @@ from pyspark.daemon import manager
 import resources.kafka.slot_producer
 import resources.slot_file
 import resources.staged  # noqa: F401
-from resources import loops
-from resources.outgoing import COLUMNS, outgoing
+from resources.librdkafka import compiled as loops
+from resources.librdkafka.produce_columns import COLUMNS, outgoing
 
 
 def load() -> None:

@@ -23,8 +23,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from resources.arrow import HEADERS, RAW_HEADER_KEYS
-from resources.column_producer import ColumnProducer
-from resources.outgoing import outgoing
+from resources.librdkafka.arrow_producer import ColumnProducer
+from resources.librdkafka.produce_columns import outgoing
 
 ANSWER_SECONDS = 30
 COMMAND_SECONDS = 150

@@ -26,7 +26,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from resources.c import CONSUMER, Partition, c, configured, failure, new_client
+from resources.librdkafka.bindings import CONSUMER, Partition, c, configured, failure, new_client
 from schemas.kafka.partition import TopicPartition
 
 # rdkafka.h: the kind of options that every administrative call takes.

@@ -18,7 +18,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
 from resources.arrow import file_schema
-from resources.column_consumer import COLUMNS, ColumnConsumer, Event, Records, Start
+from resources.librdkafka.arrow_consumer import COLUMNS, ColumnConsumer, Event, Records, Start
 from schemas.errors import (
     LogTruncatedError,
     PartitionError,

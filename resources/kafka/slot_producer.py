@@ -14,12 +14,12 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from resources.column_producer import ColumnProducer, RowRefusedError
 from resources.kafka.groups import UNSTABLE
 from resources.kafka.producer_errors import REFUSALS, meaning_of, why_of
 from resources.kafka.quota import NoAnswerError, Throttle, bounded
 from resources.kafka.target_log import TargetLog
-from resources.outgoing import COLUMNS, outgoing
+from resources.librdkafka.arrow_producer import ColumnProducer, RowRefusedError
+from resources.librdkafka.produce_columns import COLUMNS, outgoing
 from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaException
 
-from resources.column_producer import ColumnProducer
+from resources.librdkafka.arrow_producer import ColumnProducer
 from tests.brokers import Record, create_topic, produce_exactly
 from tests.segment import written
 

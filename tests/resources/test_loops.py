@@ -6,7 +6,7 @@ import sys
 
 GATHER = """
 import numpy as np
-from resources.loops import gather
+from resources.librdkafka.compiled import gather
 words = np.frombuffer(b"12345678", np.uint8)
 into = np.zeros(8, np.uint8)
 gather(np.array([words.ctypes.data]), np.array([8]), into)

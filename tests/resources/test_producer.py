@@ -8,10 +8,10 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from resources import column_producer
 from resources.kafka import slot_producer as producer_module
 from resources.kafka.cluster import KafkaCluster
 from resources.kafka.slot_producer import SlotProducer
+from resources.librdkafka import arrow_producer as column_producer
 from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from resources import column_consumer
-from resources.client_memory import is_known
 from resources.kafka.range_reader import RangeReader
+from resources.librdkafka import arrow_consumer as column_consumer
+from resources.librdkafka.headers import is_known
 from schemas.errors import RecordUnreadableError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.staging.read_range import OffsetRange

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from resources import loops
+from resources.librdkafka import compiled as loops
 from resources.worker_daemon import load
 from tests.brokers import Record, create_topic, produce
 from tests.stories.storage import replay, stage

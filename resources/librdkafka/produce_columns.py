@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from resources.arrow import file_schema
-from resources.loops import Column
+from resources.librdkafka.compiled import Column
 from schemas.tables import RECORDS
 
 COLUMNS = pa.schema([field.with_nullable(True) for field in file_schema(RECORDS)])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from llvmlite import binding
 from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
 
-from resources.c import address_of
+from resources.librdkafka.bindings import address_of
 
 Words = npt.NDArray[np.int64]
 F = TypeVar("F", bound=Callable[..., Any])

@@ -18,11 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
-from resources import loops
-from resources.c import CONSUMER, Partition, c, configured, failure, new_client
-from resources.client_memory import is_known
-from resources.columns import MOST_BYTES, binary
-from resources.record_headers import read_headers
+from resources.librdkafka import compiled as loops
+from resources.librdkafka.arrow_memory import MOST_BYTES, binary
+from resources.librdkafka.bindings import CONSUMER, Partition, c, configured, failure, new_client
+from resources.librdkafka.headers import is_known, read_headers
 
 Words = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]

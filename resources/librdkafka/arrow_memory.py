@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.loops import gather
+from resources.librdkafka.compiled import gather
 
 Words = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

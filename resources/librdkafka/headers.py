@@ -1,8 +1,7 @@
-"""What librdkafka 2.16.0 knows of a record's headers and does not tell: where their bytes lie.
+"""The headers of records read, with every byte of their keys, as columns of the lake.
 
-Its interface ends header keys at a NUL byte; a cut key looks like any other. The list of headers
-has all the bytes. The places here are those of one release on a 64-bit machine. `is_known` looks
-once whether all is where it should be; where it is not, whoever asks refuses the record instead.
+librdkafka's interface ends a header's key at a NUL. The list of headers that it holds has all the
+bytes, and is read in memory (see `resources.librdkafka.headers`).
 """
 
 from __future__ import annotations
@@ -14,8 +13,56 @@ from functools import cache
 import confluent_kafka
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from resources.c import header_add, headers_destroy, headers_new
+from resources.arrow import HEADERS, RAW_HEADER_KEYS
+from resources.librdkafka.arrow_memory import binary, lists
+from resources.librdkafka.bindings import header_add, headers_destroy, headers_new
+
+
+def read_headers(of: Words) -> tuple[pa.Array, pa.Array]:
+    """Return the columns `headers` and `raw_header_keys` of records.
+
+    *of* are the addresses of their lists of headers, 0 where a record has none. The second column
+    is null but where a record has a key that is not UTF-8, which the first one alters.
+    """
+    having = np.flatnonzero(of)
+    if not len(having):
+        return pa.nulls(len(of), HEADERS), pa.nulls(len(of), RAW_HEADER_KEYS)
+    headers, counts = header_addresses(of[having])
+    names = binary(headers + HEADER_NAME, words(headers + HEADER_NAME_SIZE))
+    values = binary(words(headers + HEADER_VALUE), words(headers + HEADER_VALUE_SIZE))
+    sizes = np.zeros(len(of), np.int64)
+    sizes[having] = counts
+    keys, raw = _texts(names), np.zeros(len(of), np.bool_)
+    if keys is None:
+        told = names.to_pylist()
+        keys = pa.array([key.decode(errors="replace") for key in told], pa.string())
+        odd = [not _is_text(key) for key in told]
+        raw[np.repeat(np.arange(len(of)), sizes)[odd]] = True
+    pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
+    found = lists(HEADERS, sizes, of != 0, pairs)
+    if not raw.any():
+        return found, pa.nulls(len(of), RAW_HEADER_KEYS)
+    of_raw = names.filter(pa.array(np.repeat(raw, sizes)))
+    return found, lists(RAW_HEADER_KEYS, np.where(raw, sizes, 0), raw, of_raw)
+
+
+def _texts(names: pa.BinaryArray) -> pa.StringArray | None:
+    """Return *names* as text, None where one is not UTF-8."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _is_text(key: bytes) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
 
 Words = npt.NDArray[np.int64]
 

@@ -22,9 +22,16 @@ import numpy.typing as npt
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from resources import loops
-from resources.c import PRODUCER, Partition, c, configured, expect_no_error, new_client
-from resources.outgoing import Outgoing
+from resources.librdkafka import compiled as loops
+from resources.librdkafka.bindings import (
+    PRODUCER,
+    Partition,
+    c,
+    configured,
+    expect_no_error,
+    new_client,
+)
+from resources.librdkafka.produce_columns import Outgoing
 
 Words = npt.NDArray[np.int64]
 
