@@ -11,8 +11,8 @@ from assets.group_offsets import latest_commits
 from assets.site import Site
 from pipeline.offset_map.index import MAP_COLUMNS, MapIndex, index
 from pipeline.offset_map.translate import translate
+from resources.delta.table import CLOCK
 from resources.kafka.compacted_topic import CompactedTopic
-from resources.table import CLOCK
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import LakeError

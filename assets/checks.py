@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 
 from assets.dagster_numbers import parity_numbers
 from assets.dagster_site import map_key, records_key, site_of
-from resources.arrow import arrow_schema
 from resources.configured import MirrorFile
+from resources.delta.arrow_schema import arrow_schema
 from schemas.config.flow import Flow
 from schemas.staging.segment import ACCEPTED
 from schemas.tables import RECORDS

@@ -42,7 +42,7 @@ def gaps_command(console: Console, alias: str | None, topic: str | None) -> None
 
 
 def _gaps(site: Site, aliases: Sequence[str], topic: str | None) -> Iterator[dict[str, Any]]:
-    from resources.views import ask
+    from resources.delta.views import ask
     from schemas.views import GAPS
 
     for alias in aliases:

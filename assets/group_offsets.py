@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.site import Site
+from resources.delta.table import CLOCK
 from resources.kafka.cluster import KafkaCluster
-from resources.table import CLOCK
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition

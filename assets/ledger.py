@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow.compute as pc
 
-from resources.records import Records
-from resources.table import LakeTable
+from resources.delta.records_table import Records
+from resources.delta.table import LakeTable
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Link
 from schemas.staging.frontier import Frontier

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from resources.records import Records
-from resources.table import CLOCK, LakeTable
+from resources.delta.records_table import Records
+from resources.delta.table import CLOCK, LakeTable
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Mapped, Move, Progress
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from resources.table import LakeTable
+from resources.delta.table import LakeTable
 from schemas.errors import StalePlanError
 from schemas.kafka.partition import TopicPartition
 

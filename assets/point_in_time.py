@@ -19,9 +19,9 @@ from assets.site import Site
 from assets.tasks import Replayer, ReplayJob, deal
 from pipeline.replay.point_in_time import cut, select
 from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
-from resources.records import RecordsFile
+from resources.delta.records_table import RecordsFile
+from resources.delta.stage_reader import StagedLog
 from resources.spark import Workers
-from resources.staged import StagedLog
 from schemas.config.config import FlowConfig
 from schemas.errors import (
     CommitUnknownError,

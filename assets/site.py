@@ -5,8 +5,8 @@ from __future__ import annotations
 from threading import Lock
 
 from resources.bulletin import Bulletin
+from resources.delta.lake import DeltaLake
 from resources.kafka.cluster import KafkaCluster
-from resources.lake import DeltaLake
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 

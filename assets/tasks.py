@@ -11,10 +11,10 @@ from typing import Any
 from pipeline.replay.rebuild_map import rebuild_slot
 from pipeline.replay.slot_replay import replay_slot
 from pipeline.staging.stage import SlotStaged, StageTask, stage
+from resources.delta.stage_reader import StagedLog
+from resources.delta.stage_writer import RecordsFolder
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.slot_producer import SlotProducer
-from resources.slot_file import RecordsFolder
-from resources.staged import StagedLog
 from schemas.config.config import Config, FlowConfig
 from schemas.errors import CommitUnknownError, DeltamirrorError, UnreachableError
 from schemas.replay.slot_work import SlotReplayed, SlotWork

@@ -24,7 +24,7 @@ from assets.verification_plan import PartitionPlan, as_of, plan_of
 from assets.verification_records import RecordAudit
 from assets.verification_sums import Places
 from pipeline.verification.suspects import Doubt
-from resources.staged_files import StagedFiles
+from resources.delta.file_index import StagedFiles
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicMissingError
 from schemas.kafka.partition import TopicPartition

@@ -11,7 +11,7 @@ from assets.verification_pool import MANY, Summed, summing
 from assets.verification_sums import Places, SumTask
 from pipeline.verification.parts import RECORDS, SAMPLE_RECORDS, Part, sample
 from pipeline.verification.suspects import Doubt, SideSums, Verdict, judge
-from resources.staged_files import StagedFiles
+from resources.delta.file_index import StagedFiles
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.verification import SOURCE, STAGED, TARGET
 

@@ -23,8 +23,8 @@ from assets.site import Site
 from pipeline.offset_map.runs import NO_RUNS, Runs, rising
 from pipeline.verification.stage_audit import Evidence
 from pipeline.verification.target_audit import Life, TargetView, shares
+from resources.delta.table import LakeTable
 from resources.kafka.cluster import KafkaCluster
-from resources.table import LakeTable
 from schemas.config.config import FlowConfig
 from schemas.errors import (
     DeltamirrorError,

@@ -21,7 +21,7 @@ from pipeline.offset_map.runs import Runs
 from pipeline.verification.parts import RECORDS, Part, beside_source, beside_target, cut
 from pipeline.verification.stage_audit import Evidence
 from pipeline.verification.target_audit import Life, TargetView, rising_runs
-from resources.records import Records
+from resources.delta.records_table import Records
 from schemas.errors import DeltamirrorError, StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.verification import EXPIRED_STAGED, STAGED, PartitionFindings

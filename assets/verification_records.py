@@ -21,9 +21,9 @@ from pipeline.verification.parts import filled
 from pipeline.verification.stage_audit import Evidence, StageAudit
 from pipeline.verification.suspects import Doubt, Span, around, within
 from pipeline.verification.target_audit import TargetAudit
+from resources.delta.file_index import StagedFiles
+from resources.delta.stage_reader import StagedLog
 from resources.kafka.range_reader import RangeReader
-from resources.staged import StagedLog
-from resources.staged_files import StagedFiles
 from schemas.errors import DeltamirrorError, LakeError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange

@@ -20,8 +20,8 @@ from pipeline.verification.compare import Offsets, offsets_of
 from pipeline.verification.parts import Part
 from pipeline.verification.range_sums import Summary
 from pipeline.verification.suspects import SideSums, Span
+from resources.delta.stage_reader import StagedLog
 from resources.kafka.range_reader import RangeReader
-from resources.staged import StagedLog
 from schemas.errors import LakeError, PartitionError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.staging.read_range import OffsetRange

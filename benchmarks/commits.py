@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
-from resources.delta_log import Added, LiveFile
-from resources.records import Records
+from resources.delta.records_table import Records
+from resources.delta.transaction_log import Added, LiveFile
 
 FILES = 2
 TIMES = 30

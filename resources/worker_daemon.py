@@ -17,9 +17,6 @@ import pyarrow.dataset
 from numba import typeof
 from pyspark.daemon import manager
 
-import resources.kafka.slot_producer
-import resources.slot_file
-import resources.staged  # noqa: F401
 from resources.librdkafka import compiled as loops
 from resources.librdkafka.produce_columns import COLUMNS, outgoing
 

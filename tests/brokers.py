@@ -22,7 +22,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from resources.arrow import HEADERS, RAW_HEADER_KEYS
+from resources.delta.arrow_schema import HEADERS, RAW_HEADER_KEYS
 from resources.librdkafka.arrow_producer import ColumnProducer
 from resources.librdkafka.produce_columns import outgoing
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from resources.arrow import file_schema
+from resources.delta.arrow_schema import file_schema
 from schemas.errors import (
     ChunkRefusedError,
     FencedError,

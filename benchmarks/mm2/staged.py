@@ -16,7 +16,7 @@ from benchmarks.mm2.rivals import Flow
 from benchmarks.mm2.ticks import Ticks
 from benchmarks.mm2.topics import Content
 from resources.config.load import read_config
-from resources.lake import DeltaLake
+from resources.delta.lake import DeltaLake
 
 TOPIC = "grows"
 SIZE_BYTES = 100

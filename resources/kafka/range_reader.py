@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from resources.arrow import file_schema
+from resources.delta.arrow_schema import file_schema
 from resources.librdkafka.arrow_consumer import COLUMNS, ColumnConsumer, Event, Records, Start
 from schemas.errors import (
     LogTruncatedError,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.arrow import HEADERS, RAW_HEADER_KEYS
+from resources.delta.arrow_schema import HEADERS, RAW_HEADER_KEYS
 from resources.librdkafka.arrow_memory import binary, lists
 from resources.librdkafka.bindings import header_add, headers_destroy, headers_new
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.arrow import file_schema
+from resources.delta.arrow_schema import file_schema
 from resources.librdkafka.compiled import Column
 from schemas.tables import RECORDS
 

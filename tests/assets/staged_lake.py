@@ -5,8 +5,8 @@ from itertools import groupby
 import pyarrow as pa
 
 from pipeline.record_digest import Digest
-from resources.slot_file import SCHEMA, RecordsFolder
-from resources.staged import StagedLog
+from resources.delta.stage_reader import StagedLog
+from resources.delta.stage_writer import SCHEMA, RecordsFolder
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
 

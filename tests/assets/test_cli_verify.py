@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline.record_digest import Digest
+from resources.delta.stage_writer import RecordsFolder
 from resources.kafka.range_reader import SCHEMA
-from resources.slot_file import RecordsFolder
 from schemas.staging.segment import Segment
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS

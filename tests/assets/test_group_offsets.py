@@ -110,7 +110,7 @@ def test_a_time_has_the_newest_commit_seen_until_then(site, as_of, committed):
 
 def test_the_newest_commit_is_the_newest_also_where_the_clock_was_set_back(site, monkeypatch):
     snapshot_groups(site, "us-east")
-    monkeypatch.setattr("resources.table.time.time", lambda: 1_000.0)
+    monkeypatch.setattr("resources.delta.table.time.time", lambda: 1_000.0)
     site.source.offsets["billing"][ORDERS] = 7
 
     assert snapshot_groups(site, "us-east").changed == 1

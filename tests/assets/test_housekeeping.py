@@ -95,7 +95,7 @@ def test_small_files_of_the_ledger_are_merged_between_turns_and_data_files_are_l
     lake, monkeypatch
 ):
     site, lease = staged(lake)
-    monkeypatch.setattr("resources.table.MANY", 3)
+    monkeypatch.setattr("resources.delta.table.MANY", 3)
     segments = site.lake.segments("us-east")
     before = segments.rows().sort_by("start")
     assert len(segments.live) == 5
@@ -116,7 +116,7 @@ def test_a_table_that_cannot_be_merged_keeps_no_other_from_its_checkpoint(lake, 
     def refuse(table):
         raise StalePlanError("another process was first")
 
-    monkeypatch.setattr("resources.table.LakeTable.merge", refuse)
+    monkeypatch.setattr("resources.delta.table.LakeTable.merge", refuse)
     monkeypatch.setattr("assets.housekeeping.tables_of", lambda *which: tables_of(*which)[::-1])
     with lease:
         Housekeeping(site, {"us-east": lease}, threading.Event()).tidy_up()

@@ -3,7 +3,7 @@
 import pytest
 
 from assets.ledger import Ledger
-from resources.lake import DeltaLake
+from resources.delta.lake import DeltaLake
 from schemas.errors import TableDamagedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.frontier import Frontier

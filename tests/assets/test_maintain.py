@@ -145,7 +145,7 @@ def test_what_a_new_target_topic_lacks_stays_also_where_the_clock_was_set_back(
 ):
     replay_to(site, A, 60)
     replay_to(site, B, 18)
-    monkeypatch.setattr("resources.table.time.time", lambda: 1_000.0)
+    monkeypatch.setattr("resources.delta.table.time.time", lambda: 1_000.0)
     replay_to(site, A, 20, target_topic_id="target2")  # made anew, and replayed from the beginning
     monkeypatch.undo()
 

@@ -15,7 +15,7 @@ from assets.metrics_board import GroupCommit
 from assets.metrics_pages import health_page
 from assets.mirror import Mirror
 from assets.orders import PAUSE, Orders
-from resources.lake import DeltaLake
+from resources.delta.lake import DeltaLake
 from resources.prometheus import Scrape
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.monitoring import metrics as m

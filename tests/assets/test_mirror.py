@@ -14,7 +14,7 @@ from assets.orders import PAUSE, Orders
 from assets.replaying import Replayed, Replaying
 from assets.staging import Staged, Staging
 from resources.crew import SparkFailedError
-from resources.lake import DeltaLake
+from resources.delta.lake import DeltaLake
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
 from schemas.errors import (

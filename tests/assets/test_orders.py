@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from assets.orders import ACCEPT_GAP, PAUSE, RESUME, Orders, is_paused
-from resources.lake import DeltaLake
+from resources.delta.lake import DeltaLake
 from schemas.kafka.partition import TopicPartition
 
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 1)

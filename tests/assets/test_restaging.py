@@ -10,7 +10,7 @@ from assets import restaging as restaging_module
 from assets.maintain import compact
 from assets.restaging import restage
 from assets.staging import Staging
-from resources.staged import StagedLog
+from resources.delta.stage_reader import StagedLog
 from schemas.errors import CommitsGoneError, SegmentLostError, StagedFileError, TableDamagedError
 from schemas.kafka.partition import TopicPartition
 from tests.assets.fakes import FakeClusters, Inline

@@ -4,7 +4,7 @@ import pytest
 
 from assets.orders import ACCEPT_GAP, Orders
 from assets.staging import Staging
-from resources.records import Records
+from resources.delta.records_table import Records
 from schemas.errors import (
     LakeError,
     LeaseHeldError,

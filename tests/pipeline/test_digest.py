@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.record_digest import Digest
-from resources.arrow import HEADERS
+from resources.delta.arrow_schema import HEADERS
 from schemas.kafka.partition import SourcePartition
 from tests.fake_cluster import SCHEMA, Said, rows
 

@@ -11,9 +11,9 @@ from deltalake.transaction import AddAction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resources import delta_log
-from resources.delta_log import ABANDONED_S, FOLDER, Added, DeltaLog, LiveFile, Removed
-from resources.table import LakeTable
+from resources.delta import transaction_log as delta_log
+from resources.delta.table import LakeTable
+from resources.delta.transaction_log import ABANDONED_S, FOLDER, Added, DeltaLog, LiveFile, Removed
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL, RECORDS
 

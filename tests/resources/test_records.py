@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from pipeline.record_digest import Digest
-from resources.records import Records
-from resources.slot_file import RecordsFolder
+from resources.delta.records_table import Records
+from resources.delta.stage_writer import RecordsFolder
 from schemas.errors import StalePlanError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment

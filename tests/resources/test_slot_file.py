@@ -5,9 +5,9 @@ import json
 import pyarrow.parquet as pq
 import pytest
 
-from resources import slot_file as slot_file_module
-from resources.data_file import digest_of, file_digest, is_ours, sequence_of
-from resources.slot_file import RecordsFolder
+from resources.delta import stage_writer as slot_file_module
+from resources.delta.file_names import digest_of, file_digest, is_ours, sequence_of
+from resources.delta.stage_writer import RecordsFolder
 from schemas.errors import LakeError
 from schemas.kafka.partition import SourcePartition
 from tests.disks import fill, small_disk

@@ -2,9 +2,9 @@
 
 import pytest
 
-from resources import slot_file as slot_file_module
-from resources.slot_file import RecordsFolder
-from resources.staged import StagedLog
+from resources.delta import stage_writer as slot_file_module
+from resources.delta.stage_reader import StagedLog
+from resources.delta.stage_writer import RecordsFolder
 from schemas.errors import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 from tests.fake_cluster import Said, rows, says

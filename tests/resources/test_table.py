@@ -6,7 +6,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from resources.table import CLOCK, MANY, LakeTable
+from resources.delta.table import CLOCK, MANY, LakeTable
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL
 from tests.disks import fill, small_disk
@@ -163,7 +163,7 @@ def test_a_time_is_later_than_the_one_before_whatever_the_clock_says(table, monk
     first = table.next_time()
     assert not table.exists()
     table.append([order()], marks={CLOCK: first})
-    monkeypatch.setattr("resources.table.time.time", lambda: 1_000.0)
+    monkeypatch.setattr("resources.delta.table.time.time", lambda: 1_000.0)
 
     assert again(table).next_time() == first + 1
 
@@ -251,7 +251,7 @@ def checkpoints(table):
 
 
 def test_a_commit_writes_a_checkpoint_where_nobody_else_has_for_long(table, monkeypatch):
-    monkeypatch.setattr("resources.table.CHECKPOINT_EVERY", 4)
+    monkeypatch.setattr("resources.delta.table.CHECKPOINT_EVERY", 4)
     for at in range(1, 10):
         table.append([], marks={"done": at})
         if at == 7:
@@ -263,7 +263,7 @@ def test_a_commit_writes_a_checkpoint_where_nobody_else_has_for_long(table, monk
 
 def test_a_commit_counts_also_where_its_checkpoint_cannot_be_written(table, monkeypatch, caplog):
     table.append([order()])
-    monkeypatch.setattr("resources.table.CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr("resources.delta.table.CHECKPOINT_EVERY", 2)
 
     def refuse(_):
         raise DeltaError("no room")
@@ -276,7 +276,7 @@ def test_a_commit_counts_also_where_its_checkpoint_cannot_be_written(table, monk
 
 
 def test_a_log_is_tidied_to_its_last_commits(table, monkeypatch):
-    monkeypatch.setattr("resources.table.KEPT_COMMITS", 3)
+    monkeypatch.setattr("resources.delta.table.KEPT_COMMITS", 3)
     for at in range(8):
         table.append([order(at=at)])
         if at == 3:

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resources.arrow import file_schema
-from resources.delta_log import Added, LiveFile
-from resources.lake import DeltaLake
-from resources.views import ask
+from resources.delta.arrow_schema import file_schema
+from resources.delta.lake import DeltaLake
+from resources.delta.transaction_log import Added, LiveFile
+from resources.delta.views import ask
 from schemas.tables import RECORDS
 from schemas.views import GAPS
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from assets.site import Site
 from pipeline.record_digest import Digest
-from resources.arrow import file_schema
+from resources.delta.arrow_schema import file_schema
+from resources.delta.records_table import Records, RecordsFile
+from resources.delta.stage_reader import StagedLog
+from resources.delta.stage_writer import RecordsFolder
 from resources.kafka.range_reader import RangeReader
-from resources.records import Records, RecordsFile
-from resources.slot_file import RecordsFolder
-from resources.staged import StagedLog
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
 from schemas.staging.read_range import OffsetRange
 from schemas.staging.segment import Segment, StagedFile

@@ -64,10 +64,10 @@ SETTLED_S = 30.0
 MET_S = 240.0
 """How long a run may take to come to its death, or to its end, on a machine that is busy."""
 
-FILE = "resources.slot_file:ParquetSlotFile"
+FILE = "resources.delta.stage_writer:ParquetSlotFile"
 READER = "resources.kafka.range_reader:RangeReader"
 READING = "resources.kafka.range_reader:_Reading"
-RECORDS_TABLE = "resources.records:Records"
+RECORDS_TABLE = "resources.delta.records_table:Records"
 STAGING = "assets.staging:Staging"
 SLOT = "resources.kafka.slot_producer:SlotProducer"
 CLIENT = "resources.librdkafka.arrow_producer:ColumnProducer"

@@ -11,8 +11,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 from assets.orders import ACCEPT_GAP, Orders
+from resources.delta.views import ask
 from resources.spark import spark_session
-from resources.views import ask
 from schemas.errors import RecordsExpiredError
 from schemas.kafka.partition import TopicPartition
 from schemas.views import GAPS

@@ -22,7 +22,7 @@ from assets.maintain import maintain
 from assets.offset_maps import OffsetMap
 from assets.replaying import Replaying
 from assets.staging import Staging
-from resources.records import Records
+from resources.delta.records_table import Records
 from resources.spark import spark_session
 from schemas.errors import (
     CommitsGoneError,

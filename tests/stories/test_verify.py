@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from assets.orders import PAUSE, Orders
 from assets.verification import verify
-from resources.table import LakeTable
+from resources.delta.table import LakeTable
 from schemas.errors import NotCaughtUpError, TopicMissingError
 from schemas.kafka.partition import TopicPartition, slot_of
 from schemas.replay.slot_work import Progress

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources.data_file import is_ours, sequence_of
-from resources.delta_log import Added, LiveFile, Removed
-from resources.table import MAINTAINED, LakeTable
+from resources.delta.file_names import is_ours, sequence_of
+from resources.delta.table import MAINTAINED, LakeTable
+from resources.delta.transaction_log import Added, LiveFile, Removed
 from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.frontier import Frontier

@@ -26,8 +26,8 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from resources.arrow import arrow_schema, file_schema
-from resources.delta_log import Added, DeltaLog, LiveFile, Removed, is_checkpoint_due
+from resources.delta.arrow_schema import arrow_schema, file_schema
+from resources.delta.transaction_log import Added, DeltaLog, LiveFile, Removed, is_checkpoint_due
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.data_file import digest_of, file_digest
+from resources.delta.file_names import digest_of, file_digest
 from schemas.errors import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 

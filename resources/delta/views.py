@@ -6,7 +6,7 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
-from resources.lake import DeltaLake
+from resources.delta.lake import DeltaLake
 from schemas.errors import LakeError
 from schemas.views import View
 

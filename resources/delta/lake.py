@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resources.records import Records
-from resources.table import LakeTable
+from resources.delta.records_table import Records
+from resources.delta.table import LakeTable
 from schemas.config.flow import Flow
 from schemas.errors import LakeError
 from schemas.tables import CONTROL, OFFSET_MAP, REPLAYS, SEGMENTS, Table

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from resources.records import Records
+from resources.delta.records_table import Records
 
 _EVERYWHERE = np.iinfo(np.int64)
 

@@ -12,8 +12,8 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.arrow import file_schema
-from resources.data_file import file_digest, file_name
+from resources.delta.arrow_schema import file_schema
+from resources.delta.file_names import file_digest, file_name
 from schemas.errors import LakeError
 from schemas.staging.segment import StagedFile
 from schemas.tables import RECORDS
@@ -51,7 +51,7 @@ class ParquetSlotFile:
     def close(self) -> StagedFile | None:
         """End the file; None where nothing was written, and then there is no file either.
 
-        Only now it has its name, which tells what it holds: see `resources.data_file`.
+        Only now it has its name, which tells what it holds: see `resources.delta.file_names`.
         """
         self._flush()
         if self._writer is None or self._offsets is None:
