@@ -19,8 +19,8 @@ help: ## List the targets
 
 .PHONY: setup
 setup: $(READY) ## Make .venv and fetch everything the project needs
-	@$(BIN)/python -m resources.downloads
-	@$(BIN)/python -m resources.spark || echo "Spark's classes are not archived: starts take longer." >&2
+	@$(BIN)/python -m resources.spark.jars
+	@$(BIN)/python -m resources.spark.session || echo "Spark's classes are not archived: starts take longer." >&2
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.10 or newer is needed: none of python3.13 ... python3 runs." >&2; exit 1; }

@@ -32,7 +32,7 @@ def import_command(context: click.Context, flow_name: str | None, dry_run: bool)
     """
     from assets.site import Site
     from assets.takeover import import_mm2
-    from resources.spark import Workers
+    from resources.spark.session import Workers
 
     console: Console = context.obj
     config = console.config()

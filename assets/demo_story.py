@@ -22,7 +22,7 @@ from assets.site import Site
 from assets.survey import survey
 from assets.verification import verify
 from resources.config.load import read_config
-from resources.spark import spark_session
+from resources.spark.session import spark_session
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.offset_map import Translation

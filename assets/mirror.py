@@ -27,8 +27,8 @@ from assets.replaying import Replaying
 from assets.reporter import Reporter, Silent
 from assets.site import Site
 from assets.staging import Staging
-from resources.crew import Crew, SparkFailedError
-from resources.spark import Workers
+from resources.spark.session import Workers
+from resources.spark.worker_pool import Crew, SparkFailedError
 from schemas.config.config import Config, FlowConfig, HeartbeatConfig
 from schemas.errors import (
     ConfigError,

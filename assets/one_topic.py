@@ -17,7 +17,7 @@ from assets.replaying import Replaying
 from assets.site import Site
 from assets.staging import Staging
 from resources.lease import Lease
-from resources.spark import Workers
+from resources.spark.session import Workers
 from schemas.config.config import FlowConfig
 from schemas.errors import (
     ConfigError,

@@ -21,7 +21,7 @@ from pipeline.replay.point_in_time import cut, select
 from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
 from resources.delta.records_table import RecordsFile
 from resources.delta.stage_reader import StagedLog
-from resources.spark import Workers
+from resources.spark.session import Workers
 from schemas.config.config import FlowConfig
 from schemas.errors import (
     CommitUnknownError,

@@ -16,7 +16,7 @@ from assets.site import Site
 from assets.tasks import Replayer, deal
 from pipeline.monitoring.lag import stand
 from resources.lease import Lease
-from resources.spark import Workers
+from resources.spark.session import Workers
 from schemas.config.config import FlowConfig
 from schemas.errors import (
     DeltamirrorError,

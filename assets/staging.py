@@ -17,7 +17,7 @@ from pipeline.staging.gaps import accepted, explained, frontier_after, noted
 from pipeline.staging.plan import bundle, next_budget, plan
 from pipeline.staging.stage import SlotStaged, StageTask
 from resources.lease import Lease
-from resources.spark import Workers
+from resources.spark.session import Workers
 from schemas.errors import (
     DeltamirrorError,
     PartitionError,

@@ -20,7 +20,7 @@ from resources.kafka.cluster import KafkaCluster
 from resources.kafka.mm2_topics import Mm2Topics
 from resources.kafka.target_log import TargetLog
 from resources.lease import Lease
-from resources.spark import Workers
+from resources.spark.session import Workers
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import (

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from resources.crew import Answer, Crew, Job, Work
-from resources.spark import Workers
+from resources.spark.session import Workers
+from resources.spark.worker_pool import Answer, Crew, Job, Work
 
 
 class Inline(Workers):

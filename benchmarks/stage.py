@@ -7,7 +7,7 @@ from assets.staging import Staging
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
-from resources.spark import Workers
+from resources.spark.session import Workers
 from schemas.config.config import Config
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from resources.crew import Answer, Crew, Job, Work
-from resources.spark import Workers
+from resources.spark.session import Workers
+from resources.spark.worker_pool import Answer, Crew, Job, Work
 
 
 class Warmed(Workers):

@@ -24,9 +24,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from resources.broker_files import write_files
-from resources.downloads import kafka_home
 from resources.java import java, java_version
 from resources.processes import free_ports, hear_signals, started_at
+from resources.spark.jars import kafka_home
 from schemas.errors import BrokerStartError, BrokerStopError
 
 START_SECONDS = 90.0

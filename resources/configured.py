@@ -14,7 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from resources.config.load import read_config
-from resources.spark import Workers, spark_session
+from resources.spark.session import Workers, spark_session
 from schemas.config.config import Config
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from resources.broker_files import LOGGING
 from resources.brokers import Broker
-from resources.downloads import kafka_home
 from resources.java import java
 from resources.processes import hear_signals
+from resources.spark.jars import kafka_home
 
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 START_S = 120.0

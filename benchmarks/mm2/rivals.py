@@ -15,9 +15,9 @@ from pathlib import Path
 from benchmarks.ground import Ground
 from benchmarks.meter import tree
 from resources.broker_files import LOGGING
-from resources.downloads import kafka_home
 from resources.java import java
 from resources.processes import hear_signals, started_at
+from resources.spark.jars import kafka_home
 
 SETTINGS = Path(__file__).with_name("settings")
 STOP_S = 60.0

@@ -13,8 +13,8 @@ from assets.mirror import Mirror
 from assets.orders import PAUSE, Orders
 from assets.replaying import Replayed, Replaying
 from assets.staging import Staged, Staging
-from resources.crew import SparkFailedError
 from resources.delta.lake import DeltaLake
+from resources.spark.worker_pool import SparkFailedError
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
 from schemas.errors import (

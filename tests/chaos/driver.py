@@ -12,7 +12,7 @@ from typing import NamedTuple
 from tests.stories.world import World, kill, until
 
 STOP_SECONDS = 30
-WORKER = "-m resources.worker_daemon"
+WORKER = "-m resources.spark.worker_daemon"
 
 Run = subprocess.Popen[str]
 

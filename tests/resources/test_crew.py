@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from resources.crew import SparkFailedError
-from resources.spark import Workers
+from resources.spark.session import Workers
+from resources.spark.worker_pool import SparkFailedError
 from tests.brokers import cli_environment
 from tests.stories.world import until
 
@@ -202,7 +202,7 @@ def test_a_worker_that_was_let_go_ends(crew_of):
 def test_a_process_ends_in_silence_though_a_thread_still_waits_for_an_answer_of_spark():
     script = r"""
 import atexit, contextlib, sys, threading
-from resources.spark import spark_context
+from resources.spark.session import spark_context
 
 def ask():
     # Who ends with something unread, which so much is, does not hang up but resets the connection.

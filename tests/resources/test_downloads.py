@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from resources import downloads
-from resources.downloads import JarSet, cache_root, delta_jars, fetch, kafka_home, repository
+from resources.spark import jars as downloads
+from resources.spark.jars import JarSet, cache_root, delta_jars, fetch, kafka_home, repository
 from schemas.errors import DownloadFailedError
 
 SMALL = JarSet("small-1.0", (("org.example", "top", "1.0"),))
@@ -160,7 +160,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch):
 
 def test_a_command_ends_with_one_line_when_nothing_can_be_fetched(maven):
     done = subprocess.run(
-        [sys.executable, "-m", "resources.downloads"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "resources.spark.jars"], capture_output=True, text=True, timeout=120
     )
 
     assert done.returncode == 1

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from resources.downloads import DELTA, fetch
+from resources.spark.jars import DELTA, fetch
 from tests.brokers import cli_environment
 
 # Ends with 0 where Spark's JVM has mapped a file of this name.
 IS_MAPPED = """
 import sys
 from pathlib import Path
-from resources.spark import spark_context
+from resources.spark.session import spark_context
 
 jvm = spark_context(1)._gateway.proc.pid
 sys.exit(sys.argv[1] not in Path(f"/proc/{jvm}/maps").read_text())
@@ -32,7 +32,7 @@ def archived(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "a cache"
     folder.mkdir()
     (folder / DELTA.name).symlink_to(fetch(DELTA))
-    done = python(folder, "-m", "resources.spark")
+    done = python(folder, "-m", "resources.spark.session")
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -65,7 +65,7 @@ def test_spark_takes_its_classes_from_the_archive(archived):
 def test_classes_are_archived_once(archived):
     made = archive_of(archived).stat()
 
-    assert python(archived, "-m", "resources.spark").returncode == 0
+    assert python(archived, "-m", "resources.spark.session").returncode == 0
     assert archive_of(archived).stat() == made
 
 

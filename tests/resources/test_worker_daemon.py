@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from resources.librdkafka import compiled as loops
-from resources.worker_daemon import load
+from resources.spark.worker_daemon import load
 from tests.brokers import Record, create_topic, produce
 from tests.stories.storage import replay, stage
 from tests.stories.world import World
@@ -16,7 +16,7 @@ from tests.stories.world import World
 COMPILED = (loops.describe, loops.gather, loops.destroy, loops.send, loops.report)
 THREADS = """
 import json, os
-from resources.worker_daemon import load
+from resources.spark.worker_daemon import load
 load()
 def name(path): return open(f"{path}/comm").read().strip()
 names = {name(f"/proc/self/task/{task}") for task in os.listdir("/proc/self/task")}

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from assets.orders import ACCEPT_GAP, Orders
 from resources.delta.views import ask
-from resources.spark import spark_session
+from resources.spark.session import spark_session
 from schemas.errors import RecordsExpiredError
 from schemas.kafka.partition import TopicPartition
 from schemas.views import GAPS

@@ -23,7 +23,7 @@ from assets.offset_maps import OffsetMap
 from assets.replaying import Replaying
 from assets.staging import Staging
 from resources.delta.records_table import Records
-from resources.spark import spark_session
+from resources.spark.session import spark_session
 from schemas.errors import (
     CommitsGoneError,
     LakeError,

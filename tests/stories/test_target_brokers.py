@@ -12,10 +12,10 @@ from confluent_kafka.admin import NewTopic
 
 from pipeline.replay.slot_replay import replay_slot
 from resources.brokers import Broker, running
-from resources.downloads import kafka_home
 from resources.java import java
 from resources.kafka import slot_producer as producer_module
 from resources.kafka.slot_producer import SlotProducer
+from resources.spark.jars import kafka_home
 from schemas.config.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Link, PartitionWork, SlotWork

@@ -22,7 +22,7 @@ from assets.staging import Staging
 from resources.brokers import Broker
 from resources.config.load import read_config
 from resources.processes import hear_signals
-from resources.spark import Workers
+from resources.spark.session import Workers
 from schemas.config.config import Config
 from tests.assets.fakes import Inline
 from tests.brokers import ROOT, cli_environment, consume_all, run_cli

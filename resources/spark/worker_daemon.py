@@ -3,7 +3,7 @@
 PySpark's own imports nothing, so that each worker imports for itself: two seconds of CPU time, and
 a hundred MiB that they could share. It does so because libraries may start threads when they are
 imported, and a fork has none of them. Those imported here start one, of jemalloc, which sees to
-forks itself; NumPy's OpenBLAS is told to start none (`resources.spark`).
+forks itself; NumPy's OpenBLAS is told to start none (`resources.spark.session`).
 """
 
 from __future__ import annotations

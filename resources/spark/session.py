@@ -19,9 +19,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from resources.crew import Answer, Crew, Job, SparkFailedError, Work
-from resources.downloads import cache_root, delta_jars
 from resources.java import java, java_version
+from resources.spark.jars import cache_root, delta_jars
+from resources.spark.worker_pool import Answer, Crew, Job, SparkFailedError, Work
 from schemas.errors import DeltamirrorError
 
 SLOTS = 1_024
@@ -48,7 +48,7 @@ CONF = {
     # A worker's jobs have side effects: each is run once, the loop itself tries again (DESIGN 2.2).
     "spark.task.maxFailures": "1",
     "spark.speculation": "false",
-    "spark.python.daemon.module": "resources.worker_daemon",
+    "spark.python.daemon.module": "resources.spark.worker_daemon",
     "spark.executorEnv.OPENBLAS_NUM_THREADS": "1",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -209,6 +209,6 @@ if __name__ == "__main__":
     try:
         archive_classes()
     except SparkFailedError as error:  # its hint is for who runs a mirror
-        raise SystemExit(f"{error}. To try again: python -m resources.spark") from None
+        raise SystemExit(f"{error}. To try again: python -m resources.spark.session") from None
     except DeltamirrorError as error:
         raise SystemExit(f"{error}. {error.hint}") from None
