@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from assets.metrics_board import Board
-from resources.bulletin import Bulletin
+from resources.coordination.status_file import Bulletin
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 

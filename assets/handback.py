@@ -8,9 +8,9 @@ from assets.ledger import Ledger
 from assets.orders import PAUSE, Orders
 from assets.site import Site
 from assets.takeover import offsets_topic, refuse_two_writers
+from resources.coordination.lease import Lease
 from resources.kafka.compacted_topic import CompactedTopic
 from resources.kafka.mm2_topics import Mm2Topics
-from resources.lease import Lease
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicRecreatedError
 from schemas.kafka.partition import TopicPartition

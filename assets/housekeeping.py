@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from assets.maintain import maintain_cluster, tables_of
 from assets.site import Site
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from schemas.errors import DeltamirrorError
 from schemas.tables import RECORDS
 

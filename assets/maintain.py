@@ -16,11 +16,11 @@ from assets.offset_maps import OffsetMap
 from assets.site import Site
 from pipeline.maintenance.compaction import Part, check_same, choose, in_order, tally
 from pipeline.maintenance.retention import expire
+from resources.coordination.lease import Lease
 from resources.delta.records_table import Records, RecordsFile
 from resources.delta.stage_reader import StagedLog
 from resources.delta.stage_writer import SCHEMA, RecordsFolder
 from resources.delta.table import LakeTable
-from resources.lease import Lease
 from schemas.config.config import FlowConfig
 from schemas.errors import LakeError
 from schemas.kafka.partition import TopicPartition

@@ -16,7 +16,7 @@ from assets.patience import GIVE_UP_S
 from assets.replaying import Replaying
 from assets.site import Site
 from assets.staging import Staging
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from resources.spark.session import Workers
 from schemas.config.config import FlowConfig
 from schemas.errors import (

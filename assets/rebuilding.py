@@ -13,7 +13,7 @@ from assets.offset_maps import OffsetMap, complete_from
 from assets.site import Site
 from assets.tasks import ReplayJob, run_rebuild
 from pipeline.replay.rebuild_map import missing_runs
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition

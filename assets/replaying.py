@@ -15,7 +15,7 @@ from assets.remote_topics import RemoteTopics
 from assets.site import Site
 from assets.tasks import Replayer, deal
 from pipeline.monitoring.lag import stand
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from resources.spark.session import Workers
 from schemas.config.config import FlowConfig
 from schemas.errors import (

@@ -19,11 +19,11 @@ from assets.maintain import plain, staged_segments
 from assets.site import Site
 from assets.staging import SEALED
 from pipeline.maintenance.restage import Census, groups, in_file_order, is_whole, joined
+from resources.coordination.lease import Lease
 from resources.delta.records_table import FOREIGN, RecordsFile
 from resources.delta.stage_reader import StagedLog
 from resources.delta.stage_writer import SCHEMA, RecordsFolder
 from resources.kafka.range_reader import RangeReader
-from resources.lease import Lease
 from schemas.errors import LakeError, PartitionError, SegmentLostError, StagedFileError
 from schemas.kafka.partition import Watermarks
 from schemas.staging.read_range import OffsetRange

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 
-from resources.bulletin import Bulletin
+from resources.coordination.status_file import Bulletin
 from resources.delta.lake import DeltaLake
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import Config

@@ -16,7 +16,7 @@ from assets.tasks import StageJob, Stager
 from pipeline.staging.gaps import accepted, explained, frontier_after, noted
 from pipeline.staging.plan import bundle, next_budget, plan
 from pipeline.staging.stage import SlotStaged, StageTask
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from resources.spark.session import Workers
 from schemas.errors import (
     DeltamirrorError,

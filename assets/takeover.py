@@ -15,11 +15,11 @@ from assets.orders import RESUME, Orders
 from assets.site import Site
 from pipeline.pairing.mm2_takeover import Log, TakenOver, take_over
 from pipeline.pairing.pair import fingerprints
+from resources.coordination.lease import Lease
 from resources.delta.stage_reader import StagedLog
 from resources.kafka.cluster import KafkaCluster
 from resources.kafka.mm2_topics import Mm2Topics
 from resources.kafka.target_log import TargetLog
-from resources.lease import Lease
 from resources.spark.session import Workers
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from tests.assets.command import answer, run
 from tests.assets.staged_lake import in_one_slot, stage_records
 

@@ -5,7 +5,7 @@ import threading
 from assets import housekeeping
 from assets.housekeeping import Housekeeping
 from assets.maintain import tables_of
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from schemas.errors import StalePlanError
 from tests.assets.places import FakeSite
 from tests.assets.staged_lake import in_one_slot, stage_records

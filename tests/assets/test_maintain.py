@@ -9,7 +9,7 @@ import pytest
 from assets import maintain as maintain_module
 from assets.maintain import compact, maintain
 from assets.offset_maps import OffsetMap
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from schemas.errors import LakeError, LeaseHeldError, StalePlanError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun

@@ -10,7 +10,7 @@ from assets.maintain import maintain
 from assets.rebuilding import rebuild_map
 from assets.replaying import Replaying
 from assets.staging import Staging
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from schemas.errors import (
     LeaseHeldError,
     MapAmbiguousError,

@@ -12,7 +12,7 @@ from assets.metrics_pages import health_page
 from assets.mirror import Mirror
 from assets.replaying import Replaying
 from assets.reporter import Silent
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
 from schemas.errors import LakeError, LeaseHeldError

@@ -120,7 +120,7 @@ def test_with_the_target_down_the_offset_map_tells_how_far_it_is(site):
 )
 def test_a_loop_that_is_gone_left_its_last_words(site, monkeypatch, said, state):
     site.bulletin.post(REPLAY, said, "disk full", [])
-    monkeypatch.setattr("resources.bulletin._is_alive", lambda pid: False)
+    monkeypatch.setattr("resources.coordination.status_file._is_alive", lambda pid: False)
 
     seen = survey(site, site.flow)
 

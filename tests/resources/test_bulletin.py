@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from resources import bulletin
-from resources.bulletin import Bulletin
+from resources.coordination import status_file as bulletin
+from resources.coordination.status_file import Bulletin
 
 DUTY = "replay us-east->eu-west"
 TROUBLE = {"topic": "orders", "partition": 3, "message": "too large"}

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from schemas.errors import LakeError, LeaseHeldError
 from tests.brokers import cli_environment
 
 HOLD = """
 import sys, subprocess
 from pathlib import Path
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 Lease(Path(sys.argv[1]), "stage us-east").acquire()
 child = subprocess.Popen(["sleep", "60"])
 print(child.pid, flush=True)

@@ -19,7 +19,7 @@ from assets.mirror import mirror
 from assets.one_topic import stage_topic
 from assets.site import Site
 from resources.config.load import read_config
-from resources.lease import Lease
+from resources.coordination.lease import Lease
 from resources.spark.session import Workers
 from schemas.errors import LeaseHeldError, TopicMissingError
 from tests.brokers import Record, cli_environment, consume_all, create_topic, produce, run_cli
