@@ -12,7 +12,7 @@ import pyarrow.dataset as ds
 
 from assets.dagster_numbers import parity_numbers
 from assets.dagster_site import map_key, records_key, site_of
-from resources.configured import MirrorFile
+from resources.dagster_resources import MirrorFile
 from resources.delta.arrow_schema import arrow_schema
 from schemas.config.flow import Flow
 from schemas.staging.segment import ACCEPTED

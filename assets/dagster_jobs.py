@@ -17,7 +17,7 @@ from assets.maintain import Maintained, maintain
 from assets.mirror import STOP_S, mirror
 from assets.point_in_time import replay_topic
 from assets.site import Site
-from resources.configured import MirrorFile, Spark
+from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors import LeaseHeldError
 from schemas.replay.point_in_time import Selection

@@ -11,7 +11,7 @@ from assets.group_offsets import snapshot_groups
 from assets.heartbeats import Heart
 from assets.lag import write_lag
 from assets.verification import verify
-from resources.configured import MirrorFile
+from resources.dagster_resources import MirrorFile
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import dagster as dg
 
 from assets.site import Site
-from resources.configured import MirrorFile
+from resources.dagster_resources import MirrorFile
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
 

@@ -16,7 +16,7 @@ from assets.dagster_measures import checkpoints, group_offsets, heartbeats, lag,
 from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
 from resources.config.load import read_config
-from resources.configured import MirrorFile, Spark
+from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors import DeltamirrorError
 

@@ -14,8 +14,7 @@ from assets.metrics import samples
 from assets.metrics_board import Board
 from assets.patience import GIVE_UP_S
 from pipeline.monitoring.health import FAILING, diagnose
-from resources.http_pages import Endpoint, Page
-from resources.prometheus import CONTENT_TYPE, Scrape
+from resources.metrics_http import CONTENT_TYPE, Endpoint, Page, Scrape
 
 log = logging.getLogger(__name__)
 

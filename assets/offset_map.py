@@ -15,7 +15,7 @@ from assets.dagster_site import (
     topics_of,
 )
 from assets.one_topic import replay_topic
-from resources.configured import MirrorFile, Spark
+from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.flow import Flow
 
 

@@ -9,7 +9,7 @@ from assets.dagster_site import group_of, records_key, site_of, source_key, topi
 from assets.ledger import Ledger
 from assets.one_topic import last_stable, stage_topic
 from assets.site import Site
-from resources.configured import MirrorFile, Spark
+from resources.dagster_resources import MirrorFile, Spark
 
 
 def source_topics(alias: str) -> dg.AssetSpec:

@@ -16,7 +16,7 @@ from assets.metrics_pages import health_page
 from assets.mirror import Mirror
 from assets.orders import PAUSE, Orders
 from resources.delta.lake import DeltaLake
-from resources.prometheus import Scrape
+from resources.metrics_http import Scrape
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.monitoring import metrics as m
 from schemas.monitoring.stats import Spread

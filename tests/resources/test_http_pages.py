@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from resources import http_pages
-from resources.http_pages import Endpoint, Page
+from resources import metrics_http as http_pages
+from resources.metrics_http import Endpoint, Page
 
 WAIT_S = 10.0
 

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from resources.prometheus import Scrape
+from resources.metrics_http import Scrape
 from schemas.monitoring.metrics import LAG, STAGED_RECORDS, Sample
 
 
