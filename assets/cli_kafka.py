@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from resources import brokers
+from demo.kafka import brokers
 
 DEFAULT_NAMES = ("us-east", "eu-west")
 DEFAULT_HOME = Path(".deltamirror") / "kafka"

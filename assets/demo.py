@@ -13,7 +13,7 @@ from rich.console import Console
 from assets import ui
 from assets.console import CommandLine
 from assets.demo_home import DemoHome
-from resources import brokers
+from demo.kafka import brokers
 
 
 @click.group(cls=CommandLine, invoke_without_command=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources import brokers
+from demo.kafka import brokers
 from schemas.errors import DeltamirrorError
 
 SOURCE, TARGET = "us-east", "eu-west"

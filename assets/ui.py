@@ -21,7 +21,7 @@ from rich.console import Console
 
 from assets.console import CONFIG_VARIABLE, CommandLine
 from assets.demo_home import DemoHome, NoDemoError
-from resources.processes import started_at
+from demo.kafka.processes import started_at
 from schemas.errors import DeltamirrorError
 
 HOST = "127.0.0.1"

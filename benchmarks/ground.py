@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from resources.brokers import Broker, running
+from demo.kafka.brokers import Broker, running
 from resources.config.load import read_config
 from schemas.config.config import Config
 

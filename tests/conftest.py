@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from resources.brokers import Broker, running
+from demo.kafka.brokers import Broker, running
 
 # How long one example takes says nothing on a busy machine; pytest's own limit bounds the whole.
 settings.register_profile("deltamirror", deadline=None)

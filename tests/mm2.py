@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from resources.broker_files import LOGGING
-from resources.brokers import Broker
+from demo.kafka.broker import LOGGING
+from demo.kafka.brokers import Broker
+from demo.kafka.processes import hear_signals
 from resources.java import java
-from resources.processes import hear_signals
 from resources.spark.jars import kafka_home
 
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"

@@ -19,8 +19,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from resources.brokers import Broker, running
-from resources.processes import free_ports
+from demo.kafka.brokers import Broker, running
+from demo.kafka.processes import free_ports
 from tests.certificates import MARK, STORE_PASSWORD, Authority, Identity
 
 ROOT, MIRROR = "root", "mirror"  # who may do everything, and who only what is granted

@@ -32,8 +32,8 @@ from benchmarks.mm2.remote import Topic
 from benchmarks.mm2.topics import Topics
 from benchmarks.sampler import Sampler
 from benchmarks.threads import Threads
+from demo.kafka.brokers import Broker
 from pipeline.record_stats import stamps_of
-from resources.brokers import Broker
 from resources.config.load import read_config
 from tests.brokers import Record, create_topic, produce
 

@@ -10,7 +10,7 @@ import shutil
 import time
 from pathlib import Path
 
-from resources.brokers import Broker
+from demo.kafka.brokers import Broker
 from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.partition import TopicPartition, Watermarks
 

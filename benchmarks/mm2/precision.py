@@ -14,7 +14,7 @@ from benchmarks.mm2.catch_up import Backlog
 from benchmarks.mm2.remote import Topic
 from benchmarks.mm2.rivals import Flow
 from benchmarks.mm2.topics import ANSWER_S
-from resources.brokers import Broker
+from demo.kafka.brokers import Broker
 
 GROUPS = "lags-.*"
 SYNCED = (

@@ -7,7 +7,7 @@ from contextlib import closing
 
 from benchmarks.ground import PARTITIONS
 from benchmarks.mm2.topics import Content, Topics, at
-from resources.brokers import Broker
+from demo.kafka.brokers import Broker
 
 Offsets = Mapping[int, int]  # by partition
 Record = tuple[bytes | None, bytes | None]  # key and value

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from benchmarks.ground import Ground
 from benchmarks.meter import tree
-from resources.broker_files import LOGGING
+from demo.kafka.broker import LOGGING
+from demo.kafka.processes import hear_signals, started_at
 from resources.java import java
-from resources.processes import hear_signals, started_at
 from resources.spark.jars import kafka_home
 
 SETTINGS = Path(__file__).with_name("settings")

@@ -17,7 +17,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from resources.brokers import Broker
+from demo.kafka.brokers import Broker
 
 Place = tuple[str, int]  # topic and partition
 ANSWER_S = 30.0

@@ -77,7 +77,7 @@ def test_a_missing_data_package_is_said_in_a_sentence(monkeypatch):
 @pytest.fixture
 def no_brokers(monkeypatch):
     servers = {"us-east": "127.0.0.1:1", "eu-west": "127.0.0.1:2"}
-    monkeypatch.setattr("resources.brokers.up", lambda names, home: servers)
+    monkeypatch.setattr("demo.kafka.brokers.up", lambda names, home: servers)
 
 
 def test_the_demo_writes_a_file_that_mirrormaker_users_know(tmp_path, no_brokers):

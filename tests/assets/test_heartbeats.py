@@ -10,8 +10,8 @@ from assets.chores import chores_of
 from assets.heartbeats import Heart
 from assets.site import Site
 from assets.upkeep import Upkeep
+from demo.kafka.processes import free_ports
 from resources.kafka import compacted_topic
-from resources.processes import free_ports
 from schemas.config.config import ClusterConfig, HeartbeatConfig
 from schemas.config.flow import Flow
 from schemas.errors import RequestRefusedError, UnreachableError

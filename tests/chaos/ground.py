@@ -9,8 +9,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from resources.brokers import Broker, running
-from resources.processes import free_ports
+from demo.kafka.brokers import Broker, running
+from demo.kafka.processes import free_ports
 from tests.brokers import ANSWER_SECONDS, create_topic
 from tests.chaos.proxy import HOST, Proxy
 from tests.stories.world import World

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from resources.processes import free_ports
+from demo.kafka.processes import free_ports
 from tests.chaos.proxy import HOST, Proxy
 
 

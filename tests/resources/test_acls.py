@@ -10,7 +10,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from resources.brokers import Broker, running
+from demo.kafka.brokers import Broker, running
 from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.acl import TopicAcl
 from tests.stories.world import until

@@ -2,9 +2,9 @@
 
 import pytest
 
+from demo.kafka.processes import free_ports
 from resources.kafka import admin_session as admin_module
 from resources.kafka.admin_session import AdminSession
-from resources.processes import free_ports
 from schemas.errors import UnreachableError
 
 

@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from resources.brokers import Broker, brokers, down, up
-from resources.processes import free_ports, started_at
+from demo.kafka.brokers import Broker, brokers, down, up
+from demo.kafka.processes import free_ports, started_at
 from schemas.errors import BrokerStartError
 from tests.brokers import (
     Record,
@@ -145,7 +145,7 @@ def test_extra_properties_reach_the_broker(make_broker):
 
 
 def test_up_leaves_brokers_running_after_its_process_and_down_ends_them(tmp_path):
-    script = "import sys; from pathlib import Path; from resources.brokers import up\n"
+    script = "import sys; from pathlib import Path; from demo.kafka.brokers import up\n"
     script += "up(['east', 'west'], Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True, timeout=150)
     try:

@@ -4,12 +4,12 @@ import socket
 import pytest
 from confluent_kafka import OFFSET_INVALID, Producer
 
-from resources.brokers import Broker, running
+from demo.kafka.brokers import Broker, running
+from demo.kafka.processes import free_ports
 from resources.kafka import cluster as cluster_module
 from resources.kafka import topics as topics_module
 from resources.kafka.admin_session import topic_id_text
 from resources.kafka.cluster import KafkaCluster
-from resources.processes import free_ports
 from schemas.errors import (
     ConfigError,
     LoginRefusedError,

@@ -2,9 +2,9 @@
 
 import pytest
 
+from demo.kafka.processes import free_ports
 from resources.kafka.cluster import KafkaCluster
 from resources.kafka.compacted_topic import CompactedTopic
-from resources.processes import free_ports
 from schemas.errors import RequestRefusedError, UnreachableError
 from schemas.mm2.records import Checkpoint
 from tests.brokers import consume_all, create_topic

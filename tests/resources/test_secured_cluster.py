@@ -4,9 +4,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from resources.brokers import Broker, running
+from demo.kafka.brokers import Broker, running
+from demo.kafka.processes import free_ports
 from resources.config.load import read_config
-from resources.processes import free_ports
 
 MODULES = "org.apache.kafka.common.security"
 PASSWORD = "p w;'=x"

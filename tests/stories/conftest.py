@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.brokers import Broker
+from demo.kafka.brokers import Broker
 from tests.stories.world import World
 
 

@@ -21,8 +21,8 @@ import pytest
 from confluent_kafka import KafkaException
 
 from assets.rebuilding import rebuild_map
-from resources.brokers import Broker
-from resources.processes import started_at
+from demo.kafka.brokers import Broker
+from demo.kafka.processes import started_at
 from tests.aftermath import Lake, Log
 from tests.brokers import Record, consume_all, create_topic, produce
 from tests.crashing import (

@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 
-from resources.brokers import brokers
+from demo.kafka.brokers import brokers
 from tests.brokers import cli_environment, run_cli
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story, pytest.mark.timeout(900)]

@@ -6,8 +6,8 @@ from collections import defaultdict
 import pytest
 
 from assets.checkpoints import map_index
+from demo.kafka.brokers import Broker, running
 from pipeline.offset_map.translate import translate
-from resources.brokers import Broker, running
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint, OffsetSync
 from tests.brokers import Record, consume_all, create_topic, produce

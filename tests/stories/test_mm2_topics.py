@@ -11,8 +11,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from demo.kafka.brokers import Broker, running
 from pipeline.topics.configs import OWN, TIMESTAMPS_AS_THEY_ARE
-from resources.brokers import Broker, running
 from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.acl import TopicAcl
 from schemas.mm2.records import Checkpoint

@@ -24,7 +24,7 @@ PARTITIONS = 2
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory):
-    from resources.brokers import Broker, running
+    from demo.kafka.brokers import Broker, running
 
     home = tmp_path_factory.mktemp("kafka")
     both = [Broker(name, home / name) for name in ("source", "target")]

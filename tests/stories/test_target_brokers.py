@@ -10,8 +10,8 @@ import subprocess
 import pytest
 from confluent_kafka.admin import NewTopic
 
+from demo.kafka.brokers import Broker, running
 from pipeline.replay.slot_replay import replay_slot
-from resources.brokers import Broker, running
 from resources.java import java
 from resources.kafka import slot_producer as producer_module
 from resources.kafka.slot_producer import SlotProducer

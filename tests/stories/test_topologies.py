@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from assets.verification import verify
-from resources.brokers import Broker, running
+from demo.kafka.brokers import Broker, running
 from schemas.mm2.records import Checkpoint
 from tests.brokers import (
     Record,

@@ -19,9 +19,9 @@ from confluent_kafka import Message
 from assets.mirror import mirror
 from assets.site import Site
 from assets.staging import Staging
-from resources.brokers import Broker
+from demo.kafka.brokers import Broker
+from demo.kafka.processes import hear_signals
 from resources.config.load import read_config
-from resources.processes import hear_signals
 from resources.spark.session import Workers
 from schemas.config.config import Config
 from tests.assets.fakes import Inline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resources.brokers import Broker, running
+from demo.kafka.brokers import Broker, running
 from tests.mm2_tools import mm2_tools
 from tests.secured import Certificates, SecuredBroker
 from tests.stories.acceptance.pair import VARIANTS, Pair

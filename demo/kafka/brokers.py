@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from resources.broker import Broker
+from demo.kafka.broker import Broker
 
 __all__ = ["Broker", "brokers", "down", "running", "up"]
 
