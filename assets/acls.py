@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.topics.acls import missing_acls
 from schemas.config.config import FlowConfig
 from schemas.kafka.acl import TopicAcl

@@ -6,7 +6,7 @@ import dagster as dg
 
 from assets.dagster_jobs import maintain_job, mirror_job
 from assets.dagster_site import group_of, topics_of
-from assets.site import Site
+from deltamirror.context import Site
 from resources.dagster_resources import MirrorFile
 from schemas.errors import DeltamirrorError
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from assets.chores import chores_of
 from assets.metrics_board import Board
 from assets.offset_syncs import OffsetSyncs
-from assets.site import Site
 from assets.upkeep import Upkeep
+from deltamirror.context import Site
 from schemas.config.config import FlowConfig, HeartbeatConfig
 from schemas.config.flow import Flow
 

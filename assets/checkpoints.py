@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from assets.group_offsets import latest_commits
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.offset_map.index import MAP_COLUMNS, MapIndex, index
 from pipeline.offset_map.translate import translate
 from resources.delta.table import CLOCK

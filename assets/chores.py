@@ -13,9 +13,9 @@ from assets.lag import write_lag
 from assets.metrics_board import Board
 from assets.metrics_groups import checkpoint
 from assets.offset_syncs import OffsetSyncs
-from assets.site import Site
 from assets.topic_settings import TopicSettings
 from assets.upkeep import Chore
+from deltamirror.context import Site
 from schemas.config.config import FlowConfig, HeartbeatConfig
 from schemas.config.flow import Flow
 

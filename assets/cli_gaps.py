@@ -15,7 +15,7 @@ from schemas.errors import ConfigError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from assets.site import Site
+    from deltamirror.context import Site
 
 
 @click.command("gaps")
@@ -29,7 +29,7 @@ def gaps_command(console: Console, alias: str | None, topic: str | None) -> None
     JSON has each interval; the table adds them up by partition and cause. docs/tables.md has the
     same as SQL.
     """
-    from assets.site import Site
+    from deltamirror.context import Site
 
     config = console.config()
     sources = config.sources()

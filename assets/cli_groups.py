@@ -33,7 +33,7 @@ def snapshot_command(context: click.Context, alias: str | None) -> None:
     from rich.table import Table
 
     from assets.group_offsets import snapshot_groups
-    from assets.site import Site
+    from deltamirror.context import Site
 
     console: Console = context.obj
     config = console.config()
@@ -64,7 +64,7 @@ def plan_command(console: Console, flow_name: str, group: str | None, as_of: int
     An offset below the target's log start is raised to it; records that are gone are counted.
     """
     from assets.group_plan import plan_groups, plans_as_json
-    from assets.site import Site
+    from deltamirror.context import Site
 
     config = console.config()
     flow_config = config.flow(flow_name)

@@ -30,8 +30,8 @@ def import_command(context: click.Context, flow_name: str | None, dry_run: bool)
     Reads its source offsets and offset syncs, stages the source, finds each record on the target
     and goes on at the very next one. Ends with exit code 1 where a partition is not taken over.
     """
-    from assets.site import Site
     from assets.takeover import import_mm2
+    from deltamirror.context import Site
     from resources.spark.session import Workers
 
     console: Console = context.obj
@@ -57,7 +57,7 @@ def export_command(context: click.Context, flow_name: str | None) -> None:
     from rich.table import Table
 
     from assets.handback import export_mm2
-    from assets.site import Site
+    from deltamirror.context import Site
 
     console: Console = context.obj
     config = console.config()

@@ -58,7 +58,7 @@ def maintain_command(
     if rebuild_map or flow_name:
         raise click.UsageError("--rebuild-map goes with --flow alone, --cluster without it")
     from assets.maintain import maintain
-    from assets.site import Site
+    from deltamirror.context import Site
 
     config = console.config()
     if alias is not None and alias not in config.sources():
@@ -74,7 +74,7 @@ def maintain_command(
 
 def _restage(console: Console, aliases: Sequence[str]) -> None:
     from assets.restaging import restage
-    from assets.site import Site
+    from deltamirror.context import Site
 
     with closing(Site(console.config())) as site:
         done = [restage(site, alias) for alias in aliases]
@@ -105,7 +105,7 @@ def _restaged_table(done: Sequence[Restaged], errors: Sequence[DeltamirrorError]
 
 def _rebuild_maps(console: Console, flow_name: str | None) -> None:
     from assets.rebuilding import rebuild_map
-    from assets.site import Site
+    from deltamirror.context import Site
 
     config = console.config()
     flows = [config.flow(flow_name)] if flow_name else config.flows

@@ -14,7 +14,7 @@ from schemas.errors import ConfigError, DeltamirrorError, TopicMissingError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from assets.site import Site
+    from deltamirror.context import Site
     from schemas.config.config import Config
 
 topic_option = click.option("--topic", metavar="T", help="Only this topic of the source.")
@@ -34,7 +34,7 @@ def accept_gap_command(console: Console, alias: str, topic: str, partition: int 
 
     Only what stands in the way when the order is carried out is accepted, and only once.
     """
-    from assets.orders import ACCEPT_GAP
+    from deltamirror.control import ACCEPT_GAP
 
     config = console.config()
     if alias not in config.sources():
@@ -60,7 +60,7 @@ def pause_command(
     console: Console, flow_name: str, topic: str | None, partition: int | None
 ) -> None:
     """Stop replaying a flow, a topic or a partition. Staging goes on, so nothing is lost."""
-    from assets.orders import PAUSE
+    from deltamirror.control import PAUSE
 
     _of_flow(console, PAUSE, flow_name, (topic, partition), "stops replaying it; staging goes on")
 
@@ -85,7 +85,7 @@ def resume_command(
     restart_topic: str | None,
 ) -> None:
     """Go on with what was paused, and try again what was left out after an error."""
-    from assets.orders import RESTART, RESUME
+    from deltamirror.control import RESTART, RESUME
 
     if restart_topic is not None:
         if topic is not None:
@@ -122,8 +122,8 @@ def _give(
     then: str,
 ) -> None:
     """Write the order *what* (order, scope, duty) once *check* agrees, and say what comes of it."""
-    from assets.orders import Orders
-    from assets.site import Site
+    from deltamirror.context import Site
+    from deltamirror.control import Orders
 
     order, scope, duty = what
     topic, partition = at

@@ -27,7 +27,7 @@ def plan_command(context: click.Context, flow_name: str | None) -> None:
     Ends with exit code 1 where something waits for an operator.
     """
     from assets.forecast import forecast
-    from assets.site import Site
+    from deltamirror.context import Site
 
     console: Console = context.obj
     config = console.config()

@@ -58,7 +58,7 @@ def replay_command(
     meanwhile, untouched.
     """
     from assets.point_in_time import replay_topic
-    from assets.site import Site
+    from deltamirror.context import Site
 
     ways = [as_of], [from_offset, to_offset], [from_time, to_time]
     if sum(any(value is not None for value in way) for way in ways) > 1:

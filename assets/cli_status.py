@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from assets.group_lag import GroupLag
-    from assets.site import Site
+    from deltamirror.context import Site
     from schemas.config.config import FlowConfig
     from schemas.monitoring.flow_state import FlowState, PartitionState
 
@@ -69,7 +69,7 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
 @contextmanager
 def _site(console: Console, names: tuple[str, ...]) -> Iterator[tuple[Site, list[FlowConfig]]]:
     """Open the places of the configuration; the flows are those named, or all."""
-    from assets.site import Site
+    from deltamirror.context import Site
 
     config = console.config()
     flows = [config.flow(name) for name in names] if names else list(config.flows)

@@ -56,7 +56,7 @@ def translate_command(
     if offset is None:
         raise click.UsageError("Give the --offset to translate.")
     from assets.checkpoints import map_index
-    from assets.site import Site
+    from deltamirror.context import Site
 
     config = console.config()
     flow_config = config.flow(flow_name)
@@ -119,7 +119,7 @@ def _translated_back(
 
 def _translate_group(console: Console, flow_name: str, group: str, as_of: int | None) -> None:
     from assets.checkpoints import translate_groups
-    from assets.site import Site
+    from deltamirror.context import Site
 
     config = console.config()
     flow = config.flow(flow_name)

@@ -56,8 +56,8 @@ def verify_command(
     killed is gone on with by the next that is asked for the same.
     """
     console = context.ensure_object(Console)
-    from assets.site import Site
     from assets.verification import verify
+    from deltamirror.context import Site
 
     asked = {"source": source, "staged": staged, "target": target}
     sides = [side for side, is_asked in asked.items() if is_asked] or SIDES

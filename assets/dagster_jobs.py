@@ -16,7 +16,7 @@ from assets.dagster_site import replays_key, site_of
 from assets.maintain import Maintained, maintain
 from assets.mirror import STOP_S, mirror
 from assets.point_in_time import replay_topic
-from assets.site import Site
+from deltamirror.context import Site
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors import LeaseHeldError

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from assets.dagster_site import map_key, records_key
-from assets.site import Site
+from deltamirror.context import Site
 from schemas.config.flow import Flow
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS

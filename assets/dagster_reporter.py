@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from assets.reporter import Reporter, Silent
+from deltamirror.listener import Reporter, Silent
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
 from schemas.replay.slot_work import Move

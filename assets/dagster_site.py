@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from assets.site import Site
+from deltamirror.context import Site
 from resources.dagster_resources import MirrorFile
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError

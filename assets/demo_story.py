@@ -18,9 +18,9 @@ from assets.demo_kafka import holds_records, load, next_record, read_first_half
 from assets.demo_show import Resumption, answer_table, resumption_table, status_table
 from assets.group_offsets import snapshot_groups
 from assets.mirror import mirror
-from assets.site import Site
 from assets.survey import survey
 from assets.verification import verify
+from deltamirror.context import Site
 from resources.config.load import read_config
 from resources.spark.session import spark_session
 from schemas.errors import DeltamirrorError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from assets.metrics_board import LOOK_S
-from assets.patience import GIVE_UP_S
+from deltamirror.backoff import GIVE_UP_S
 from pipeline.monitoring.health import LATE_S
 from schemas.config.flow_keys import METRICS_LISTEN
 from schemas.monitoring.flow_state import STATES

@@ -9,9 +9,9 @@ from typing import Any
 
 from assets.acls import acls_to_create
 from assets.ledger import Ledger
-from assets.site import Site
 from assets.survey import survey
 from assets.topic_settings import settings_to_alter
+from deltamirror.context import Site
 from pipeline.staging.plan import plan
 from pipeline.topics.remote_topics import (
     AddPartitions,

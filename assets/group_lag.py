@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from assets.group_offsets import latest_commits
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.monitoring.lag import consumer_lag
 from schemas.config.config import FlowConfig
 from schemas.monitoring.flow_state import FlowState

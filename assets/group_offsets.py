@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.site import Site
+from deltamirror.context import Site
 from resources.delta.table import CLOCK
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig

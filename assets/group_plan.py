@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from assets.checkpoints import map_index, translate_groups
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.offset_map.index import MapIndex
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from assets.group_plan import GroupPlan, plan_groups
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.offset_map.translate import advances
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from assets.ledger import Ledger
-from assets.orders import PAUSE, Orders
-from assets.site import Site
 from assets.takeover import offsets_topic, refuse_two_writers
+from deltamirror.context import Site
+from deltamirror.control import PAUSE, Orders
 from resources.coordination.lease import Lease
 from resources.kafka.compacted_topic import CompactedTopic
 from resources.kafka.mm2_topics import Mm2Topics

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from assets.site import Site
+from deltamirror.context import Site
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import HeartbeatConfig
 from schemas.errors import DeltamirrorError

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from assets.maintain import maintain_cluster, tables_of
-from assets.site import Site
+from deltamirror.context import Site
 from resources.coordination.lease import Lease
 from schemas.errors import DeltamirrorError
 from schemas.tables import RECORDS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from assets.site import Site
 from assets.survey import survey
+from deltamirror.context import Site
 from schemas.config.config import FlowConfig
 from schemas.tables import LAG
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from assets.offset_maps import OffsetMap
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.maintenance.compaction import Part, check_same, choose, in_order, tally
 from pipeline.maintenance.retention import expire
 from resources.coordination.lease import Lease

@@ -7,7 +7,7 @@ import time
 from assets.checkpoints import write_checkpoints
 from assets.group_offsets import latest_commits
 from assets.metrics_board import Board, GroupCommit
-from assets.site import Site
+from deltamirror.context import Site
 from schemas.config.config import FlowConfig
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import GROUP_OFFSETS

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from assets.metrics import samples
 from assets.metrics_board import Board
-from assets.patience import GIVE_UP_S
+from deltamirror.backoff import GIVE_UP_S
 from pipeline.monitoring.health import FAILING, diagnose
 from resources.metrics_http import CONTENT_TYPE, Endpoint, Page, Scrape
 

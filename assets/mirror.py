@@ -15,18 +15,16 @@ from typing import Any
 
 from assets.beside import Beside
 from assets.bulletins import Bulletins
-from assets.defects import DefectError, defects_told
 from assets.goal import Goal
 from assets.housekeeping import Housekeeping
 from assets.metrics_board import Board
 from assets.metrics_loops import LoopWatch
 from assets.offset_syncs import OffsetSyncs
-from assets.pace import LEASE_S, pause_s
-from assets.patience import Patience, is_hopeless
 from assets.replaying import Replaying
-from assets.reporter import Reporter, Silent
-from assets.site import Site
 from assets.staging import Staging
+from deltamirror.backoff import LEASE_S, DefectError, Patience, defects_told, is_hopeless, pause_s
+from deltamirror.context import Site
+from deltamirror.listener import Reporter, Silent
 from resources.spark.session import Workers
 from resources.spark.worker_pool import Crew, SparkFailedError
 from schemas.config.config import Config, FlowConfig, HeartbeatConfig

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from threading import Lock
 
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.offset_map.offset_syncs import sampled
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import OffsetSyncsConfig

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from assets.maintain import staged_segments
 from assets.offset_maps import OffsetMap
-from assets.site import Site
-from assets.tasks import Replayer, ReplayJob, deal
+from deltamirror.context import Site
+from deltamirror.worker_tasks import Replayer, ReplayJob, deal
 from pipeline.replay.point_in_time import cut, select
 from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
 from resources.delta.records_table import RecordsFile

@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from assets.ledger import Ledger
 from assets.offset_maps import OffsetMap, complete_from
-from assets.site import Site
-from assets.tasks import ReplayJob, run_rebuild
+from deltamirror.context import Site
+from deltamirror.worker_tasks import ReplayJob, run_rebuild
 from pipeline.replay.rebuild_map import missing_runs
 from resources.coordination.lease import Lease
 from schemas.config.config import FlowConfig

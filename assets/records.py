@@ -8,7 +8,7 @@ from assets.dagster_numbers import staged_numbers
 from assets.dagster_site import group_of, records_key, site_of, source_key, topics_of
 from assets.ledger import Ledger
 from assets.one_topic import last_stable, stage_topic
-from assets.site import Site
+from deltamirror.context import Site
 from resources.dagster_resources import MirrorFile, Spark
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.topics.remote_topics import (
     AddPartitions,
     CreateTopic,

@@ -10,10 +10,10 @@ from uuid import uuid4
 
 from assets.ledger import Ledger, StagedLink
 from assets.offset_maps import OffsetMap, complete_from
-from assets.orders import RESTART, RESUME, Orders, is_paused
 from assets.remote_topics import RemoteTopics
-from assets.site import Site
-from assets.tasks import Replayer, deal
+from deltamirror.context import Site
+from deltamirror.control import RESTART, RESUME, Orders, is_paused
+from deltamirror.worker_tasks import Replayer, deal
 from pipeline.monitoring.lag import stand
 from resources.coordination.lease import Lease
 from resources.spark.session import Workers

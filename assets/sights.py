@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.staging.plan import unfinished
 from schemas.errors import (
     PartitionError,

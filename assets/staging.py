@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from assets.ledger import Ledger
-from assets.orders import ACCEPT_GAP, Orders
 from assets.sights import Sights
-from assets.site import Site
-from assets.tasks import StageJob, Stager
+from deltamirror.context import Site
+from deltamirror.control import ACCEPT_GAP, Orders
+from deltamirror.worker_tasks import StageJob, Stager
 from pipeline.staging.gaps import accepted, explained, frontier_after, noted
 from pipeline.staging.plan import bundle, next_budget, plan
 from pipeline.staging.stage import SlotStaged, StageTask

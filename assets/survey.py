@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from assets.orders import Order, Orders, is_paused
-from assets.site import Site
+from deltamirror.context import Site
+from deltamirror.control import Order, Orders, is_paused
 from pipeline.monitoring.lag import (
     SEGMENT_COLUMNS,
     Staged,

@@ -11,8 +11,8 @@ import pyarrow as pa
 from assets.ledger import Ledger
 from assets.offset_maps import OffsetMap
 from assets.one_topic import stage_topic
-from assets.orders import RESUME, Orders
-from assets.site import Site
+from deltamirror.context import Site
+from deltamirror.control import RESUME, Orders
 from pipeline.pairing.mm2_takeover import Log, TakenOver, take_over
 from pipeline.pairing.pair import fingerprints
 from resources.coordination.lease import Lease

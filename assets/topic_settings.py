@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.topics.configs import AlterTopic, plan_topic_settings
 from schemas.config.config import FlowConfig
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from assets.defects import defects_told
+from deltamirror.backoff import defects_told
 from schemas.errors import DeltamirrorError
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
-from assets.site import Site
 from assets.verification_digests import DigestAudit, Reporter, Silent
 from assets.verification_journal import Journal
 from assets.verification_look import (
@@ -23,6 +22,7 @@ from assets.verification_look import (
 from assets.verification_plan import PartitionPlan, as_of, plan_of
 from assets.verification_records import RecordAudit
 from assets.verification_sums import Places
+from deltamirror.context import Site
 from pipeline.verification.suspects import Doubt
 from resources.delta.file_index import StagedFiles
 from schemas.config.config import FlowConfig

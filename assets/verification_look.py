@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from assets.offset_maps import taken_over
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.offset_map.runs import NO_RUNS, Runs, rising
 from pipeline.verification.stage_audit import Evidence
 from pipeline.verification.target_audit import Life, TargetView, shares

@@ -6,9 +6,9 @@ import threading
 from collections.abc import Sequence
 
 from assets.mirror import mirror_of
-from assets.reporter import Silent
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
+from deltamirror.listener import Silent
 from schemas.config.config import Config
 from schemas.config.flow import Flow
 from schemas.replay.slot_work import Move

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from assets.replaying import Replaying
-from assets.site import Site
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
+from deltamirror.context import Site
 from resources.spark.session import Workers
 from schemas.config.config import Config
 

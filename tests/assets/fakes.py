@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from assets.site import Site
+from deltamirror.context import Site
 from tests.assets.places import config
 from tests.fake_cluster import FakeCluster, FakeSource, FakeTarget
 
@@ -16,9 +16,9 @@ class FakeClusters(Site):
         self.target = self._clusters["eu-west"] = FakeCluster("eu-west")
         self.reader = FakeSource(self.source)
         self.faults = None
-        monkeypatch.setattr("assets.tasks.RangeReader", lambda settings: self.reader)
+        monkeypatch.setattr("deltamirror.worker_tasks.RangeReader", lambda settings: self.reader)
         monkeypatch.setattr(
-            "assets.tasks.SlotProducer",
+            "deltamirror.worker_tasks.SlotProducer",
             lambda flow, slot, *_: FakeTarget(self.target, flow, slot, self.faults),
         )
 

@@ -4,7 +4,7 @@ The fake cluster has no transactions, no retention and no members of groups: it 
 told it to. What it cannot do, tests/stories does on real brokers.
 """
 
-from assets.site import Site
+from deltamirror.context import Site
 from schemas.config.config import ClusterConfig, Config, FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.orders import Orders
+from deltamirror.control import Orders
 from tests.assets.command import answer, run
 
 FLOW = "us-east->eu-west"

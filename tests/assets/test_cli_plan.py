@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from assets import site as site_module
 from assets.console import Console
+from deltamirror import context as site_module
 from schemas.kafka.acl import TopicAcl
 from schemas.kafka.partition import TopicPartition
 from schemas.kafka.topic import ConfigValue

@@ -17,7 +17,7 @@ from tests.pipeline.test_verify import rows
 def staged(asked_site, lake, tmp_path, monkeypatch):
     """Twenty records of `orders`, in a file and a segment of a lake of their own."""
     site = FakeSite(tmp_path / "another")
-    monkeypatch.setattr("assets.site.Site", lambda _: site)
+    monkeypatch.setattr("deltamirror.context.Site", lambda _: site)
     monkeypatch.setattr(site, "close", lambda: None)
     records = site.lake.records("us-east")
     records.refresh()
@@ -127,7 +127,7 @@ def test_a_topic_that_is_not_staged_is_an_error(staged):
 
 
 def test_nothing_staged_yet_is_nothing_to_compare(asked_site, tmp_path, monkeypatch):
-    monkeypatch.setattr("assets.site.Site", lambda _: FakeSite(tmp_path / "new"))
+    monkeypatch.setattr("deltamirror.context.Site", lambda _: FakeSite(tmp_path / "new"))
 
     assert answer("verify")["records"] == 0
     assert not (tmp_path / "new").exists()

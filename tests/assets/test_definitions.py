@@ -7,7 +7,7 @@ from assets.checks import count_falling
 from assets.dagster_news import TOPIC_EVERY_S, News, Teller
 from assets.dagster_reporter import Both, reporter_or_silent
 from assets.definitions import build_definitions
-from assets.reporter import Silent
+from deltamirror.listener import Silent
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun

@@ -14,7 +14,7 @@ from assets.metrics import samples
 from assets.metrics_board import GroupCommit
 from assets.metrics_pages import health_page
 from assets.mirror import Mirror
-from assets.orders import PAUSE, Orders
+from deltamirror.control import PAUSE, Orders
 from resources.delta.lake import DeltaLake
 from resources.metrics_http import Scrape
 from schemas.kafka.partition import SourcePartition, TopicPartition

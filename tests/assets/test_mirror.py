@@ -6,13 +6,13 @@ import threading
 import pytest
 
 from assets import mirror as mirror_module
-from assets import patience
 from assets.goal import Goal
 from assets.ledger import Ledger
 from assets.mirror import Mirror
-from assets.orders import PAUSE, Orders
 from assets.replaying import Replayed, Replaying
 from assets.staging import Staged, Staging
+from deltamirror import backoff as patience
+from deltamirror.control import PAUSE, Orders
 from resources.delta.lake import DeltaLake
 from resources.spark.worker_pool import SparkFailedError
 from schemas.config.config import HeartbeatConfig
@@ -113,7 +113,7 @@ def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(site, monkeypat
 def test_a_run_that_is_to_end_does_so_though_one_topic_is_sick_and_another_never_rests(
     site, monkeypatch, error
 ):
-    monkeypatch.setattr("assets.patience.GIVE_UP_S", 0.1)
+    monkeypatch.setattr("deltamirror.backoff.GIVE_UP_S", 0.1)
     monkeypatch.setattr(Replaying, "troubles", {TopicPartition("users", 0): error})
     write(site, b"a")
     tick, seen, stop, ended = Replaying.tick, [], threading.Event(), []

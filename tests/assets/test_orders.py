@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from assets.orders import ACCEPT_GAP, PAUSE, RESUME, Orders, is_paused
+from deltamirror.control import ACCEPT_GAP, PAUSE, RESUME, Orders, is_paused
 from resources.delta.lake import DeltaLake
 from schemas.kafka.partition import TopicPartition
 
@@ -31,7 +31,7 @@ def test_orders_come_numbered_in_the_order_they_were_given(lake_):
 
 
 def test_orders_of_the_same_moment_keep_their_numbers_whoever_reads(lake_, monkeypatch):
-    monkeypatch.setattr("assets.orders.time.time", lambda: 1.0)
+    monkeypatch.setattr("deltamirror.control.time.time", lambda: 1.0)
     operator = Orders(lake_.control)
     topics = [f"t{i}" for i in range(25)]
     for topic in topics:
@@ -47,7 +47,7 @@ def test_numbers_do_not_change_when_the_clock_is_set_back(lake_, monkeypatch):
     operator.give(PAUSE, "us-east", "first")
     (first,) = loop.of("us-east")
 
-    monkeypatch.setattr("assets.orders.time.time", lambda: 1.0)
+    monkeypatch.setattr("deltamirror.control.time.time", lambda: 1.0)
     operator.give(PAUSE, "us-east", "second")
 
     again, second = loop.of("us-east")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets import pace
+from deltamirror import backoff as pace
 
 
 @pytest.mark.parametrize(

@@ -318,7 +318,7 @@ def test_two_targets_have_maps_that_name_the_same_upstream_offsets(lake, monkeyp
 @pytest.fixture
 def asked(mirror, monkeypatch):
     monkeypatch.setattr(Console, "config", lambda self: mirror.site.config)
-    monkeypatch.setattr("assets.site.Site", lambda _: mirror.site)
+    monkeypatch.setattr("deltamirror.context.Site", lambda _: mirror.site)
     monkeypatch.setattr(mirror.site, "close", lambda: None)
     return mirror
 

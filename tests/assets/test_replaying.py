@@ -5,9 +5,9 @@ from contextlib import closing
 import pytest
 
 from assets import replaying as replaying_module
-from assets.orders import PAUSE, RESTART, RESUME, Orders
 from assets.replaying import Replaying
 from assets.staging import Staging
+from deltamirror.control import PAUSE, RESTART, RESUME, Orders
 from pipeline.offset_map.encode import expand
 from schemas.errors import (
     LeaseHeldError,

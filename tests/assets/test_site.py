@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.site import Site
+from deltamirror.context import Site
 from schemas.errors import ConfigError
 from tests.assets.places import config
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets.orders import ACCEPT_GAP, Orders
 from assets.staging import Staging
+from deltamirror.control import ACCEPT_GAP, Orders
 from resources.delta.records_table import Records
 from schemas.errors import (
     LakeError,

@@ -11,7 +11,7 @@ from assets import beside
 from assets.metrics_pages import health_page
 from assets.mirror import Mirror
 from assets.replaying import Replaying
-from assets.reporter import Silent
+from deltamirror.listener import Silent
 from resources.coordination.lease import Lease
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
@@ -47,7 +47,7 @@ def site(lake, monkeypatch, begun):
     made = looping_site(lake, monkeypatch)
     made._clusters["ap-south"] = FakeCluster("ap-south")
     monkeypatch.setattr(
-        "assets.tasks.SlotProducer",
+        "deltamirror.worker_tasks.SlotProducer",
         lambda flow, slot, *_: FakeTarget(made._clusters[flow.target], flow, slot, None),
     )
     (flow,) = made.config.flows

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from assets.lag import write_lag
-from assets.orders import PAUSE, RESUME, Orders
 from assets.survey import survey
+from deltamirror.control import PAUSE, RESUME, Orders
 from schemas.errors import TopicMissingError
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import LAG

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from assets import tasks
-from assets.tasks import Replayer, ReplayJob
+from deltamirror import worker_tasks as tasks
+from deltamirror.worker_tasks import Replayer, ReplayJob
 from schemas.config.flow import Flow
 from schemas.errors import (
     CommitUnknownError,

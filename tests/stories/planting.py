@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.record_digest import Digest
 from resources.delta.arrow_schema import file_schema
 from resources.delta.records_table import Records, RecordsFile

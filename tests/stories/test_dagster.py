@@ -17,7 +17,7 @@ import pytest
 from assets.definitions import build_definitions
 from assets.mirror import mirror
 from assets.one_topic import stage_topic
-from assets.site import Site
+from deltamirror.context import Site
 from resources.config.load import read_config
 from resources.coordination.lease import Lease
 from resources.spark.session import Workers

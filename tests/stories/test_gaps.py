@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from assets.orders import ACCEPT_GAP, Orders
+from deltamirror.control import ACCEPT_GAP, Orders
 from resources.delta.views import ask
 from resources.spark.session import spark_session
 from schemas.errors import RecordsExpiredError

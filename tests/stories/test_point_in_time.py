@@ -7,7 +7,7 @@ import pytest
 
 from assets.maintain import maintain
 from assets.point_in_time import NothingToReplayError, ReplayTargetError, replay_topic
-from assets.site import Site
+from deltamirror.context import Site
 from schemas.config.config import ClusterConfig
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import Selection

@@ -3,7 +3,7 @@
 import pytest
 
 from assets.mirror import mirror
-from assets.site import Site
+from deltamirror.context import Site
 from resources.config.load import read_config
 from schemas.tables import CHECKPOINTS
 from tests.brokers import Record, commit_group, consume_all, create_topic, produce

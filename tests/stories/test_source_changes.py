@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from assets.orders import ACCEPT_GAP, Orders
+from deltamirror.control import ACCEPT_GAP, Orders
 from resources.kafka.range_reader import RangeReader
 from schemas.errors import (
     DeltamirrorError,
@@ -274,7 +274,7 @@ def test_a_topic_made_anew_while_it_is_read_is_not_mixed_with_its_former_life(
         produce(source.bootstrap_servers, unique_topic, old)
     new = [b"new %d" % n for n in range(count)]
     monkeypatch.setattr(Interrupted, "happens", [lambda: _make_anew(source, unique_topic, new)])
-    monkeypatch.setattr("assets.tasks.RangeReader", Interrupted)
+    monkeypatch.setattr("deltamirror.worker_tasks.RangeReader", Interrupted)
     here = world(unique_topic, other)
     with here.staging() as staging:
         said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)

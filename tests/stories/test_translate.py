@@ -11,7 +11,7 @@ import pytest
 
 from assets.checkpoints import write_checkpoints
 from assets.group_offsets import snapshot_groups
-from assets.site import Site
+from deltamirror.context import Site
 from pipeline.offset_map.encode import encode
 from schemas.config.config import ClusterConfig
 from schemas.mm2.name_filter import NameFilter

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from assets.orders import ACCEPT_GAP, Orders
+from deltamirror.control import ACCEPT_GAP, Orders
 from schemas.errors import LogTruncatedError, RecordsExpiredError
 from schemas.kafka.partition import TopicPartition
 from tests.brokers import Record, create_topic, high_watermarks, produce

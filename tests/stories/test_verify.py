@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from assets.orders import PAUSE, Orders
 from assets.verification import verify
+from deltamirror.control import PAUSE, Orders
 from resources.delta.table import LakeTable
 from schemas.errors import NotCaughtUpError, TopicMissingError
 from schemas.kafka.partition import TopicPartition, slot_of

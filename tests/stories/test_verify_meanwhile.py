@@ -30,7 +30,7 @@ DIES = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
 import assets.verification_digests as digests
-from assets.site import Site
+from deltamirror.context import Site
 from assets.verification import verify
 from resources.config.load import read_config
 
@@ -235,7 +235,7 @@ def is_compacted(bootstrap, topic):
 PEAK = """
 import sys
 from pathlib import Path
-from assets.site import Site
+from deltamirror.context import Site
 from assets.verification import verify
 from resources.config.load import read_config
 

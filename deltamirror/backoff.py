@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from schemas.errors import ConfigError, DeltamirrorError, PermissionMissingError
 
@@ -51,3 +54,47 @@ class Patience:
 def is_hopeless(error: DeltamirrorError) -> bool:
     """Return whether only a person can mend what *error* tells."""
     return isinstance(error, ConfigError | PermissionMissingError)
+
+
+TICK_S = 0.25
+"""How often a loop begins a tick, at most: each makes commits, and a small file for each slot."""
+
+IDLE_S = 1.0
+"""The same for a loop with nothing to do, where looking takes long: at 1,000 topics it is 0.1 s."""
+
+IDLE_SHARE = 5
+"""A loop with nothing to do looks for a fifth of the time."""
+
+LEASE_S = 1.0
+"""How often a duty that another process does is tried for."""
+
+
+def pause_s(began_at_s: float, *, is_idle: bool) -> float:
+    """Return how many seconds to wait from now on, after a tick that began then (monotonic)."""
+    took_s = time.monotonic() - began_at_s
+    every_s = max(TICK_S, min(IDLE_S, IDLE_SHARE * took_s)) if is_idle else TICK_S
+    return max(0.0, every_s - took_s)
+
+
+log = logging.getLogger(__name__)
+
+
+class DefectError(DeltamirrorError):
+    """Something failed in a way that was not thought of."""
+
+    hint = "This is a defect of deltamirror: the log holds the whole report. The loop tries again."
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("".join(f"{type(error).__name__}: {error}".splitlines()[:1]))
+
+
+@contextmanager
+def defects_told() -> Iterator[None]:
+    """Raise DefectError for any error that is none of ours: a loop goes on and says so."""
+    try:
+        yield
+    except DeltamirrorError:
+        raise
+    except Exception as error:
+        log.exception("a defect")
+        raise DefectError(error) from error
