@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from assets.acls import acls_to_create
-from assets.ledger import Ledger
 from assets.survey import survey
 from assets.topic_settings import settings_to_alter
 from deltamirror.context import Site
+from deltamirror.staging.segment_index import Ledger
 from pipeline.staging.plan import plan
 from pipeline.topics.remote_topics import (
     AddPartitions,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.ledger import Ledger
 from assets.takeover import offsets_topic, refuse_two_writers
 from deltamirror.context import Site
 from deltamirror.control import PAUSE, Orders
+from deltamirror.staging.segment_index import Ledger
 from resources.coordination.lease import Lease
 from resources.kafka.compacted_topic import CompactedTopic
 from resources.kafka.mm2_topics import Mm2Topics

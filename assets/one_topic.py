@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from assets.goal import Goal
-from assets.ledger import Ledger
 from assets.offset_maps import OffsetMap
 from assets.replaying import Replaying
-from assets.staging import Staging
 from deltamirror.backoff import GIVE_UP_S
 from deltamirror.context import Site
+from deltamirror.staging.segment_index import Ledger
+from deltamirror.staging.stager import Staging
 from resources.coordination.lease import Lease
 from resources.spark.session import Workers
 from schemas.config.config import FlowConfig

@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from assets.ledger import Ledger, StagedLink
 from assets.offset_maps import OffsetMap, complete_from
 from assets.remote_topics import RemoteTopics
 from deltamirror.context import Site
 from deltamirror.control import RESTART, RESUME, Orders, is_paused
+from deltamirror.staging.segment_index import Ledger, StagedLink
 from deltamirror.worker_tasks import Replayer, deal
 from pipeline.monitoring.lag import stand
 from resources.coordination.lease import Lease

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from assets.replaying import Replaying
-from assets.staging import Staging
 from benchmarks.mm2.rivals import Flow
 from benchmarks.warmed import Warmed
 from deltamirror.context import Site
+from deltamirror.staging.stager import Staging
 from resources.config.load import read_config
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.ledger import Ledger
+from deltamirror.staging.segment_index import Ledger
 from resources.delta.lake import DeltaLake
 from schemas.errors import TableDamagedError
 from schemas.kafka.partition import SourcePartition, TopicPartition

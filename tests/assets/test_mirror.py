@@ -7,12 +7,12 @@ import pytest
 
 from assets import mirror as mirror_module
 from assets.goal import Goal
-from assets.ledger import Ledger
 from assets.mirror import Mirror
 from assets.replaying import Replayed, Replaying
-from assets.staging import Staged, Staging
 from deltamirror import backoff as patience
 from deltamirror.control import PAUSE, Orders
+from deltamirror.staging.segment_index import Ledger
+from deltamirror.staging.stager import Staged, Staging
 from resources.delta.lake import DeltaLake
 from resources.spark.worker_pool import SparkFailedError
 from schemas.config.config import HeartbeatConfig

@@ -9,7 +9,7 @@ from assets.console import Console
 from assets.maintain import maintain
 from assets.rebuilding import rebuild_map
 from assets.replaying import Replaying
-from assets.staging import Staging
+from deltamirror.staging.stager import Staging
 from resources.coordination.lease import Lease
 from schemas.errors import (
     LeaseHeldError,

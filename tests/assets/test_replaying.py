@@ -6,8 +6,8 @@ import pytest
 
 from assets import replaying as replaying_module
 from assets.replaying import Replaying
-from assets.staging import Staging
 from deltamirror.control import PAUSE, RESTART, RESUME, Orders
+from deltamirror.staging.stager import Staging
 from pipeline.offset_map.encode import expand
 from schemas.errors import (
     LeaseHeldError,

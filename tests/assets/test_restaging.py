@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from assets import restaging as restaging_module
 from assets.maintain import compact
 from assets.restaging import restage
-from assets.staging import Staging
+from deltamirror.staging.stager import Staging
 from resources.delta.stage_reader import StagedLog
 from schemas.errors import CommitsGoneError, SegmentLostError, StagedFileError, TableDamagedError
 from schemas.kafka.partition import TopicPartition

@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets import sights
-from assets.sights import Sights
+from deltamirror.staging import source_topics as sights
+from deltamirror.staging.source_topics import Sights
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.frontier import Frontier
 from tests.assets.fakes import FakeClusters

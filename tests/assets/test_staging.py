@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets.staging import Staging
 from deltamirror.control import ACCEPT_GAP, Orders
+from deltamirror.staging.stager import Staging
 from resources.delta.records_table import Records
 from schemas.errors import (
     LakeError,
@@ -563,7 +563,7 @@ def test_an_order_that_was_given_while_nobody_staged_finds_what_only_reading_sho
 
 def test_a_partition_that_answers_late_is_tried_again_after_a_while(site, start, monkeypatch):
     now = [1_000.0]
-    monkeypatch.setattr("assets.staging.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("deltamirror.staging.stager.time.monotonic", lambda: now[0])
     write(site, ORDERS, b"a")
     write(site, USERS, b"x")
     source = SourcePartition("orders", site.source.ids["orders"], 0)
@@ -586,7 +586,7 @@ def test_a_new_partition_whose_beginning_expires_while_it_is_read_is_planned_ane
     site, start, monkeypatch
 ):
     now = [1_000.0]
-    monkeypatch.setattr("assets.staging.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("deltamirror.staging.stager.time.monotonic", lambda: now[0])
     write(site, ORDERS, b"a", b"b")
     source = SourcePartition("orders", site.source.ids["orders"], 0)
     site.reader.fails[source] = RecordsExpiredError(ORDERS, wanted=0, low=1)

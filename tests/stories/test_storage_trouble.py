@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 from assets.maintain import maintain
 from assets.offset_maps import OffsetMap
 from assets.replaying import Replaying
-from assets.staging import Staging
+from deltamirror.staging.stager import Staging
 from resources.delta.records_table import Records
 from resources.spark.session import spark_session
 from schemas.errors import (

@@ -17,8 +17,8 @@ from typing import Any
 from confluent_kafka import Message
 
 from assets.mirror import mirror
-from assets.staging import Staging
 from deltamirror.context import Site
+from deltamirror.staging.stager import Staging
 from demo.kafka.brokers import Broker
 from demo.kafka.processes import hear_signals
 from resources.config.load import read_config

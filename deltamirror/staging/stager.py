@@ -8,10 +8,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from assets.ledger import Ledger
-from assets.sights import Sights
 from deltamirror.context import Site
 from deltamirror.control import ACCEPT_GAP, Orders
+from deltamirror.staging.segment_index import Ledger
+from deltamirror.staging.source_topics import Sights
 from deltamirror.worker_tasks import StageJob, Stager
 from pipeline.staging.gaps import accepted, explained, frontier_after, noted
 from pipeline.staging.plan import bundle, next_budget, plan
