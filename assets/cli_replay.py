@@ -14,7 +14,7 @@ from schemas.replay.point_in_time import Selection
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from assets.point_in_time import ReplayPlan
+    from deltamirror.replay.point_in_time import ReplayPlan
 
 TIME = "ISO 8601 or ms since 1970."
 
@@ -57,8 +57,8 @@ def replay_command(
     For audits: the same plan gives the same records in the same order. The mirror goes on
     meanwhile, untouched.
     """
-    from assets.point_in_time import replay_topic
     from deltamirror.context import Site
+    from deltamirror.replay.point_in_time import replay_topic
 
     ways = [as_of], [from_offset, to_offset], [from_time, to_time]
     if sum(any(value is not None for value in way) for way in ways) > 1:

@@ -15,8 +15,8 @@ from assets.dagster_numbers import row_counts
 from assets.dagster_site import replays_key, site_of
 from assets.maintain import Maintained, maintain
 from assets.mirror import STOP_S, mirror
-from assets.point_in_time import replay_topic
 from deltamirror.context import Site
+from deltamirror.replay.point_in_time import replay_topic
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors import LeaseHeldError

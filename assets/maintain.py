@@ -12,8 +12,8 @@ from itertools import groupby
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.offset_maps import OffsetMap
 from deltamirror.context import Site
+from deltamirror.replay.offset_map import OffsetMap
 from pipeline.maintenance.compaction import Part, check_same, choose, in_order, tally
 from pipeline.maintenance.retention import expire
 from resources.coordination.lease import Lease

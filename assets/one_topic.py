@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from assets.goal import Goal
-from assets.offset_maps import OffsetMap
-from assets.replaying import Replaying
 from deltamirror.backoff import GIVE_UP_S
 from deltamirror.context import Site
+from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.segment_index import Ledger
 from deltamirror.staging.stager import Staging
 from resources.coordination.lease import Lease

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pyarrow.compute as pc
 
-from assets.offset_maps import OffsetMap, complete_from
 from deltamirror.context import Site
+from deltamirror.replay.offset_map import OffsetMap, complete_from
 from deltamirror.staging.segment_index import Ledger
 from deltamirror.worker_tasks import ReplayJob, run_rebuild
 from pipeline.replay.rebuild_map import missing_runs

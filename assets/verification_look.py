@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from assets.offset_maps import taken_over
 from deltamirror.context import Site
+from deltamirror.replay.offset_map import taken_over
 from pipeline.offset_map.runs import NO_RUNS, Runs, rising
 from pipeline.verification.stage_audit import Evidence
 from pipeline.verification.target_audit import Life, TargetView, shares

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from assets.replaying import Replaying
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
 from deltamirror.context import Site
+from deltamirror.replay.replayer import Replaying
 from resources.spark.session import Workers
 from schemas.config.config import Config
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from assets.replaying import Replaying
 from benchmarks.mm2.rivals import Flow
 from benchmarks.warmed import Warmed
 from deltamirror.context import Site
+from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging
 from resources.config.load import read_config
 

@@ -8,7 +8,7 @@ import pytest
 
 from assets import maintain as maintain_module
 from assets.maintain import compact, maintain
-from assets.offset_maps import OffsetMap
+from deltamirror.replay.offset_map import OffsetMap
 from resources.coordination.lease import Lease
 from schemas.errors import LakeError, LeaseHeldError, StalePlanError
 from schemas.kafka.partition import TopicPartition

@@ -8,9 +8,9 @@ import pytest
 from assets import mirror as mirror_module
 from assets.goal import Goal
 from assets.mirror import Mirror
-from assets.replaying import Replayed, Replaying
 from deltamirror import backoff as patience
 from deltamirror.control import PAUSE, Orders
+from deltamirror.replay.replayer import Replayed, Replaying
 from deltamirror.staging.segment_index import Ledger
 from deltamirror.staging.stager import Staged, Staging
 from resources.delta.lake import DeltaLake

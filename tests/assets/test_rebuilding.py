@@ -8,7 +8,7 @@ import pytest
 from assets.console import Console
 from assets.maintain import maintain
 from assets.rebuilding import rebuild_map
-from assets.replaying import Replaying
+from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging
 from resources.coordination.lease import Lease
 from schemas.errors import (

@@ -4,9 +4,9 @@ from contextlib import closing
 
 import pytest
 
-from assets import replaying as replaying_module
-from assets.replaying import Replaying
 from deltamirror.control import PAUSE, RESTART, RESUME, Orders
+from deltamirror.replay import replayer as replaying_module
+from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging
 from pipeline.offset_map.encode import expand
 from schemas.errors import (

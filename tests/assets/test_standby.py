@@ -10,8 +10,8 @@ import pytest
 from assets import beside
 from assets.metrics_pages import health_page
 from assets.mirror import Mirror
-from assets.replaying import Replaying
 from deltamirror.listener import Silent
+from deltamirror.replay.replayer import Replaying
 from resources.coordination.lease import Lease
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow

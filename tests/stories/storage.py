@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from assets.replaying import Replaying
+from deltamirror.replay.replayer import Replaying
 from schemas.errors import DeltamirrorError
 from tests.assets.fakes import Inline
 from tests.brokers import Record, produce

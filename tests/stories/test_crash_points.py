@@ -73,7 +73,7 @@ SLOT = "resources.kafka.slot_producer:SlotProducer"
 CLIENT = "resources.librdkafka.arrow_producer:ColumnProducer"
 OFFSETS = f"{CLIENT}.send_offsets_to_transaction"
 COMMIT = f"{CLIENT}.commit_transaction"
-MAP = "assets.offset_maps:OffsetMap"
+MAP = "deltamirror.replay.offset_map:OffsetMap"
 
 NOTHING_STAGED = {"staged": 0, "frontiers": [], "sealed": [], "high": [], "mapped": 0}
 UNSEALED = {"staged": 2 * RECORDS, "frontiers": [END, END], "orphans": 0, "sealed": []}

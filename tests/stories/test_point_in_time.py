@@ -6,8 +6,8 @@ import json
 import pytest
 
 from assets.maintain import maintain
-from assets.point_in_time import NothingToReplayError, ReplayTargetError, replay_topic
 from deltamirror.context import Site
+from deltamirror.replay.point_in_time import NothingToReplayError, ReplayTargetError, replay_topic
 from schemas.config.config import ClusterConfig
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import Selection

@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
 from assets.maintain import maintain
-from assets.offset_maps import OffsetMap
-from assets.replaying import Replaying
+from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging
 from resources.delta.records_table import Records
 from resources.spark.session import spark_session

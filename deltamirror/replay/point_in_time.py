@@ -14,8 +14,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from assets.maintain import staged_segments
-from assets.offset_maps import OffsetMap
 from deltamirror.context import Site
+from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.worker_tasks import Replayer, ReplayJob, deal
 from pipeline.replay.point_in_time import cut, select
 from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
