@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from assets.acls import acls_to_create
 from assets.survey import survey
-from assets.topic_settings import settings_to_alter
 from deltamirror.context import Site
 from deltamirror.staging.segment_index import Ledger
+from deltamirror.topics.acls import acls_to_create
+from deltamirror.topics.configs import settings_to_alter
 from pipeline.staging.plan import plan
 from pipeline.topics.remote_topics import (
     AddPartitions,

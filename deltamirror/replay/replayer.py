@@ -8,11 +8,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
 
-from assets.remote_topics import RemoteTopics
 from deltamirror.context import Site
 from deltamirror.control import RESTART, RESUME, Orders, is_paused
 from deltamirror.replay.offset_map import OffsetMap, complete_from
 from deltamirror.staging.segment_index import Ledger, StagedLink
+from deltamirror.topics.remote_topics import RemoteTopics
 from deltamirror.worker_tasks import Replayer, deal
 from pipeline.monitoring.lag import stand
 from resources.coordination.lease import Lease

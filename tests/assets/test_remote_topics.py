@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from assets.remote_topics import LOOK_S, RemoteTopics
+from deltamirror.topics.remote_topics import LOOK_S, RemoteTopics
 from schemas.errors import PermissionMissingError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
@@ -28,7 +28,7 @@ def site(lake, monkeypatch):
 def clock(monkeypatch):
     made = SimpleNamespace(now=0.0)
     made.monotonic = lambda: made.now
-    monkeypatch.setattr("assets.remote_topics.time", made)
+    monkeypatch.setattr("deltamirror.topics.remote_topics.time", made)
     return made
 
 

@@ -292,7 +292,7 @@ def test_progress_that_was_set_back_leaves_its_partition_out(site, stage, start)
 def test_a_target_topic_that_was_made_anew_waits_for_an_order_and_then_has_everything(
     site, stage, start, monkeypatch
 ):
-    monkeypatch.setattr("assets.remote_topics.LOOK_S", 0.0)
+    monkeypatch.setattr("deltamirror.topics.remote_topics.LOOK_S", 0.0)
     for value in (b"a", b"b", b"c"):
         stage(ORDERS, value)
     replaying = start()

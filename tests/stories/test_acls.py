@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from assets.acls import TopicAcls
+from deltamirror.topics.acls import TopicAcls
 from schemas.kafka.acl import TopicAcl
 from tests.brokers import Record, create_topic, produce
 from tests.secured import MIRROR, log_in, secured_brokers
@@ -98,18 +98,18 @@ def test_a_rule_that_goes_on_the_source_stays_and_nothing_is_made_twice(
 
 
 def test_a_source_that_tells_no_rules_is_told_once(source, guarded, between, caplog):
-    caplog.set_level(logging.INFO, "assets.acls")
+    caplog.set_level(logging.INFO, "deltamirror.topics.acls")
     sync = syncs(between(source, guarded[1]))
 
     sync.sync()
     sync.sync()
 
-    (line,) = [r for r in caplog.records if r.name == "assets.acls"]
+    (line,) = [r for r in caplog.records if r.name == "deltamirror.topics.acls"]
     assert (line.levelname, "us-east tells none" in line.getMessage()) == ("INFO", True)
 
 
 def test_a_target_without_an_authorizer_is_told_once(guarded, target, between, read, caplog):
-    caplog.set_level(logging.INFO, "assets.acls")
+    caplog.set_level(logging.INFO, "deltamirror.topics.acls")
     here = between(guarded[0], target)
     here.site.cluster("us-east").create_acls([read])
     become(here.site.cluster("us-east"), read.topic, read)
@@ -118,7 +118,7 @@ def test_a_target_without_an_authorizer_is_told_once(guarded, target, between, r
     sync.sync()
     sync.sync()
 
-    (line,) = [r for r in caplog.records if r.name == "assets.acls"]
+    (line,) = [r for r in caplog.records if r.name == "deltamirror.topics.acls"]
     assert line.levelname == "INFO"
     assert line.getMessage() == "ACLs are not synced: eu-west has no authorizer"
 

@@ -87,7 +87,7 @@ def test_a_remote_topic_that_was_deleted_is_made_but_not_filled_from_the_middle(
 def test_a_remote_topic_made_anew_between_two_looks_is_told_before_a_record_is_shown(
     here, remote, unique_topic, monkeypatch, meanwhile
 ):
-    monkeypatch.setattr("assets.remote_topics.LOOK_S", 3600.0)
+    monkeypatch.setattr("deltamirror.topics.remote_topics.LOOK_S", 3600.0)
     with running(here):
         write(here, unique_topic, b"d")
         until(lambda: arrived(here, unique_topic)[-1:] == [b"d"], "the loop is at work")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.topic_settings import TopicSettings
+from deltamirror.topics.configs import TopicSettings
 from pipeline.topics.configs import OWN, TIMESTAMPS_AS_THEY_ARE
 from tests.brokers import Record, create_topic, produce
 from tests.stories.world import FLOW, until
