@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from assets.chores import chores_of
 from assets.metrics_board import Board
-from assets.offset_syncs import OffsetSyncs
 from assets.upkeep import Upkeep
 from deltamirror.context import Site
+from deltamirror.groups.offset_syncs import OffsetSyncs
 from schemas.config.config import FlowConfig, HeartbeatConfig
 from schemas.config.flow import Flow
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from assets.group_offsets import snapshot_groups
-from assets.group_sync import sync_groups
 from assets.heartbeats import Heart
 from assets.lag import write_lag
 from assets.metrics_board import Board
 from assets.metrics_groups import checkpoint
-from assets.offset_syncs import OffsetSyncs
 from assets.upkeep import Chore
 from deltamirror.context import Site
+from deltamirror.groups.offset_syncs import OffsetSyncs
+from deltamirror.groups.snapshots import snapshot_groups
+from deltamirror.groups.sync import sync_groups
 from deltamirror.topics.acls import TopicAcls
 from deltamirror.topics.configs import TopicSettings
 from schemas.config.config import FlowConfig, HeartbeatConfig

@@ -13,7 +13,7 @@ from assets.console import Console, options
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from assets.group_plan import GroupPlan
+    from deltamirror.groups.plan import GroupPlan
 
 
 @click.group("groups")
@@ -32,8 +32,8 @@ def snapshot_command(context: click.Context, alias: str | None) -> None:
     """
     from rich.table import Table
 
-    from assets.group_offsets import snapshot_groups
     from deltamirror.context import Site
+    from deltamirror.groups.snapshots import snapshot_groups
 
     console: Console = context.obj
     config = console.config()
@@ -63,8 +63,8 @@ def plan_command(console: Console, flow_name: str, group: str | None, as_of: int
 
     An offset below the target's log start is raised to it; records that are gone are counted.
     """
-    from assets.group_plan import plan_groups, plans_as_json
     from deltamirror.context import Site
+    from deltamirror.groups.plan import plan_groups, plans_as_json
 
     config = console.config()
     flow_config = config.flow(flow_name)
@@ -77,7 +77,7 @@ def plan_command(console: Console, flow_name: str, group: str | None, as_of: int
 def _plan_table(plans: list[GroupPlan]) -> Table:
     from rich.table import Table
 
-    from assets.group_plan import READ_COMMITTED_NOTE
+    from deltamirror.groups.plan import READ_COMMITTED_NOTE
 
     table = Table(
         "group", "on the target", "partition", "now", "resumes at", "records gone", "action",

@@ -55,8 +55,8 @@ def translate_command(
         raise click.UsageError("Give --topic, --partition and --offset, or --group [--as-of].")
     if offset is None:
         raise click.UsageError("Give the --offset to translate.")
-    from assets.checkpoints import map_index
     from deltamirror.context import Site
+    from deltamirror.groups.checkpoints import map_index
 
     config = console.config()
     flow_config = config.flow(flow_name)
@@ -118,8 +118,8 @@ def _translated_back(
 
 
 def _translate_group(console: Console, flow_name: str, group: str, as_of: int | None) -> None:
-    from assets.checkpoints import translate_groups
     from deltamirror.context import Site
+    from deltamirror.groups.checkpoints import translate_groups
 
     config = console.config()
     flow = config.flow(flow_name)

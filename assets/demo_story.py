@@ -10,17 +10,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from assets.checkpoints import translate_groups
 from assets.demo_bars import Bars
 from assets.demo_data import TABLES
 from assets.demo_home import FLOW, SOURCE, TARGET, DemoHome
 from assets.demo_kafka import holds_records, load, next_record, read_first_half
 from assets.demo_show import Resumption, answer_table, resumption_table, status_table
-from assets.group_offsets import snapshot_groups
 from assets.mirror import mirror
 from assets.survey import survey
 from assets.verification import verify
 from deltamirror.context import Site
+from deltamirror.groups.checkpoints import translate_groups
+from deltamirror.groups.snapshots import snapshot_groups
 from resources.config.load import read_config
 from resources.spark.session import spark_session
 from schemas.errors import DeltamirrorError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from assets.group_offsets import latest_commits
 from deltamirror.context import Site
+from deltamirror.groups.snapshots import latest_commits
 from pipeline.monitoring.lag import consumer_lag
 from schemas.config.config import FlowConfig
 from schemas.monitoring.flow_state import FlowState

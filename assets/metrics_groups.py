@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from assets.checkpoints import write_checkpoints
-from assets.group_offsets import latest_commits
 from assets.metrics_board import Board, GroupCommit
 from deltamirror.context import Site
+from deltamirror.groups.checkpoints import write_checkpoints
+from deltamirror.groups.snapshots import latest_commits
 from schemas.config.config import FlowConfig
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import GROUP_OFFSETS

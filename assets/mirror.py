@@ -19,9 +19,9 @@ from assets.goal import Goal
 from assets.housekeeping import Housekeeping
 from assets.metrics_board import Board
 from assets.metrics_loops import LoopWatch
-from assets.offset_syncs import OffsetSyncs
 from deltamirror.backoff import LEASE_S, DefectError, Patience, defects_told, is_hopeless, pause_s
 from deltamirror.context import Site
+from deltamirror.groups.offset_syncs import OffsetSyncs
 from deltamirror.listener import Reporter, Silent
 from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging

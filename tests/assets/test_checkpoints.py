@@ -2,9 +2,9 @@
 
 import pytest
 
-from assets import checkpoints as module
-from assets.checkpoints import map_index, translate_groups, write_checkpoints
-from assets.group_plan import plan_groups
+from deltamirror.groups import checkpoints as module
+from deltamirror.groups.checkpoints import map_index, translate_groups, write_checkpoints
+from deltamirror.groups.plan import plan_groups
 from schemas.errors import LakeError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint

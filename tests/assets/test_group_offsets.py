@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.group_offsets import latest_commits, snapshot_groups
+from deltamirror.groups.snapshots import latest_commits, snapshot_groups
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import GROUP_OFFSETS
 from tests.assets.places import FLOW, ORDERS, FakeSite, commit

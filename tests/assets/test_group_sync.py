@@ -3,7 +3,7 @@
 import pytest
 
 from assets.chores import chores_of
-from assets.group_sync import sync_groups
+from deltamirror.groups.sync import sync_groups
 from schemas.errors import RequestRefusedError
 from tests.assets.places import REMOTE, FakeSite, commit, replay
 

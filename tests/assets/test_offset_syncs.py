@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets import offset_syncs as module
-from assets.offset_syncs import OffsetSyncs
+from deltamirror.groups import offset_syncs as module
+from deltamirror.groups.offset_syncs import OffsetSyncs
 from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import UnreachableError
 from schemas.kafka.partition import TopicPartition

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from contextlib import closing
 
-from assets.checkpoints import map_index
+from deltamirror.groups.checkpoints import map_index
 from pipeline.offset_map.translate import translate
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition as Partition

@@ -4,8 +4,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from assets.group_offsets import snapshot_groups
-from assets.group_sync import sync_groups
+from deltamirror.groups.snapshots import snapshot_groups
+from deltamirror.groups.sync import sync_groups
 from schemas.kafka.partition import TopicPartition
 from tests.brokers import (
     Record,

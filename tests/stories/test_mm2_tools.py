@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from assets.checkpoints import map_index
+from deltamirror.groups.checkpoints import map_index
 from demo.kafka.brokers import Broker, running
 from pipeline.offset_map.translate import translate
 from schemas.kafka.partition import TopicPartition

@@ -9,9 +9,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from assets.checkpoints import write_checkpoints
-from assets.group_offsets import snapshot_groups
 from deltamirror.context import Site
+from deltamirror.groups.checkpoints import write_checkpoints
+from deltamirror.groups.snapshots import snapshot_groups
 from pipeline.offset_map.encode import encode
 from schemas.config.config import ClusterConfig
 from schemas.mm2.name_filter import NameFilter

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from assets.group_offsets import latest_commits
 from deltamirror.context import Site
+from deltamirror.groups.snapshots import latest_commits
 from pipeline.offset_map.index import MAP_COLUMNS, MapIndex, index
 from pipeline.offset_map.translate import translate
 from resources.delta.table import CLOCK

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from assets.group_plan import GroupPlan, plan_groups
 from deltamirror.context import Site
+from deltamirror.groups.plan import GroupPlan, plan_groups
 from pipeline.offset_map.translate import advances
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig

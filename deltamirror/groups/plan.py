@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from assets.checkpoints import map_index, translate_groups
 from deltamirror.context import Site
+from deltamirror.groups.checkpoints import map_index, translate_groups
 from pipeline.offset_map.index import MapIndex
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
