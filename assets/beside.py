@@ -6,10 +6,10 @@ import threading
 from collections.abc import Mapping, Sequence
 
 from assets.chores import chores_of
-from assets.metrics_board import Board
 from assets.upkeep import Upkeep
 from deltamirror.context import Site
 from deltamirror.groups.offset_syncs import OffsetSyncs
+from deltamirror.monitoring.metrics_state import Board
 from schemas.config.config import FlowConfig, HeartbeatConfig
 from schemas.config.flow import Flow
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from assets.heartbeats import Heart
-from assets.lag import write_lag
-from assets.metrics_board import Board
-from assets.metrics_groups import checkpoint
 from assets.upkeep import Chore
 from deltamirror.context import Site
 from deltamirror.groups.offset_syncs import OffsetSyncs
 from deltamirror.groups.snapshots import snapshot_groups
 from deltamirror.groups.sync import sync_groups
+from deltamirror.monitoring.heartbeats import Heart
+from deltamirror.monitoring.lag import write_lag
+from deltamirror.monitoring.metrics_state import Board, checkpoint
 from deltamirror.topics.acls import TopicAcls
 from deltamirror.topics.configs import TopicSettings
 from schemas.config.config import FlowConfig, HeartbeatConfig

@@ -26,8 +26,8 @@ def plan_command(context: click.Context, flow_name: str | None) -> None:
 
     Ends with exit code 1 where something waits for an operator.
     """
-    from assets.forecast import forecast
     from deltamirror.context import Site
+    from deltamirror.monitoring.dry_run import forecast
 
     console: Console = context.obj
     config = console.config()

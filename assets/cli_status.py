@@ -14,8 +14,8 @@ from assets.console import Console, options
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from assets.group_lag import GroupLag
     from deltamirror.context import Site
+    from deltamirror.monitoring.lag import GroupLag
     from schemas.config.config import FlowConfig
     from schemas.monitoring.flow_state import FlowState, PartitionState
 
@@ -32,7 +32,7 @@ _flows = click.option(
 @click.pass_obj
 def status_command(console: Console, names: tuple[str, ...]) -> None:
     """Show each flow: its state, how far its topics are, and what is wrong."""
-    from assets.survey import survey
+    from deltamirror.monitoring.flow_status import survey
 
     with _site(console, names) as (site, flows):
         states = [survey(site, flow) for flow in flows]
@@ -51,8 +51,8 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
     source's end that wait for a transaction to be committed or aborted there. Groups are shown as
     they were last seen.
     """
-    from assets.group_lag import group_lag
-    from assets.survey import survey
+    from deltamirror.monitoring.flow_status import survey
+    from deltamirror.monitoring.lag import group_lag
 
     with _site(console, names) as (site, flows):
         states = [survey(site, flow) for flow in flows]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from assets.metrics_board import LOOK_S
 from deltamirror.backoff import GIVE_UP_S
+from deltamirror.monitoring.metrics_state import LOOK_S
 from pipeline.monitoring.health import LATE_S
 from schemas.config.flow_keys import METRICS_LISTEN
 from schemas.monitoring.flow_state import STATES

@@ -14,15 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 from assets.beside import Beside
-from assets.bulletins import Bulletins
 from assets.goal import Goal
 from assets.housekeeping import Housekeeping
-from assets.metrics_board import Board
-from assets.metrics_loops import LoopWatch
 from deltamirror.backoff import LEASE_S, DefectError, Patience, defects_told, is_hopeless, pause_s
 from deltamirror.context import Site
 from deltamirror.groups.offset_syncs import OffsetSyncs
 from deltamirror.listener import Reporter, Silent
+from deltamirror.monitoring.metrics_state import Board, LoopWatch
+from deltamirror.monitoring.status_files import Bulletins
 from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging
 from resources.spark.session import Workers

@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from assets import metrics_board
 from assets.docs_grafana import ROWS
-from assets.metrics import samples
-from assets.metrics_board import GroupCommit
-from assets.metrics_pages import health_page
 from assets.mirror import Mirror
 from deltamirror.control import PAUSE, Orders
+from deltamirror.monitoring import metrics_state as metrics_board
+from deltamirror.monitoring.metrics_samples import samples
+from deltamirror.monitoring.metrics_server import health_page
+from deltamirror.monitoring.metrics_state import GroupCommit
 from resources.delta.lake import DeltaLake
 from resources.metrics_http import Scrape
 from schemas.kafka.partition import SourcePartition, TopicPartition
@@ -186,7 +186,7 @@ def test_healthz_says_ok_and_how_each_loop_is(site, run):
 
 
 def test_healthz_names_the_flow_that_fails_for_too_long(site, run, monkeypatch):
-    monkeypatch.setattr("assets.metrics_pages.GIVE_UP_S", 0.05)
+    monkeypatch.setattr("deltamirror.monitoring.metrics_server.GIVE_UP_S", 0.05)
     site.target.is_down = True
     write(site, b"a")
     with looping(run, run._stop):

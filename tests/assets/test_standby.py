@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pytest
 
 from assets import beside
-from assets.metrics_pages import health_page
 from assets.mirror import Mirror
 from deltamirror.listener import Silent
+from deltamirror.monitoring.metrics_server import health_page
 from deltamirror.replay.replayer import Replaying
 from resources.coordination.lease import Lease
 from schemas.config.config import HeartbeatConfig

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from assets.lag import write_lag
-from assets.survey import survey
 from deltamirror.control import PAUSE, RESUME, Orders
+from deltamirror.monitoring.flow_status import survey
+from deltamirror.monitoring.lag import write_lag
 from schemas.errors import TopicMissingError
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import LAG

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 
-from assets.metrics import samples
-from assets.metrics_board import Board
 from deltamirror.backoff import GIVE_UP_S
+from deltamirror.monitoring.metrics_samples import samples
+from deltamirror.monitoring.metrics_state import Board
 from pipeline.monitoring.health import FAILING, diagnose
 from resources.metrics_http import CONTENT_TYPE, Endpoint, Page, Scrape
 

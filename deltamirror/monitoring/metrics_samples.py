@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 
-from assets.metrics_board import Board, GroupCommit
 from deltamirror.backoff import GIVE_UP_S
+from deltamirror.monitoring.metrics_state import Board, GroupCommit
 from pipeline.monitoring.health import STANDBY as ON_STANDBY
 from pipeline.monitoring.health import diagnose
 from pipeline.monitoring.lag import Staged, age_ms, consumer_lag, replication_lag

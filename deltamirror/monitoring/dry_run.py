@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from assets.survey import survey
 from deltamirror.context import Site
+from deltamirror.monitoring.flow_status import survey
 from deltamirror.staging.segment_index import Ledger
 from deltamirror.topics.acls import acls_to_create
 from deltamirror.topics.configs import settings_to_alter

@@ -6,19 +6,24 @@ Nothing here is done per record: a tick tells a few numbers of each partition th
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from assets.metrics_loops import LoopWatch
+from deltamirror.context import Site
+from deltamirror.groups.checkpoints import write_checkpoints
+from deltamirror.groups.snapshots import latest_commits
 from pipeline.monitoring.sampled_stat import Recent
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
+from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.monitoring.flow_state import Standing
+from schemas.monitoring.flow_state import LoopState, Standing
 from schemas.monitoring.stats import Spread
 from schemas.replay.slot_work import Move
 from schemas.staging.segment import Segment
+from schemas.tables import GROUP_OFFSETS
 
 LOOK_S = 5.0
 """How often a loop tells how far its partitions are, at most: 1,000 topics cost some 10 ms."""
@@ -176,3 +181,80 @@ class Board:
 
     def _passage(self, flow: Flow, target: TopicPartition) -> Passage:
         return self.passages.setdefault((flow, target), Passage())
+
+
+class LoopWatch:
+    """The watch on one loop. Each change replaces `state` in one go: no lock is needed."""
+
+    def __init__(self, loop: str, source: str, target: str = "") -> None:
+        now_s = time.monotonic()
+        self.state = LoopState(loop, source, target, sign_at_s=now_s, began_at_s=now_s)
+
+    def begins(self) -> None:
+        """Note that a tick begins."""
+        now_s = time.monotonic()
+        self.state = replace(self.state, began_at_s=now_s, sign_at_s=now_s)
+
+    def waits(self) -> None:
+        """Note that another process has the lease."""
+        now_s = time.monotonic()
+        self.state = replace(self.state, state="waiting", failing_since_s=None, sign_at_s=now_s)
+
+    def worked(self, troubles: Collection[DeltamirrorError], *, is_paused: bool = False) -> None:
+        """Note that the tick worked, but for *troubles*; *is_paused*: none of it may go on."""
+        now_s = time.monotonic()
+        self.state = replace(
+            self.state,
+            state="paused" if is_paused else "running",
+            sign_at_s=now_s,
+            ticks=self.state.ticks + 1,
+            ticks_s=self.state.ticks_s + now_s - self.state.began_at_s,
+            failing_since_s=None,
+            troubles=Counter(error.kind for error in troubles),
+        )
+
+    def failed(self, error: DeltamirrorError) -> None:
+        """Note that the tick failed with *error*."""
+        now_s, before = time.monotonic(), self.state.failing_since_s
+        self.state = replace(
+            self.state,
+            state="failed",
+            sign_at_s=now_s,
+            ticks=self.state.ticks + 1,
+            ticks_s=self.state.ticks_s + now_s - self.state.began_at_s,
+            failures=self.state.failures + 1,
+            failing_since_s=now_s if before is None else before,
+            error=error,
+            error_at_ms=int(time.time() * 1000),
+        )
+
+
+def checkpoint(site: Site, flow_config: FlowConfig, board: Board) -> None:
+    """Write the checkpoints of the flow that changed, and tell *board* how long that took.
+
+    The time goes from the beginning of the round to the answer to all of it, as MirrorMaker 2's
+    checkpoint-latency-ms does; where none are emitted there is none.
+    """
+    began_s = time.monotonic()
+    rows = write_checkpoints(site, flow_config)
+    took_ms = (time.monotonic() - began_s) * 1000
+    if flow_config.emit_checkpoints_interval_s is not None:
+        written = [(r["group"], TopicPartition(r["target_topic"], r["partition"])) for r in rows]
+        board.checkpointed(flow_config.flow, written, took_ms)
+    tell_groups(site, flow_config, board)
+
+
+def tell_groups(site: Site, flow_config: FlowConfig, board: Board) -> None:
+    """Tell *board* what the flow's groups have committed, as they were last seen."""
+    table = site.lake.of_cluster(flow_config.flow.source, GROUP_OFFSETS)
+    commits = [
+        GroupCommit(
+            row["group"],
+            TopicPartition(row["topic"], row["partition"]),
+            row["topic_id"],
+            row["committed"],
+        )
+        for row in latest_commits(table.rows()).to_pylist()
+        if flow_config.groups.matches(row["group"]) and flow_config.replicates(row["topic"])
+    ]
+    board.committed(flow_config.flow, commits)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from assets.metrics_board import Board
+from deltamirror.monitoring.metrics_state import Board
 from resources.coordination.status_file import Bulletin
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
