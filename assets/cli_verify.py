@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress, TaskID
 
-    from assets.verification_digests import Reporter
+    from deltamirror.verification.digest_pass import Reporter
     from schemas.verification import FlowFindings, Verification
 
 TELL_S = 10.0
@@ -56,8 +56,8 @@ def verify_command(
     killed is gone on with by the next that is asked for the same.
     """
     console = context.ensure_object(Console)
-    from assets.verification import verify
     from deltamirror.context import Site
+    from deltamirror.verification.verify import verify
 
     asked = {"source": source, "staged": staged, "target": target}
     sides = [side for side, is_asked in asked.items() if is_asked] or SIDES

@@ -6,11 +6,11 @@ import dagster as dg
 
 from assets.dagster_numbers import lag_numbers
 from assets.dagster_site import group_of, map_key, site_of, source_key
-from assets.verification import verify
 from deltamirror.groups.checkpoints import write_checkpoints
 from deltamirror.groups.snapshots import snapshot_groups
 from deltamirror.monitoring.heartbeats import Heart
 from deltamirror.monitoring.lag import write_lag
+from deltamirror.verification.verify import verify
 from resources.dagster_resources import MirrorFile
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow

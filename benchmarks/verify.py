@@ -61,9 +61,9 @@ def run(home: Path, size: int, records: int, rounds: int) -> list[Cost]:
 
 def measure(ground: Ground, config: Config, records: int) -> Cost:
     """Return what comparing all sides costs. Raises RuntimeError where they do not agree."""
-    from assets.verification import verify
     from benchmarks.meter import Meter
     from deltamirror.context import Site
+    from deltamirror.verification.verify import verify
 
     site = Site(config)
     meter = Meter(ground.broker_pids)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from assets.verification import verify
+from deltamirror.verification.verify import verify
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from tests.brokers import Record, create_topic, produce

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from assets.verification import verify
+from deltamirror.verification.verify import verify
 from schemas.errors import NotCaughtUpError
 from tests.brokers import (
     Record,

@@ -7,7 +7,7 @@ import re
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from assets.verification import verify
+from deltamirror.verification.verify import verify
 from demo.kafka.brokers import Broker, running
 from schemas.mm2.records import Checkpoint
 from tests.brokers import (

@@ -9,8 +9,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from assets.verification import verify
 from deltamirror.control import PAUSE, Orders
+from deltamirror.verification.verify import verify
 from resources.delta.table import LakeTable
 from schemas.errors import NotCaughtUpError, TopicMissingError
 from schemas.kafka.partition import TopicPartition, slot_of
@@ -230,7 +230,7 @@ def test_a_cluster_that_is_down_is_an_error_of_its_side_and_the_others_are_compa
 def test_an_open_transaction_on_the_target_is_told_and_what_lies_before_it_is_compared(
     world, topics, names, monkeypatch
 ):
-    monkeypatch.setattr("assets.verification.SETTLE_S", 0.5)
+    monkeypatch.setattr("deltamirror.verification.verify.SETTLE_S", 0.5)
     (topic,) = topics("hanging").values()
     here = world(topic)
     here.mirror()

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from assets.verification import verify
-from assets.verification_digests import Silent
+from deltamirror.verification.digest_pass import Silent
+from deltamirror.verification.verify import verify
 from schemas.errors import WorkerDiedError
 from schemas.verification import EXPLAINED, KINDS
 from tests.brokers import ROOT, Record, cli_environment, consume_all, create_topic, produce
@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 DIES = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-import assets.verification_digests as digests
+import deltamirror.verification.digest_pass as digests
 from deltamirror.context import Site
-from assets.verification import verify
+from deltamirror.verification.verify import verify
 from resources.config.load import read_config
 
 class Dies(digests.Silent):
@@ -103,7 +103,7 @@ def test_a_verify_whose_process_dies_is_an_error_and_the_next_one_is_whole(
                 with suppress(ProcessLookupError):  # asked again, and the killed one is just gone
                     os.kill(child.pid, signal.SIGKILL)
 
-    monkeypatch.setattr("assets.verification_digests.MANY", 0)
+    monkeypatch.setattr("deltamirror.verification.digest_pass.MANY", 0)
     with pytest.raises(WorkerDiedError):
         verify(here.site, reporter=Kills())
     found = verify(here.site)
@@ -120,7 +120,7 @@ def test_a_sample_reads_a_part_of_each_partition_and_says_so(world, topics, monk
         for topic in named.values():
             produce(here.source.bootstrap_servers, topic, more(number))
         here.mirror()
-    monkeypatch.setattr("assets.verification_digests.SAMPLE_RECORDS", 1)
+    monkeypatch.setattr("deltamirror.verification.digest_pass.SAMPLE_RECORDS", 1)
 
     found = verify(here.site, share=1e-9)
 
@@ -236,7 +236,7 @@ PEAK = """
 import sys
 from pathlib import Path
 from deltamirror.context import Site
-from assets.verification import verify
+from deltamirror.verification.verify import verify
 from resources.config.load import read_config
 
 assert verify(Site(read_config(Path(sys.argv[1]))), topics=[sys.argv[2]]).is_same

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
-from assets.verification_digests import DigestAudit, Reporter, Silent
-from assets.verification_journal import Journal
-from assets.verification_look import (
+from deltamirror.context import Site
+from deltamirror.verification.cluster_snapshot import (
     SETTLE_S,
     SourceSeen,
     TargetSeen,
@@ -19,10 +18,11 @@ from assets.verification_look import (
     look_at_target,
     read_segments,
 )
-from assets.verification_plan import PartitionPlan, as_of, plan_of
-from assets.verification_records import RecordAudit
-from assets.verification_sums import Places
-from deltamirror.context import Site
+from deltamirror.verification.digest_pass import DigestAudit, Reporter, Silent
+from deltamirror.verification.range_digests import Places
+from deltamirror.verification.read_plan import PartitionPlan, as_of, plan_of
+from deltamirror.verification.record_pass import RecordAudit
+from deltamirror.verification.resume_file import Journal
 from pipeline.verification.suspects import Doubt
 from resources.delta.file_index import StagedFiles
 from schemas.config.config import FlowConfig

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from assets.verification_feeds import Stream, held
-from assets.verification_plan import SMALL, TOGETHER, PartitionPlan
-from assets.verification_sums import Places, no_collector
+from deltamirror.verification.range_digests import Places, no_collector
+from deltamirror.verification.read_plan import SMALL, TOGETHER, PartitionPlan
+from deltamirror.verification.record_streams import Stream, held
 from pipeline.verification.compare import Feed, offsets_of
 from pipeline.verification.parts import filled
 from pipeline.verification.stage_audit import Evidence, StageAudit

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from assets.verification_look import (
+from deltamirror.verification.cluster_snapshot import (
     SourceSeen,
     TargetSeen,
     evidence_of,

@@ -15,7 +15,7 @@ from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from threading import Thread
 
-from assets.verification_sums import Places, Summer, SumTask
+from deltamirror.verification.range_digests import Places, Summer, SumTask
 from pipeline.verification.suspects import SideSums
 from schemas.errors import WorkerDiedError
 

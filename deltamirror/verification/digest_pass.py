@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Protocol
 
-from assets.verification_journal import Journal
-from assets.verification_plan import PartitionPlan, bundles
-from assets.verification_pool import MANY, Summed, summing
-from assets.verification_sums import Places, SumTask
+from deltamirror.verification.process_pool import MANY, Summed, summing
+from deltamirror.verification.range_digests import Places, SumTask
+from deltamirror.verification.read_plan import PartitionPlan, bundles
+from deltamirror.verification.resume_file import Journal
 from pipeline.verification.parts import RECORDS, SAMPLE_RECORDS, Part, sample
 from pipeline.verification.suspects import Doubt, SideSums, Verdict, judge
 from resources.delta.file_index import StagedFiles
