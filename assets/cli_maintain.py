@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from assets.maintain import Maintained
-    from assets.rebuilding import Rebuilt
-    from assets.restaging import Restaged
+    from deltamirror.maintenance.maintain import Maintained
+    from deltamirror.maintenance.rebuild_map import Rebuilt
+    from deltamirror.maintenance.restage import Restaged
     from schemas.errors import DeltamirrorError
 
 
@@ -57,8 +57,8 @@ def maintain_command(
         return
     if rebuild_map or flow_name:
         raise click.UsageError("--rebuild-map goes with --flow alone, --cluster without it")
-    from assets.maintain import maintain
     from deltamirror.context import Site
+    from deltamirror.maintenance.maintain import maintain
 
     config = console.config()
     if alias is not None and alias not in config.sources():
@@ -73,8 +73,8 @@ def maintain_command(
 
 
 def _restage(console: Console, aliases: Sequence[str]) -> None:
-    from assets.restaging import restage
     from deltamirror.context import Site
+    from deltamirror.maintenance.restage import restage
 
     with closing(Site(console.config())) as site:
         done = [restage(site, alias) for alias in aliases]
@@ -104,8 +104,8 @@ def _restaged_table(done: Sequence[Restaged], errors: Sequence[DeltamirrorError]
 
 
 def _rebuild_maps(console: Console, flow_name: str | None) -> None:
-    from assets.rebuilding import rebuild_map
     from deltamirror.context import Site
+    from deltamirror.maintenance.rebuild_map import rebuild_map
 
     config = console.config()
     flows = [config.flow(flow_name)] if flow_name else config.flows

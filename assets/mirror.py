@@ -15,11 +15,11 @@ from typing import Any
 
 from assets.beside import Beside
 from assets.goal import Goal
-from assets.housekeeping import Housekeeping
 from deltamirror.backoff import LEASE_S, DefectError, Patience, defects_told, is_hopeless, pause_s
 from deltamirror.context import Site
 from deltamirror.groups.offset_syncs import OffsetSyncs
 from deltamirror.listener import Reporter, Silent
+from deltamirror.maintenance.maintain import Housekeeping
 from deltamirror.monitoring.metrics_state import Board, LoopWatch
 from deltamirror.monitoring.status_files import Bulletins
 from deltamirror.replay.replayer import Replaying

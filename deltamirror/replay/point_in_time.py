@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from assets.maintain import staged_segments
 from deltamirror.context import Site
+from deltamirror.maintenance.maintain import staged_segments
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.worker_tasks import Replayer, ReplayJob, deal
 from pipeline.replay.point_in_time import cut, select

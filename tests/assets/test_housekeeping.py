@@ -2,9 +2,8 @@
 
 import threading
 
-from assets import housekeeping
-from assets.housekeeping import Housekeeping
-from assets.maintain import tables_of
+from deltamirror.maintenance import maintain as housekeeping
+from deltamirror.maintenance.maintain import Housekeeping, tables_of
 from resources.coordination.lease import Lease
 from schemas.errors import StalePlanError
 from tests.assets.places import FakeSite
@@ -117,7 +116,9 @@ def test_a_table_that_cannot_be_merged_keeps_no_other_from_its_checkpoint(lake, 
         raise StalePlanError("another process was first")
 
     monkeypatch.setattr("resources.delta.table.LakeTable.merge", refuse)
-    monkeypatch.setattr("assets.housekeeping.tables_of", lambda *which: tables_of(*which)[::-1])
+    monkeypatch.setattr(
+        "deltamirror.maintenance.maintain.tables_of", lambda *which: tables_of(*which)[::-1]
+    )
     with lease:
         Housekeeping(site, {"us-east": lease}, threading.Event()).tidy_up()
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from assets import maintain as maintain_module
-from assets.maintain import compact, maintain
+from deltamirror.maintenance import maintain as maintain_module
+from deltamirror.maintenance.maintain import compact, maintain
 from deltamirror.replay.offset_map import OffsetMap
 from resources.coordination.lease import Lease
 from schemas.errors import LakeError, LeaseHeldError, StalePlanError

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from assets.console import Console
-from assets.maintain import maintain
-from assets.rebuilding import rebuild_map
+from deltamirror.maintenance.maintain import maintain
+from deltamirror.maintenance.rebuild_map import rebuild_map
 from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging
 from resources.coordination.lease import Lease

@@ -6,9 +6,9 @@ from operator import itemgetter
 import pytest
 from deltalake import DeltaTable
 
-from assets import restaging as restaging_module
-from assets.maintain import compact
-from assets.restaging import restage
+from deltamirror.maintenance import restage as restaging_module
+from deltamirror.maintenance.maintain import compact
+from deltamirror.maintenance.restage import restage
 from deltamirror.staging.stager import Staging
 from resources.delta.stage_reader import StagedLog
 from schemas.errors import CommitsGoneError, SegmentLostError, StagedFileError, TableDamagedError
@@ -24,7 +24,7 @@ ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 16)
 def site(lake, monkeypatch):
     """A site whose stage holds five commits of two partitions."""
     made = FakeClusters(lake, monkeypatch)
-    monkeypatch.setattr("assets.restaging.RangeReader", lambda settings: made.reader)
+    monkeypatch.setattr("deltamirror.maintenance.restage.RangeReader", lambda settings: made.reader)
     made.source.make("orders", 17)
     for turn in range(5):
         made.source.append(ORDERS, *(Said(b"%d-%d" % (turn, i)) for i in range(3)))

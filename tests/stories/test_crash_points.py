@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
-from assets.rebuilding import rebuild_map
+from deltamirror.maintenance.rebuild_map import rebuild_map
 from demo.kafka.brokers import Broker
 from demo.kafka.processes import started_at
 from tests.aftermath import Lake, Log

@@ -7,7 +7,7 @@ import signal
 import pytest
 from confluent_kafka import KafkaException
 
-from assets.maintain import maintain, maintain_cluster
+from deltamirror.maintenance.maintain import maintain, maintain_cluster
 from tests.brokers import Record, consume_all, create_topic, high_watermarks, produce
 from tests.stories.world import FLOW, until
 

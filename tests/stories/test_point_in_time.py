@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from assets.maintain import maintain
 from deltamirror.context import Site
+from deltamirror.maintenance.maintain import maintain
 from deltamirror.replay.point_in_time import NothingToReplayError, ReplayTargetError, replay_topic
 from schemas.config.config import ClusterConfig
 from schemas.kafka.partition import SourcePartition

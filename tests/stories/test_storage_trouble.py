@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 from deltalake import DeltaTable
 
-from assets.maintain import maintain
+from deltamirror.maintenance.maintain import maintain
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging

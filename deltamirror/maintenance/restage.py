@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from assets.maintain import plain, staged_segments
 from deltamirror.context import Site
+from deltamirror.maintenance.maintain import plain, staged_segments
 from deltamirror.staging.stager import SEALED
 from pipeline.maintenance.restage import Census, groups, in_file_order, is_whole, joined
 from resources.coordination.lease import Lease
