@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from assets.handback import Handback
-    from assets.takeover import Taken, Takeover
+    from deltamirror.mm2.export_flow import Handback
+    from deltamirror.mm2.import_flow import Taken, Takeover
     from schemas.errors import DeltamirrorError
 
 
@@ -30,8 +30,8 @@ def import_command(context: click.Context, flow_name: str | None, dry_run: bool)
     Reads its source offsets and offset syncs, stages the source, finds each record on the target
     and goes on at the very next one. Ends with exit code 1 where a partition is not taken over.
     """
-    from assets.takeover import import_mm2
     from deltamirror.context import Site
+    from deltamirror.mm2.import_flow import import_mm2
     from resources.spark.session import Workers
 
     console: Console = context.obj
@@ -56,8 +56,8 @@ def export_command(context: click.Context, flow_name: str | None) -> None:
     """
     from rich.table import Table
 
-    from assets.handback import export_mm2
     from deltamirror.context import Site
+    from deltamirror.mm2.export_flow import export_mm2
 
     console: Console = context.obj
     config = console.config()

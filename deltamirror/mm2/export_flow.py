@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assets.takeover import offsets_topic, refuse_two_writers
 from deltamirror.context import Site
 from deltamirror.control import PAUSE, Orders
+from deltamirror.mm2.import_flow import offsets_topic, refuse_two_writers
 from deltamirror.staging.segment_index import Ledger
 from resources.coordination.lease import Lease
 from resources.kafka.compacted_topic import CompactedTopic
