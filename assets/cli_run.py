@@ -44,9 +44,9 @@ def run_command(
 ) -> None:
     """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
     from assets.dagster_reporter import Both, reporter_or_silent
-    from assets.mirror import mirror_of
     from assets.run_reporter import RunReporter
     from deltamirror.monitoring.metrics_server import served
+    from deltamirror.run.supervisor import mirror_of
 
     if standby and until_caught_up:
         raise click.UsageError("--standby waits for ever: it does not go with --until-caught-up")

@@ -13,10 +13,10 @@ from assets.cli_options import time_ms
 from assets.dagster_news import TELL_EVERY_S, News, Teller
 from assets.dagster_numbers import row_counts
 from assets.dagster_site import replays_key, site_of
-from assets.mirror import STOP_S, mirror
 from deltamirror.context import Site
 from deltamirror.maintenance.maintain import Maintained, maintain
 from deltamirror.replay.point_in_time import replay_topic
+from deltamirror.run.supervisor import STOP_S, mirror
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors import LeaseHeldError

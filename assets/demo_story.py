@@ -15,11 +15,11 @@ from assets.demo_data import TABLES
 from assets.demo_home import FLOW, SOURCE, TARGET, DemoHome
 from assets.demo_kafka import holds_records, load, next_record, read_first_half
 from assets.demo_show import Resumption, answer_table, resumption_table, status_table
-from assets.mirror import mirror
 from deltamirror.context import Site
 from deltamirror.groups.checkpoints import translate_groups
 from deltamirror.groups.snapshots import snapshot_groups
 from deltamirror.monitoring.flow_status import survey
+from deltamirror.run.supervisor import mirror
 from deltamirror.verification.verify import verify
 from resources.config.load import read_config
 from resources.spark.session import spark_session

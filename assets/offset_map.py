@@ -14,7 +14,7 @@ from assets.dagster_site import (
     site_of,
     topics_of,
 )
-from assets.one_topic import replay_topic
+from deltamirror.run.single_topic import replay_topic
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.flow import Flow
 

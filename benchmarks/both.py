@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from assets.mirror import mirror_of
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from deltamirror.listener import Silent
+from deltamirror.run.supervisor import mirror_of
 from schemas.config.config import Config
 from schemas.config.flow import Flow
 from schemas.replay.slot_work import Move

@@ -7,8 +7,8 @@ import time
 
 from confluent_kafka import Consumer, TopicPartition
 
-from assets.mirror import mirror
 from benchmarks.ground import PARTITIONS, TARGET, Ground, flush, make_topic, producer_of, send
+from deltamirror.run.supervisor import mirror
 from schemas.config.config import Config
 
 RECORDS = 500

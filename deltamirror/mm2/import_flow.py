@@ -8,10 +8,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from assets.one_topic import stage_topic
 from deltamirror.context import Site
 from deltamirror.control import RESUME, Orders
 from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.run.single_topic import stage_topic
 from deltamirror.staging.segment_index import Ledger
 from pipeline.pairing.mm2_takeover import Log, TakenOver, take_over
 from pipeline.pairing.pair import fingerprints

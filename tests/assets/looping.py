@@ -3,9 +3,9 @@
 import threading
 from contextlib import contextmanager
 
-from assets import beside
-from assets import mirror as mirror_module
 from deltamirror import backoff as patience
+from deltamirror.run import background as beside
+from deltamirror.run import supervisor as mirror_module
 from tests.assets.fakes import FakeClusters, Inline
 
 WAIT_S = 20.0

@@ -1,6 +1,6 @@
 """Which chores a run has, in which threads."""
 
-from assets.chores import chores_of
+from deltamirror.run.background import chores_of
 from tests.assets.places import FakeSite
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets.chores import chores_of
 from deltamirror.groups.sync import sync_groups
+from deltamirror.run.background import chores_of
 from schemas.errors import RequestRefusedError
 from tests.assets.places import REMOTE, FakeSite, commit, replay
 

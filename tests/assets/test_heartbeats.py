@@ -6,10 +6,9 @@ import threading
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from assets.chores import chores_of
-from assets.upkeep import Upkeep
 from deltamirror.context import Site
 from deltamirror.monitoring.heartbeats import Heart
+from deltamirror.run.background import Upkeep, chores_of
 from demo.kafka.processes import free_ports
 from resources.kafka import compacted_topic
 from schemas.config.config import ClusterConfig, HeartbeatConfig

@@ -9,12 +9,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from assets.docs_grafana import ROWS
-from assets.mirror import Mirror
 from deltamirror.control import PAUSE, Orders
 from deltamirror.monitoring import metrics_state as metrics_board
 from deltamirror.monitoring.metrics_samples import samples
 from deltamirror.monitoring.metrics_server import health_page
 from deltamirror.monitoring.metrics_state import GroupCommit
+from deltamirror.run.supervisor import Mirror
 from resources.delta.lake import DeltaLake
 from resources.metrics_http import Scrape
 from schemas.kafka.partition import SourcePartition, TopicPartition

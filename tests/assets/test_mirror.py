@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from assets import mirror as mirror_module
-from assets.goal import Goal
-from assets.mirror import Mirror
 from deltamirror import backoff as patience
 from deltamirror.control import PAUSE, Orders
 from deltamirror.replay.replayer import Replayed, Replaying
+from deltamirror.run import supervisor as mirror_module
+from deltamirror.run.catch_up import Goal
+from deltamirror.run.supervisor import Mirror
 from deltamirror.staging.segment_index import Ledger
 from deltamirror.staging.stager import Staged, Staging
 from resources.delta.lake import DeltaLake

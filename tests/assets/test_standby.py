@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from assets import beside
-from assets.mirror import Mirror
 from deltamirror.listener import Silent
 from deltamirror.monitoring.metrics_server import health_page
 from deltamirror.replay.replayer import Replaying
+from deltamirror.run import background as beside
+from deltamirror.run.supervisor import Mirror
 from resources.coordination.lease import Lease
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from assets.upkeep import Chore, Upkeep
+from deltamirror.run.background import Chore, Upkeep
 from schemas.errors import UnreachableError
 
 PATIENCE_S = 10.0

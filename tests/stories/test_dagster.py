@@ -15,9 +15,9 @@ import dagster as dg
 import pytest
 
 from assets.definitions import build_definitions
-from assets.mirror import mirror
-from assets.one_topic import stage_topic
 from deltamirror.context import Site
+from deltamirror.run.single_topic import stage_topic
+from deltamirror.run.supervisor import mirror
 from resources.config.load import read_config
 from resources.coordination.lease import Lease
 from resources.spark.session import Workers

@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets.mirror import mirror
 from deltamirror.context import Site
+from deltamirror.run.supervisor import mirror
 from resources.config.load import read_config
 from schemas.tables import CHECKPOINTS
 from tests.brokers import Record, commit_group, consume_all, create_topic, produce

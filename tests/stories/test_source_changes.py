@@ -111,7 +111,7 @@ def running(world):
     threads = []
 
     def start(here):
-        from assets.mirror import mirror
+        from deltamirror.run.supervisor import mirror
 
         threads.append(threading.Thread(target=mirror, args=(here.config,), kwargs={"stop": stop}))
         threads[-1].start()

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from assets.mirror import mirror
+from deltamirror.run.supervisor import mirror
 from tests.assets.command import answer, run
 from tests.brokers import Record, committed_offsets, create_topic, produce
 from tests.stories.world import FLOW, until

@@ -16,8 +16,8 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from assets.mirror import mirror
 from deltamirror.context import Site
+from deltamirror.run.supervisor import mirror
 from deltamirror.staging.stager import Staging
 from demo.kafka.brokers import Broker
 from demo.kafka.processes import hear_signals

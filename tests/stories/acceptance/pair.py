@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JError
 
-from assets.mirror import mirror
+from deltamirror.run.supervisor import mirror
 from tests.brokers import (
     Record,
     commit_group,

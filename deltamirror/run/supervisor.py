@@ -13,8 +13,6 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
-from assets.beside import Beside
-from assets.goal import Goal
 from deltamirror.backoff import LEASE_S, DefectError, Patience, defects_told, is_hopeless, pause_s
 from deltamirror.context import Site
 from deltamirror.groups.offset_syncs import OffsetSyncs
@@ -23,6 +21,8 @@ from deltamirror.maintenance.maintain import Housekeeping
 from deltamirror.monitoring.metrics_state import Board, LoopWatch
 from deltamirror.monitoring.status_files import Bulletins
 from deltamirror.replay.replayer import Replaying
+from deltamirror.run.background import Beside
+from deltamirror.run.catch_up import Goal
 from deltamirror.staging.stager import Staging
 from resources.spark.session import Workers
 from resources.spark.worker_pool import Crew, SparkFailedError

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from assets.goal import Goal
 from deltamirror.backoff import GIVE_UP_S
 from deltamirror.context import Site
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.replay.replayer import Replaying
+from deltamirror.run.catch_up import Goal
 from deltamirror.staging.segment_index import Ledger
 from deltamirror.staging.stager import Staging
 from resources.coordination.lease import Lease
