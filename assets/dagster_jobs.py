@@ -9,10 +9,10 @@ import time
 import click
 import dagster as dg
 
-from assets.cli_options import time_ms
 from assets.dagster_news import TELL_EVERY_S, News, Teller
 from assets.dagster_numbers import row_counts
 from assets.dagster_site import replays_key, site_of
+from deltamirror.cli.options import time_ms
 from deltamirror.context import Site
 from deltamirror.maintenance.maintain import Maintained, maintain
 from deltamirror.replay.point_in_time import replay_topic

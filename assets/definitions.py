@@ -10,11 +10,11 @@ import dagster as dg
 
 from assets.automation import daily_upkeep, discovery, mirror_supervisor
 from assets.checks import cluster_checks, flow_checks
-from assets.console import CONFIG_VARIABLE
 from assets.dagster_jobs import maintain_job, mirror_job, replay_job
 from assets.dagster_measures import checkpoints, group_offsets, heartbeats, lag, verification
 from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
+from deltamirror.cli.app import CONFIG_VARIABLE
 from resources.config.load import read_config
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config

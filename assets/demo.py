@@ -11,8 +11,8 @@ import click
 from rich.console import Console
 
 from assets import ui
-from assets.console import CommandLine
 from assets.demo_home import DemoHome
+from deltamirror.cli.app import CommandLine
 from demo.kafka import brokers
 
 

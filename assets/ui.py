@@ -19,8 +19,8 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from assets.console import CONFIG_VARIABLE, CommandLine
 from assets.demo_home import DemoHome, NoDemoError
+from deltamirror.cli.app import CONFIG_VARIABLE, CommandLine
 from demo.kafka.processes import started_at
 from schemas.errors import DeltamirrorError
 

@@ -17,7 +17,7 @@ def measure(ground: Ground, alias: str, topic: str) -> int:
     Raises RuntimeError with its last words where it fails.
     """
     file = ground.settings_file(alias, topic)
-    command = [sys.executable, "-m", "assets.cli", "--config", str(file), "run"]
+    command = [sys.executable, "-m", "deltamirror", "--config", str(file), "run"]
     command.append("--until-caught-up")
     log = file.with_name("run.log")
     with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:

@@ -98,7 +98,7 @@ def _round(on: Ground, alias: str, topic: str, records: int) -> Recovery:
 @contextmanager
 def _run(file: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start `deltamirror run` on *file*; what is left of it ends with the block."""
-    command = [sys.executable, "-m", "assets.cli", "--config", str(file), "run"]
+    command = [sys.executable, "-m", "deltamirror", "--config", str(file), "run"]
     with (
         file.with_name("run.log").open("ab") as out,
         subprocess.Popen(command, stdout=out, stderr=out) as process,

@@ -326,7 +326,7 @@ def run_cli(
 ) -> subprocess.CompletedProcess[str]:
     """Run `deltamirror` with *arguments* in a process of its own, whatever its exit code."""
     return subprocess.run(
-        [sys.executable, "-m", "assets.cli", *map(str, arguments)],
+        [sys.executable, "-m", "deltamirror", *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=timeout,

@@ -45,7 +45,7 @@ def test_a_make_target_that_the_readme_names_is_there(target):
 
 
 def test_every_command_that_the_docs_name_is_there():
-    from assets.cli import main
+    from deltamirror.cli.main import main
 
     pages = README + "".join(p.read_text(encoding="utf-8") for p in (ROOT / "docs").glob("*.md"))
     named = set(re.findall(r"^    (?:\S*/)?deltamirror ([a-z0-9-]+)", pages, re.M))

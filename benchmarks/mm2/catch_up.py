@@ -116,7 +116,7 @@ def verify(flow: Flow, wait_s: float = WAIT_S) -> None:
 
     Raises RuntimeError where they differ, subprocess.TimeoutExpired.
     """
-    command = [sys.executable, "-m", "assets.cli", "--config", str(flow.file), "verify"]
+    command = [sys.executable, "-m", "deltamirror", "--config", str(flow.file), "verify"]
     command += ["--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=wait_s)
     if done.returncode:

@@ -122,7 +122,7 @@ def check(flow: Flow, process: subprocess.Popen[bytes]) -> None:
 
 
 def _ours(file: Path) -> list[str]:
-    return [sys.executable, "-m", "assets.cli", "--config", str(file), "run"]
+    return [sys.executable, "-m", "deltamirror", "--config", str(file), "run"]
 
 
 def _mm2(file: Path) -> list[str]:

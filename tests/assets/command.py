@@ -4,7 +4,7 @@ import json
 
 from click.testing import CliRunner
 
-from assets.cli import main
+from deltamirror.cli.main import main
 
 
 def run(*args, code=0):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from assets.console import Console
 from deltamirror import context as site_module
+from deltamirror.cli.app import Console
 from tests.assets.places import ORDERS, REMOTE, FakeSite, commit, config, replay, stage
 
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from assets.cli_config import config_group
-from assets.console import CommandLine
+from deltamirror.cli.app import CommandLine
+from deltamirror.cli.config import config_group
 
 BASE = "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from assets.console import Console
 from deltamirror import context as site_module
+from deltamirror.cli.app import Console
 from schemas.kafka.acl import TopicAcl
 from schemas.kafka.partition import TopicPartition
 from schemas.kafka.topic import ConfigValue

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 from rich.table import Table
 
-from assets.console import CommandLine, options
+from deltamirror.cli.app import CommandLine, options
 from schemas.errors import ConfigFileError, LakeError
 
 
@@ -130,7 +130,7 @@ def test_a_defect_shows_its_traceback_when_asked(monkeypatch):
 def test_help_needs_neither_dagster_nor_spark_nor_the_lake():
     heavy = "{'dagster', 'pyspark', 'deltalake', 'pyarrow'}"
     code = (
-        "import sys; from assets.cli import main\n"
+        "import sys; from deltamirror.cli.main import main\n"
         "try: main(['--help'])\n"
         f"except SystemExit: print({heavy} & set(sys.modules))"
     )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from assets.console import Console
+from deltamirror.cli.app import Console
 from deltamirror.maintenance.maintain import maintain
 from deltamirror.maintenance.rebuild_map import rebuild_map
 from deltamirror.replay.replayer import Replaying

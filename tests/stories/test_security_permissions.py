@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from assets.cli import main
+from deltamirror.cli.main import main
 from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.acl import Permission
 from tests.brokers import (

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from assets.cli import main
 from assets.definitions import build_definitions
+from deltamirror.cli.main import main
 from tests.brokers import Record, create_topic, produce, run_cli
 from tests.certificates import MARK, STORE_PASSWORD
 from tests.secured import PASSWORD, log_in, secured_brokers

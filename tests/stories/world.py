@@ -95,7 +95,7 @@ class Mesh:
         """Start `deltamirror run` in a process of its own; what still runs ends with the story."""
         with (self.home / "run.log").open("a") as log:
             run = subprocess.Popen(
-                [sys.executable, "-m", "assets.cli", "run", *args, "--config", str(self.path)],
+                [sys.executable, "-m", "deltamirror", "run", *args, "--config", str(self.path)],
                 cwd=ROOT,
                 env=cli_environment(),
                 stdout=log,

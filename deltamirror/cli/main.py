@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import click
 
-from assets.cli_config import config_group
-from assets.cli_gaps import gaps_command
-from assets.cli_groups import groups
-from assets.cli_import import export_command, import_command
 from assets.cli_kafka import kafka
-from assets.cli_maintain import maintain_command
-from assets.cli_orders import accept_gap_command, pause_command, resume_command
-from assets.cli_plan import plan_command
-from assets.cli_replay import replay_command
-from assets.cli_run import run_command
-from assets.cli_status import lag_command, status_command
-from assets.cli_translate import translate_command
-from assets.cli_verify import verify_command
-from assets.console import CommandLine, options
+from deltamirror.cli.app import CommandLine, options
+from deltamirror.cli.config import config_group
+from deltamirror.cli.control import accept_gap_command, pause_command, resume_command
+from deltamirror.cli.gaps import gaps_command
+from deltamirror.cli.groups import groups
+from deltamirror.cli.maintain import maintain_command
+from deltamirror.cli.mm2 import export_command, import_command
+from deltamirror.cli.plan import plan_command
+from deltamirror.cli.replay import replay_command
+from deltamirror.cli.run import run_command
+from deltamirror.cli.status import lag_command, status_command
+from deltamirror.cli.translate import translate_command
+from deltamirror.cli.verify import verify_command
 
 
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})

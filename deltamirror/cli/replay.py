@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assets.cli_options import flow_option, time_ms
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
+from deltamirror.cli.options import flow_option, time_ms
 from schemas.replay.point_in_time import Selection
 
 if TYPE_CHECKING:

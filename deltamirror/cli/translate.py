@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assets.cli_options import as_of_option, flow_option, iso, offset_text
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
+from deltamirror.cli.options import as_of_option, flow_option, iso, offset_text
 from schemas.errors import NothingToTranslateError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import Translation

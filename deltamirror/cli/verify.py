@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
 from schemas.verification import EXPLAINED, KINDS, SIDES
 
 if TYPE_CHECKING:

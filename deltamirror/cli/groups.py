@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assets.cli_options import as_of_option, flow_option, offset_text
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
+from deltamirror.cli.options import as_of_option, flow_option, offset_text
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
 from resources.config.load import check, read_config
 from schemas.config.keys import KeyVerdict, Status
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assets.cli_options import flow_option
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
+from deltamirror.cli.options import flow_option
 from schemas.errors import ConfigError, DeltamirrorError, TopicMissingError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:

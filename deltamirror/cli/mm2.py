@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from assets.console import Console, options
+from deltamirror.cli.app import Console, options
 
 if TYPE_CHECKING:
-    from assets.run_reporter import RunReporter
+    from deltamirror.cli.progress import RunReporter
 
 
 @click.command("run")
@@ -44,7 +44,7 @@ def run_command(
 ) -> None:
     """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
     from assets.dagster_reporter import Both, reporter_or_silent
-    from assets.run_reporter import RunReporter
+    from deltamirror.cli.progress import RunReporter
     from deltamirror.monitoring.metrics_server import served
     from deltamirror.run.supervisor import mirror_of
 
