@@ -8,12 +8,12 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.automation import daily_upkeep, discovery, mirror_supervisor
-from assets.checks import cluster_checks, flow_checks
-from assets.dagster_jobs import maintain_job, mirror_job, replay_job
-from assets.dagster_measures import checkpoints, group_offsets, heartbeats, lag, verification
+from assets.asset_checks import cluster_checks, flow_checks
+from assets.flow_assets import checkpoints, group_offsets, heartbeats, lag, verification
+from assets.jobs import maintain_job, mirror_job, replay_job
 from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
+from assets.sensors import daily_upkeep, discovery, mirror_supervisor
 from deltamirror.cli.app import CONFIG_VARIABLE
 from resources.config.load import read_config
 from resources.dagster_resources import MirrorFile, Spark

@@ -4,8 +4,7 @@
 
 import dagster as dg
 
-from assets.dagster_numbers import mapped_numbers, staged_numbers
-from assets.dagster_site import (
+from assets.keys import (
     group_of,
     map_key,
     records_key,
@@ -14,6 +13,7 @@ from assets.dagster_site import (
     site_of,
     topics_of,
 )
+from assets.metadata import mapped_numbers, staged_numbers
 from deltamirror.run.single_topic import replay_topic
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.flow import Flow

@@ -4,8 +4,8 @@
 
 import dagster as dg
 
-from assets.dagster_numbers import staged_numbers
-from assets.dagster_site import group_of, records_key, site_of, source_key, topics_of
+from assets.keys import group_of, records_key, site_of, source_key, topics_of
+from assets.metadata import staged_numbers
 from deltamirror.context import Site
 from deltamirror.run.single_topic import last_stable, stage_topic
 from deltamirror.staging.segment_index import Ledger

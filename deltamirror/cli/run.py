@@ -43,7 +43,7 @@ def run_command(
     standby: bool,
 ) -> None:
     """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
-    from assets.dagster_reporter import Both, reporter_or_silent
+    from assets.event_reporter import Both, reporter_or_silent
     from deltamirror.cli.progress import RunReporter
     from deltamirror.monitoring.metrics_server import served
     from deltamirror.run.supervisor import mirror_of

@@ -3,10 +3,9 @@ import re
 import dagster as dg
 import pytest
 
-from assets.checks import count_falling
-from assets.dagster_news import TOPIC_EVERY_S, News, Teller
-from assets.dagster_reporter import Both, reporter_or_silent
+from assets.asset_checks import count_falling
 from assets.definitions import build_definitions
+from assets.event_reporter import TOPIC_EVERY_S, Both, News, Teller, reporter_or_silent
 from deltamirror.listener import Silent
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition

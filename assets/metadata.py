@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from assets.dagster_site import map_key, records_key
+from assets.keys import map_key, records_key
 from deltamirror.context import Site
 from schemas.config.flow import Flow
 from schemas.tables import VERIFICATION

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from assets.dagster_numbers import parity_numbers
-from assets.dagster_site import map_key, records_key, site_of
+from assets.keys import map_key, records_key, site_of
+from assets.metadata import parity_numbers
 from resources.dagster_resources import MirrorFile
 from resources.delta.arrow_schema import arrow_schema
 from schemas.config.flow import Flow

@@ -4,8 +4,8 @@
 
 import dagster as dg
 
-from assets.dagster_jobs import maintain_job, mirror_job
-from assets.dagster_site import group_of, topics_of
+from assets.jobs import maintain_job, mirror_job
+from assets.keys import group_of, topics_of
 from deltamirror.context import Site
 from resources.dagster_resources import MirrorFile
 from schemas.errors import DeltamirrorError

@@ -4,8 +4,8 @@
 
 import dagster as dg
 
-from assets.dagster_numbers import lag_numbers
-from assets.dagster_site import group_of, map_key, site_of, source_key
+from assets.keys import group_of, map_key, site_of, source_key
+from assets.metadata import lag_numbers
 from deltamirror.groups.checkpoints import write_checkpoints
 from deltamirror.groups.snapshots import snapshot_groups
 from deltamirror.monitoring.heartbeats import Heart

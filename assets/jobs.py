@@ -9,9 +9,9 @@ import time
 import click
 import dagster as dg
 
-from assets.dagster_news import TELL_EVERY_S, News, Teller
-from assets.dagster_numbers import row_counts
-from assets.dagster_site import replays_key, site_of
+from assets.event_reporter import TELL_EVERY_S, News, Teller
+from assets.keys import replays_key, site_of
+from assets.metadata import row_counts
 from deltamirror.cli.options import time_ms
 from deltamirror.context import Site
 from deltamirror.maintenance.maintain import Maintained, maintain
