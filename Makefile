@@ -37,15 +37,15 @@ $(READY): requirements.lock pyproject.toml
 
 .PHONY: demo
 demo: setup ## Mirror real flights between two local clusters, fail over, prove it
-	@$(BIN)/python -m assets.demo
+	@$(BIN)/python -m demo
 
 .PHONY: ui
 ui: setup ## Open Dagster's UI on the demo's clusters
-	@$(BIN)/python -m assets.ui
+	@$(BIN)/python -m demo.dagster_ui
 
 .PHONY: down
 down: ## Stop what the demo left running
-	@$(BIN)/python -m assets.demo down
+	@$(BIN)/python -m demo down
 
 .PHONY: check
 check: ## Format, lint, types, imports, Dagster definitions

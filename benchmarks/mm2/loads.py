@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import islice
 
-from assets import demo_kafka
-from assets.demo_data import TABLES
 from benchmarks.ground import PARTITIONS, Ground, flush, make_topic, producer_of
+from demo import kafka_clients as demo_kafka
+from demo.data import TABLES
 
 _FLIGHTS = next(table for table in TABLES if table.name == "flights")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import click
 
-from assets.cli_kafka import kafka
 from deltamirror.cli.app import CommandLine, options
 from deltamirror.cli.config import config_group
 from deltamirror.cli.control import accept_gap_command, pause_command, resume_command
@@ -22,6 +21,7 @@ from deltamirror.cli.run import run_command
 from deltamirror.cli.status import lag_command, status_command
 from deltamirror.cli.translate import translate_command
 from deltamirror.cli.verify import verify_command
+from demo.kafka_cli import kafka
 
 
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})

@@ -3,7 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from assets.cli_kafka import kafka
+from demo.kafka_cli import kafka
 
 
 def run(*arguments):

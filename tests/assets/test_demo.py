@@ -8,10 +8,10 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from assets import demo_data
-from assets.demo_data import TABLES, DemoDataMissingError, DemoTable
-from assets.demo_home import DemoHome, HalfDemoError
-from assets.ui import free_port, serve, stop_other
+from demo import data as demo_data
+from demo.dagster_ui import free_port, serve, stop_other
+from demo.data import TABLES, DemoDataMissingError, DemoTable
+from demo.workspace import DemoHome, HalfDemoError
 from resources.config.load import read_config
 
 FLIGHTS = next(table for table in TABLES if table.name == "flights")
@@ -118,7 +118,7 @@ def test_a_lake_without_its_brokers_is_refused_with_what_to_do(tmp_path, no_brok
 
 
 def test_the_ui_without_a_demo_says_to_make_one(tmp_path):
-    from assets.demo_home import NoDemoError
+    from demo.workspace import NoDemoError
 
     with pytest.raises(NoDemoError) as refused:
         serve(DemoHome(tmp_path), console=None)

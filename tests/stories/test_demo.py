@@ -23,7 +23,7 @@ LIMIT_SECONDS = 600  # It is some 70 s where nothing else runs.
 
 def demo(home, *arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "assets.demo", *arguments],
+        [sys.executable, "-m", "demo", *arguments],
         cwd=home,
         env=cli_environment(),
         capture_output=True,
@@ -91,7 +91,7 @@ def test_the_demo_goes_on_after_its_brokers_were_killed_and_its_lake_deleted(hom
 
 def test_the_ui_serves_the_demo_until_it_is_asked_to_end(home, told):
     ui = subprocess.Popen(
-        [sys.executable, "-m", "assets.ui"],
+        [sys.executable, "-m", "demo.dagster_ui"],
         cwd=home,
         env=cli_environment(),
         stdout=subprocess.PIPE,

@@ -11,7 +11,7 @@ from typing import Any
 
 import confluent_kafka as kafka
 
-from assets.demo_data import DemoRecord, DemoTable
+from demo.data import DemoRecord, DemoTable
 from schemas.config.config import ClusterConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition

@@ -10,10 +10,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from assets import ui
-from assets.demo_home import DemoHome
 from deltamirror.cli.app import CommandLine
+from demo import dagster_ui as ui
 from demo.kafka import brokers
+from demo.workspace import DemoHome
 
 
 @click.group(cls=CommandLine, invoke_without_command=True)
@@ -21,7 +21,7 @@ from demo.kafka import brokers
 def main(context: click.Context) -> None:
     """Show what deltamirror does, on two clusters that it starts on this machine."""
     if context.invoked_subcommand is None:
-        from assets.demo_story import tell
+        from demo.walkthrough import tell
 
         tell(DemoHome(Path(".demo")), Console(highlight=False))
 

@@ -19,9 +19,9 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from assets.demo_home import DemoHome, NoDemoError
 from deltamirror.cli.app import CONFIG_VARIABLE, CommandLine
 from demo.kafka.processes import started_at
+from demo.workspace import DemoHome, NoDemoError
 from schemas.errors import DeltamirrorError
 
 HOST = "127.0.0.1"

@@ -10,17 +10,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from assets.demo_bars import Bars
-from assets.demo_data import TABLES
-from assets.demo_home import FLOW, SOURCE, TARGET, DemoHome
-from assets.demo_kafka import holds_records, load, next_record, read_first_half
-from assets.demo_show import Resumption, answer_table, resumption_table, status_table
 from deltamirror.context import Site
 from deltamirror.groups.checkpoints import translate_groups
 from deltamirror.groups.snapshots import snapshot_groups
 from deltamirror.monitoring.flow_status import survey
 from deltamirror.run.supervisor import mirror
 from deltamirror.verification.verify import verify
+from demo.data import TABLES
+from demo.kafka_clients import holds_records, load, next_record, read_first_half
+from demo.rendering import Bars, Resumption, answer_table, resumption_table, status_table
+from demo.workspace import FLOW, SOURCE, TARGET, DemoHome
 from resources.config.load import read_config
 from resources.spark.session import spark_session
 from schemas.errors import DeltamirrorError
