@@ -95,7 +95,7 @@ ci: check wheel-test story test ## What CI runs after setup
 
 .PHONY: docs
 docs: ## Write the pages that are made from the code
-	@$(BIN)/python -m assets.docs
+	@$(BIN)/python -m tools.docs
 
 .PHONY: lock
 lock: ## Write requirements.lock anew from pyproject.toml

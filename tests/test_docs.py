@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from assets.docs import PAGES, main, page
-from assets.docs_grafana import ROWS, WIDTH, dashboard
 from schemas.config.client_keys import ROLES, client_names
 from schemas.config.flow_keys import KEYS
 from schemas.config.worker_keys import worker_names
 from schemas.monitoring.metrics import METRICS
+from tools.docs.__main__ import PAGES, main, page
+from tools.docs.grafana import ROWS, WIDTH, dashboard
 
 DOCS = Path(__file__).parent.parent / "docs"
 DASHBOARD = DOCS.parent / "deploy" / "grafana" / "deltamirror.json"

@@ -8,7 +8,6 @@ from functools import partial
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from assets.docs_grafana import ROWS
 from deltamirror.control import PAUSE, Orders
 from deltamirror.monitoring import metrics_state as metrics_board
 from deltamirror.monitoring.metrics_samples import samples
@@ -24,6 +23,7 @@ from tests.assets.looping import looping, looping_site
 from tests.assets.staged_lake import row, segment_of
 from tests.fake_cluster import Said
 from tests.stories.world import until
+from tools.docs.grafana import ROWS
 
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
 PLACE = ("us-east", "eu-west", "us-east.orders", "0")

@@ -1,4 +1,4 @@
-"""`python -m assets.docs` writes the pages of docs/ that are made from the code."""
+"""`python -m tools.docs` writes the pages of docs/ that are made from the code."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from assets.docs_configuration import configuration_page
-from assets.docs_grafana import dashboard
-from assets.docs_metrics import metrics_page
-from assets.docs_tables import tables_page
+from tools.docs.configuration import configuration_page
+from tools.docs.grafana import dashboard
+from tools.docs.metrics import metrics_page
+from tools.docs.tables import tables_page
 
 DOCS = Path(__file__).parent.parent / "docs"
 DASHBOARD = DOCS.parent / "deploy" / "grafana" / "deltamirror.json"

@@ -1,0 +1,1 @@
+"""Generators and checks for whoever changes deltamirror. Not in the wheel."""
