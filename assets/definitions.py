@@ -14,10 +14,9 @@ from assets.jobs import maintain_job, mirror_job, replay_job
 from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
 from assets.sensors import daily_upkeep, discovery, mirror_supervisor
-from deltamirror.cli.app import CONFIG_VARIABLE
 from resources.config.load import read_config
 from resources.dagster_resources import MirrorFile, Spark
-from schemas.config.config import Config
+from schemas.config.config import CONFIG_VARIABLE, Config
 from schemas.errors import DeltamirrorError
 
 log = logging.getLogger(__name__)

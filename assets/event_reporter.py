@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +16,6 @@ from dataclasses import dataclass
 import dagster as dg
 
 from assets.keys import map_key, records_key, topics_of
-from deltamirror.listener import Reporter, Silent
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
 from schemas.replay.slot_work import Move
@@ -180,48 +178,10 @@ CLOSE_S = 10.0
 """How long the end of a run waits for its last reports."""
 
 
-class Both:
-    """Two reporters as one."""
-
-    def __init__(self, first: Reporter, second: Reporter) -> None:
-        self._both = first, second
-
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
-        """Tell both that *segments* of source cluster *alias* were committed."""
-        for each in self._both:
-            each.staged(alias, segments)
-
-    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
-        """Tell both that *moves* of *flow* were committed."""
-        for each in self._both:
-            each.replayed(flow, moves)
-
-    def troubled(self, duty: str, error: DeltamirrorError) -> None:
-        """Tell both that *duty*'s tick failed."""
-        for each in self._both:
-            each.troubled(duty, error)
-
-
-def reporter_or_silent() -> Reporter:
-    """Return a reporter to the instance of DAGSTER_HOME, or a silent one where that is not set.
-
-    Dagster is imported only then. An instance that cannot be opened is logged, never raised.
-    """
-    if not os.environ.get("DAGSTER_HOME"):
-        return Silent()
-    try:
-        return RunlessReporter()
-    except Exception as error:  # Dagster's, SQLAlchemy's, the file system's: mirroring goes on
-        log.warning("nothing is reported to Dagster: %s", _line(error))
-        return Silent()
-
-
 class RunlessReporter:
     """Reports from a thread of its own, so that a slow or broken Dagster slows no loop down."""
 
     def __init__(self) -> None:
-        import dagster as dg
-
         self._instance = dg.DagsterInstance.get()
         self._news = News()
         self._teller = Teller(self._news, self._instance, self._instance.report_runless_asset_event)

@@ -6,17 +6,16 @@ import contextlib
 import threading
 import time
 
-import click
 import dagster as dg
 
 from assets.event_reporter import TELL_EVERY_S, News, Teller
 from assets.keys import replays_key, site_of
 from assets.metadata import row_counts
-from deltamirror.cli.options import time_ms
 from deltamirror.context import Site
 from deltamirror.maintenance.maintain import Maintained, maintain
 from deltamirror.replay.point_in_time import replay_topic
 from deltamirror.run.supervisor import STOP_S, mirror
+from deltamirror.times import time_ms
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors import LeaseHeldError
@@ -161,8 +160,8 @@ def _flow_name(site: Site, config: ReplayConfig) -> str:
 def _selection(config: ReplayConfig) -> Selection:
     try:
         as_of_ms = None if config.as_of is None else time_ms(config.as_of)
-    except click.BadParameter as error:
-        raise dg.Failure(f"as_of: {error.message}", allow_retries=False) from None
+    except ValueError as error:
+        raise dg.Failure(f"as_of: {error}", allow_retries=False) from None
     if as_of_ms is not None and (config.from_offset, config.to_offset) != (None, None):
         raise dg.Failure("give as_of or offsets, not both", allow_retries=False)
     return Selection(as_of_ms=as_of_ms, from_offset=config.from_offset, to_offset=config.to_offset)

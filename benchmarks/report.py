@@ -21,7 +21,8 @@ from resources.spark.jars import KAFKA_VERSION
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 PRODUCT = (
-    *("assets", "benchmarks", "pipeline", "resources", "schemas", "requirements.lock"),
+    *("assets", "benchmarks", "deltamirror", "demo", "pipeline", "resources", "schemas"),
+    "requirements.lock",
     *(":(exclude)benchmarks/results", ":(exclude)benchmarks/README.md"),
 )
 PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")

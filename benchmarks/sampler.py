@@ -23,7 +23,9 @@ _ELSEWHERE = "elsewhere"
 PRODUCT = Path(schemas.__file__).resolve().parent.parent
 """Where the packages measured lie: the repository, or where its wheel is installed."""
 
-_OURS = tuple(f"{PRODUCT / name}/" for name in ("assets", "pipeline", "resources", "schemas"))
+_OURS = tuple(
+    f"{PRODUCT / name}/" for name in ("assets", "deltamirror", "pipeline", "resources", "schemas")
+)
 
 
 class Sampler:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from schemas.errors import ConfigError, DeltamirrorError, PermissionMissingError
+from schemas.errors import ConfigError, DefectError, DeltamirrorError, PermissionMissingError
 
 BACKOFF_S = (0.2, 5.0)
 """First and longest wait after a failure; it doubles in between."""
@@ -77,15 +77,6 @@ def pause_s(began_at_s: float, *, is_idle: bool) -> float:
 
 
 log = logging.getLogger(__name__)
-
-
-class DefectError(DeltamirrorError):
-    """Something failed in a way that was not thought of."""
-
-    hint = "This is a defect of deltamirror: the log holds the whole report. The loop tries again."
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__("".join(f"{type(error).__name__}: {error}".splitlines()[:1]))
 
 
 @contextmanager

@@ -19,9 +19,10 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from deltamirror.cli.app import CONFIG_VARIABLE, CommandLine
+from deltamirror.cli.app import CommandLine
 from demo.kafka.processes import started_at
 from demo.workspace import DemoHome, NoDemoError
+from schemas.config.config import CONFIG_VARIABLE
 from schemas.errors import DeltamirrorError
 
 HOST = "127.0.0.1"

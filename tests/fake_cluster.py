@@ -367,7 +367,7 @@ class FakeTarget:
 
 
 class FakeStaged:
-    """Staged files in a dict: what `pipeline.replay.recovery.Staged` asks for. Nothing checks order."""
+    """Staged files in a dict: what `pipeline.replay.recovery.Staged` asks for, in any order."""
 
     def __init__(self):
         self.files = {}  # path -> [(SourcePartition, [(offset, Said)])]

@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SIDE_BY_SIDE = ("--numprocesses", "2", "--dist", "loadfile")
-PACKAGES = ("assets", "pipeline", "resources", "schemas")
+PACKAGES = ("assets", "deltamirror", "pipeline", "resources", "schemas")
 
 
 def main() -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 
+from schemas.config.config import CONFIG_VARIABLE
 from schemas.errors import ConfigError, DeltamirrorError
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-CONFIG_VARIABLE = "DELTAMIRROR_CONFIG"
 DEBUG_VARIABLE = "DELTAMIRROR_DEBUG"
 
 # Tables that go to a file or a pipe are not cut at a terminal's 80 columns.

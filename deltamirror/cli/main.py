@@ -1,4 +1,4 @@
-"""`deltamirror`: what an operator types. Each command is in a file `cli_<what>.py` of its own.
+"""`deltamirror`: what an operator types. Each command is in a file `deltamirror/cli/` of its own.
 
 Dagster, Spark, Kafka's client and Delta are imported inside the commands that need them, so that
 `deltamirror --help` answers at once.
@@ -21,7 +21,6 @@ from deltamirror.cli.run import run_command
 from deltamirror.cli.status import lag_command, status_command
 from deltamirror.cli.translate import translate_command
 from deltamirror.cli.verify import verify_command
-from demo.kafka_cli import kafka
 
 
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
@@ -48,10 +47,5 @@ for command in (
     resume_command,
     maintain_command,
     config_group,
-    kafka,
 ):
     main.add_command(command)
-
-
-if __name__ == "__main__":
-    main()

@@ -43,8 +43,8 @@ def run_command(
     standby: bool,
 ) -> None:
     """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
-    from assets.event_reporter import Both, reporter_or_silent
     from deltamirror.cli.progress import RunReporter
+    from deltamirror.listener import Both, installed_listeners
     from deltamirror.monitoring.metrics_server import served
     from deltamirror.run.supervisor import mirror_of
 
@@ -61,7 +61,7 @@ def run_command(
         flows=flows or None,
         targets=targets,
         until_caught_up=until_caught_up,
-        reporter=Both(reporter, reporter_or_silent()),
+        reporter=Both(reporter, *installed_listeners()),
         stop=stop,
         is_standby=standby,
     )
@@ -83,7 +83,7 @@ def _log_to_stderr() -> None:
         level=logging.WARNING,
         format="%(asctime)s %(levelname)s %(message)s",
     )
-    logging.getLogger("assets").setLevel(logging.INFO)
+    logging.getLogger("deltamirror").setLevel(logging.INFO)
 
 
 @contextmanager

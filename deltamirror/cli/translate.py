@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from deltamirror.cli.app import Console, options
-from deltamirror.cli.options import as_of_option, flow_option, iso, offset_text
+from deltamirror.cli.options import as_of_option, flow_option, offset_text
+from deltamirror.times import iso
 from schemas.errors import NothingToTranslateError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import Translation

@@ -7,20 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from deltamirror.context import Site
 from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.staging.segment_index import staged_segments
 from pipeline.maintenance.compaction import Part, check_same, choose, in_order, tally
 from pipeline.maintenance.retention import expire
 from resources.coordination.lease import Lease
 from resources.delta.records_table import Records, RecordsFile
 from resources.delta.stage_reader import StagedLog
-from resources.delta.stage_writer import SCHEMA, RecordsFolder
+from resources.delta.stage_writer import RecordsFolder, plain
 from resources.delta.table import LakeTable
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, LakeError
@@ -126,13 +124,6 @@ def _join(records: Records, staged: StagedLog, slot: int, parts: Sequence[Record
     log.info("slot %d of %s: %d files became one", slot, records.path, len(parts))
 
 
-def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return *batch* with the column types of a file; names were read as dictionaries."""
-    return pa.RecordBatch.from_arrays(
-        [batch.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA
-    )
-
-
 def retain(site: Site, alias: str, records: Records) -> list[RecordsFile]:
     """Remove the files whose time is over and that every flow has replayed; return them."""
     config = site.config
@@ -154,17 +145,6 @@ def retain(site: Site, alias: str, records: Records) -> list[RecordsFile]:
         records.drop(expired.files, expired.kept)
         log.info("%d files of %s had served their time", len(expired.files), records.path)
     return list(expired.files)
-
-
-def staged_segments(table: LakeTable, topic: str | None = None) -> list[Segment]:
-    """Return the segments of a cluster, or of one *topic*, in the order of staging."""
-    if table.exists():
-        table.refresh()
-    where = None if topic is None else pc.field("topic") == topic
-    columns = [field.name for field in fields(Segment)]
-    rows = table.rows([*columns, "version"], where=where)
-    ordered = rows.sort_by([("version", "ascending"), ("start", "ascending")])
-    return [Segment.from_dict(row) for row in ordered.to_pylist()]
 
 
 def _replayed_by_all(

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from deltamirror.context import Site
-from deltamirror.maintenance.maintain import plain, staged_segments
+from deltamirror.staging.segment_index import staged_segments
 from deltamirror.staging.stager import SEALED
 from pipeline.maintenance.restage import Census, groups, in_file_order, is_whole, joined
 from resources.coordination.lease import Lease
 from resources.delta.records_table import FOREIGN, RecordsFile
 from resources.delta.stage_reader import StagedLog
-from resources.delta.stage_writer import SCHEMA, RecordsFolder
+from resources.delta.stage_writer import SCHEMA, RecordsFolder, plain
 from resources.kafka.range_reader import RangeReader
 from schemas.errors import LakeError, PartitionError, SegmentLostError, StagedFileError
 from schemas.kafka.partition import Watermarks

@@ -50,7 +50,7 @@ class Noted:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """One partition that goes on where MirrorMaker 2 left it; see `pipeline.pairing.mm2_takeover`."""
+    """One partition that goes on where MirrorMaker 2 left it: `pipeline.pairing.mm2_takeover`."""
 
     partition: TopicPartition
     target: TopicPartition

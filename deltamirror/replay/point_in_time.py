@@ -14,8 +14,8 @@ from uuid import uuid4
 import pyarrow as pa
 
 from deltamirror.context import Site
-from deltamirror.maintenance.maintain import staged_segments
 from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.staging.segment_index import staged_segments
 from deltamirror.worker_tasks import Replayer, ReplayJob, deal
 from pipeline.replay.point_in_time import cut, select
 from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
@@ -27,6 +27,8 @@ from schemas.errors import (
     CommitUnknownError,
     DeltamirrorError,
     LakeError,
+    NothingToReplayError,
+    ReplayTargetError,
     TopicMissingError,
     UnreachableError,
 )
@@ -51,18 +53,6 @@ TOPIC_CONFIGS = {
     "cleanup.policy": "delete",
     "max.message.bytes": str(100 * 2**20),
 }
-
-
-class ReplayTargetError(DeltamirrorError):
-    """The topic that a replay would write to is in use."""
-
-    hint = "Name a new one with --target-topic, or leave it out: then the replay makes its own."
-
-
-class NothingToReplayError(DeltamirrorError):
-    """Nothing staged is in the range that was asked for."""
-
-    hint = "`deltamirror replay --dry-run` without a range shows all that is staged of a topic."
 
 
 @dataclass(frozen=True)

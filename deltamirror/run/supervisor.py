@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
-from deltamirror.backoff import LEASE_S, DefectError, Patience, defects_told, is_hopeless, pause_s
+from deltamirror.backoff import LEASE_S, Patience, defects_told, is_hopeless, pause_s
 from deltamirror.context import Site
 from deltamirror.groups.offset_syncs import OffsetSyncs
 from deltamirror.listener import Reporter, Silent
@@ -25,13 +25,15 @@ from deltamirror.run.background import Beside
 from deltamirror.run.catch_up import Goal
 from deltamirror.staging.stager import Staging
 from resources.spark.session import Workers
-from resources.spark.worker_pool import Crew, SparkFailedError
+from resources.spark.worker_pool import Crew
 from schemas.config.config import Config, FlowConfig, HeartbeatConfig
 from schemas.errors import (
     ConfigError,
+    DefectError,
     DeltamirrorError,
     LeaseHeldError,
     NotCaughtUpError,
+    SparkFailedError,
     StalePlanError,
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import pyarrow.compute as pc
 
@@ -12,6 +12,7 @@ from resources.delta.table import LakeTable
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Link
 from schemas.staging.frontier import Frontier
+from schemas.staging.segment import Segment
 
 COLUMNS = (
     "topic",
@@ -118,3 +119,14 @@ class Ledger:
             row["leader_epoch"],  # type: ignore[arg-type]
             row["stable"],  # type: ignore[arg-type]
         )
+
+
+def staged_segments(table: LakeTable, topic: str | None = None) -> list[Segment]:
+    """Return the segments of a cluster, or of one *topic*, in the order of staging."""
+    if table.exists():
+        table.refresh()
+    where = None if topic is None else pc.field("topic") == topic
+    columns = [field.name for field in fields(Segment)]
+    rows = table.rows([*columns, "version"], where=where)
+    ordered = rows.sort_by([("version", "ascending"), ("start", "ascending")])
+    return [Segment.from_dict(row) for row in ordered.to_pylist()]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipeline.verification.compare import Offsets, offsets_of
+from pipeline.arrays import Offsets, offsets_of
 from pipeline.verification.parts import Part
 from pipeline.verification.range_sums import Summary
 from pipeline.verification.suspects import SideSums, Span

@@ -16,7 +16,8 @@ import pyarrow as pa
 from deltamirror.verification.range_digests import Places, no_collector
 from deltamirror.verification.read_plan import SMALL, TOGETHER, PartitionPlan
 from deltamirror.verification.record_streams import Stream, held
-from pipeline.verification.compare import Feed, offsets_of
+from pipeline.arrays import offsets_of
+from pipeline.verification.compare import Feed
 from pipeline.verification.parts import filled
 from pipeline.verification.stage_audit import Evidence, StageAudit
 from pipeline.verification.suspects import Doubt, Span, around, within

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.verification.compare import NOTHING, Offsets
+from pipeline.arrays import NOTHING, Offsets
 from schemas.offset_map import OffsetRun
 from schemas.verification import DUPLICATED, REORDERED
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.arrays import NOTHING, Offsets
 from pipeline.offset_map.encode import encode
 from pipeline.pairing.pair import Fingerprint
-from pipeline.verification.compare import NOTHING, Offsets
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun

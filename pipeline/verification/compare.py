@@ -14,14 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Offsets = npt.NDArray[np.int64]
-Indexes = npt.NDArray[np.int64]
+from pipeline.arrays import NOTHING, Indexes, Offsets, offsets_of
+
 Mask = npt.NDArray[np.bool_]
 
 PLAIN = ("timestamp_ms", "key", "value")
 HEADERS = ("headers", "raw_header_keys")
 CONTENT = (*PLAIN, *HEADERS)
-NOTHING: Indexes = np.empty(0, np.int64)
 
 
 class Feed:
@@ -100,12 +99,6 @@ def match(rows: pa.RecordBatch, places: Offsets, other: pa.RecordBatch | None) -
     return Matched(
         np.flatnonzero(~hits), np.flatnonzero(extra), (here[different], there[different])
     )
-
-
-def offsets_of(rows: pa.RecordBatch) -> Offsets:
-    """Return the offsets of *rows* without copying them."""
-    offsets: Offsets = rows.column("offset").to_numpy()
-    return offsets
 
 
 def is_same(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:

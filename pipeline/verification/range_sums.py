@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from pipeline.arrays import Offsets
 from pipeline.record_digest import Digest
-from pipeline.verification.compare import Offsets
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from pipeline.arrays import Offsets, offsets_of
 from pipeline.record_digest import Digest
-from pipeline.verification.compare import Feed, Offsets, match, offsets_of, walk
+from pipeline.verification.compare import Feed, match, walk
 from schemas.verification import (
     ALTERED,
     DUPLICATED,

@@ -19,9 +19,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
+from pipeline.arrays import NOTHING, Offsets, offsets_of
 from pipeline.offset_map.runs import Fault, Runs, rising
 from pipeline.pairing.pair import Fingerprint, fingerprints
-from pipeline.verification.compare import NOTHING, Feed, Mask, Offsets, match, offsets_of, walk
+from pipeline.verification.compare import Feed, Mask, match, walk
 from schemas.kafka.partition import TopicPartition
 from schemas.verification import (
     ALTERED,

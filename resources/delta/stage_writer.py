@@ -127,3 +127,10 @@ class RecordsFolder:
             raise LakeError(f"{self._path} cannot be written: {error}") from error
         finally:
             file.abandon()
+
+
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return *batch* with the column types of a file; names were read as dictionaries."""
+    return pa.RecordBatch.from_arrays(
+        [batch.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA
+    )

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 
 from resources.java import java, java_version
 from resources.spark.jars import cache_root, delta_jars
-from resources.spark.worker_pool import Answer, Crew, Job, SparkFailedError, Work
-from schemas.errors import DeltamirrorError
+from resources.spark.worker_pool import Answer, Crew, Job, Work
+from schemas.errors import DeltamirrorError, SparkFailedError
 
 SLOTS = 1_024
 """Workers that Spark may run at a time: each stays in a slot, and most of the time it waits."""
@@ -152,7 +152,7 @@ def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
         "spark.jars": ",".join(str(jar) for jar in delta_jars()),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
         # A client has a dozen threads; an arena for each would keep what it once held.
         "spark.executorEnv.MALLOC_ARENA_MAX": "2",
     }

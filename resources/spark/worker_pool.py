@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from pyspark import SparkContext
 
-from schemas.errors import DeltamirrorError
+from schemas.errors import SparkFailedError
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")
@@ -48,12 +48,6 @@ MOST_BYTES = 64
 
 TIDY_S = 5.0
 """How often a worker that is always at work gives memory back: that takes 10 ms."""
-
-
-class SparkFailedError(DeltamirrorError):
-    """Spark did not start, or a worker of it died."""
-
-    hint = "The loop tries again; with DELTAMIRROR_DEBUG=1 the whole report is shown."
 
 
 class Crew(Generic[Job, Answer]):

@@ -20,6 +20,10 @@ ClientSettings = Mapping[str, str | int | float | bool]
 MIB = 1024 * 1024
 
 
+CONFIG_VARIABLE = "DELTAMIRROR_CONFIG"
+"""The environment variable that names the configuration file."""
+
+
 @dataclass(frozen=True)
 class ClusterConfig:
     """A cluster under its alias, and how to reach it as a reader, a writer and an administrator."""

@@ -82,3 +82,12 @@ class GroupActiveError(DeltamirrorError):
 
     def __init__(self, alias: str, group: str) -> None:
         super().__init__(f"group {group} on cluster {alias} has active members")
+
+
+class DefectError(DeltamirrorError):
+    """Something failed in a way that was not thought of."""
+
+    hint = "This is a defect of deltamirror: the log holds the whole report. The loop tries again."
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__("".join(f"{type(error).__name__}: {error}".splitlines()[:1]))

@@ -97,3 +97,9 @@ class PermissionMissingError(RequestRefusedError, PartitionError):
             "Grant it: `kafka-acls.sh --bootstrap-server SERVERS --add --allow-principal User:NAME "
             f"{permission.arguments}`; docs/security.md lists all that is needed."
         )
+
+
+class SparkFailedError(DeltamirrorError):
+    """Spark did not start, or a worker of it died."""
+
+    hint = "The loop tries again; with DELTAMIRROR_DEBUG=1 the whole report is shown."

@@ -89,3 +89,9 @@ class SegmentLostError(PartitionError):
             f"{partition}: {records} records staged in [{start}, {end}) are in no file of the "
             f"stage and cannot be read again: {why}"
         )
+
+
+class NothingToReplayError(DeltamirrorError):
+    """Nothing staged is in the range that was asked for."""
+
+    hint = "`deltamirror replay --dry-run` without a range shows all that is staged of a topic."

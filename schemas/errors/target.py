@@ -210,3 +210,9 @@ class CommitUnknownError(DeltamirrorError):
 
     def __init__(self, transactional_id: str, why: str) -> None:
         super().__init__(f"{transactional_id}: the outcome of a transaction is not known ({why})")
+
+
+class ReplayTargetError(DeltamirrorError):
+    """The topic that a replay would write to is in use."""
+
+    hint = "Name a new one with --target-topic, or leave it out: then the replay makes its own."

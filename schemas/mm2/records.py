@@ -29,6 +29,7 @@ def read_string(data: bytes, at: int) -> tuple[str, int]:
 
 
 VERSION = 0
+"""Version of MirrorMaker 2's checkpoints and heartbeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,6 @@ class Checkpoint:
             raise ValueError(f"not a checkpoint: {error}") from error
         metadata, _ = read_string(value, 18)
         return cls(group, topic, partition, upstream, downstream, metadata)
-
-
-VERSION = 0
 
 
 @dataclass(frozen=True, slots=True)

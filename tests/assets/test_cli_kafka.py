@@ -3,7 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from demo.kafka_cli import kafka
+from demo.kafka.__main__ import main as kafka
 
 
 def run(*arguments):

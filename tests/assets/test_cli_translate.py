@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltamirror.cli.options import iso, time_ms
+from deltamirror.times import iso, time_ms
 from tests.assets.command import answer, run
 from tests.assets.places import FLOW, ORDERS
 

@@ -14,7 +14,6 @@ from deltamirror.run.supervisor import Mirror
 from deltamirror.staging.segment_index import Ledger
 from deltamirror.staging.stager import Staged, Staging
 from resources.delta.lake import DeltaLake
-from resources.spark.worker_pool import SparkFailedError
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
 from schemas.errors import (
@@ -22,6 +21,7 @@ from schemas.errors import (
     LeaseHeldError,
     NotCaughtUpError,
     RangeUnfinishedError,
+    SparkFailedError,
     TargetTopicError,
     TopicMissingError,
     UnreachableError,

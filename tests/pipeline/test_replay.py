@@ -41,7 +41,7 @@ def remote(topic):
 
 
 class World:
-    """A stage, a target and the offset map between them, as deltamirror/replay/replayer.py joins them."""
+    """A stage, a target and the offset map between them, as `FlowReplayer` joins them."""
 
     def __init__(self, topics=TOPICS, chunk_records=3, max_records=MANY):
         self.topics, self._chunk, self._max = topics, chunk_records, max_records

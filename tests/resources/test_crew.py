@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from resources.spark.session import Workers
-from resources.spark.worker_pool import SparkFailedError
+from schemas.errors import SparkFailedError
 from tests.brokers import cli_environment
 from tests.stories.world import until
 

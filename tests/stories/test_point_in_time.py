@@ -7,8 +7,9 @@ import pytest
 
 from deltamirror.context import Site
 from deltamirror.maintenance.maintain import maintain
-from deltamirror.replay.point_in_time import NothingToReplayError, ReplayTargetError, replay_topic
+from deltamirror.replay.point_in_time import replay_topic
 from schemas.config.config import ClusterConfig
+from schemas.errors import NothingToReplayError, ReplayTargetError
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import Selection
 from tests.assets.fakes import Inline

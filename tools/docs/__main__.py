@@ -11,7 +11,7 @@ from tools.docs.grafana import dashboard
 from tools.docs.metrics import metrics_page
 from tools.docs.tables import tables_page
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 DASHBOARD = DOCS.parent / "deploy" / "grafana" / "deltamirror.json"
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration_page,

@@ -1,4 +1,4 @@
-"""`deltamirror kafka`: local Apache Kafka brokers, real ones, for trying things out."""
+"""`python -m demo.kafka`: start and stop local Apache Kafka brokers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from deltamirror.cli.app import CommandLine
 from demo.kafka import brokers
 
 DEFAULT_NAMES = ("us-east", "eu-west")
@@ -31,12 +32,12 @@ _format = click.option(
 )
 
 
-@click.group()
-def kafka() -> None:
+@click.group(cls=CommandLine)
+def main() -> None:
     """Start and stop local Kafka brokers: one process each, no containers."""
 
 
-@kafka.command("up")
+@main.command("up")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @_home
 @_format
@@ -65,12 +66,12 @@ def up_command(names: tuple[str, ...], home: Path, output: str) -> None:
     Console().print(table)
 
 
-@kafka.command("down")
+@main.command("down")
 @click.option("--forget", is_flag=True, help="Delete their data too.")
 @_home
 @_format
 def down_command(forget: bool, home: Path, output: str) -> None:
-    """Stop the brokers that `kafka up` started. Their data stays for the next `kafka up`."""
+    """Stop the brokers that `up` started. Their data stays for the next `up`."""
     stopped = brokers.down(home, forget=forget)
     if output == "json":
         click.echo(json.dumps({"stopped": stopped}))
@@ -78,3 +79,7 @@ def down_command(forget: bool, home: Path, output: str) -> None:
         click.echo(f"stopped {', '.join(stopped)}")
     else:
         click.echo(f"no broker runs in {home}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Times as operators write them, and as they are shown."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+
+
+def time_ms(text: str) -> int:
+    """Return the time that *text* names, in ms since 1970: ISO 8601 or milliseconds.
+
+    UTC where it names no zone. Raises ValueError if it is neither.
+    """
+    if text.isdigit():
+        return int(text)
+    try:
+        # Python 3.10 does not read the Z that ISO 8601 ends UTC with.
+        at = datetime.fromisoformat(text.removesuffix("Z"))
+    except ValueError:
+        raise ValueError(
+            f"{text} is no time: write 2026-01-31T12:00:00Z or milliseconds since 1970"
+        ) from None
+    at = at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+    return int(at.timestamp() * 1000)
+
+
+def iso(at_ms: int) -> str:
+    """Return the time *at_ms* (ms since 1970) in ISO 8601, UTC."""
+    at = datetime.fromtimestamp(at_ms / 1000, timezone.utc)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

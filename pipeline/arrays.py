@@ -1,0 +1,21 @@
+"""Array types that several rules share."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Offsets = npt.NDArray[np.int64]
+
+
+Indexes = npt.NDArray[np.int64]
+
+
+NOTHING: Indexes = np.empty(0, np.int64)
+
+
+def offsets_of(rows: pa.RecordBatch) -> Offsets:
+    """Return the offsets of *rows* without copying them."""
+    offsets: Offsets = rows.column("offset").to_numpy()
+    return offsets
