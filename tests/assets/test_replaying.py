@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from deltamirror.control import PAUSE, RESTART, RESUME, Orders
-from deltamirror.replay import replayer as replaying_module
+from deltamirror.replay import work_planner
 from deltamirror.replay.replayer import Replaying
 from deltamirror.staging.stager import Staging
 from pipeline.offset_map.encode import expand
@@ -203,7 +203,7 @@ def test_a_crash_at_any_call_of_a_task_is_made_good(lake, monkeypatch, after):
 
 
 def test_a_map_that_is_lost_whole_is_rebuilt(site, stage, start, lake, monkeypatch):
-    monkeypatch.setattr(replaying_module, "TICK_CHUNKS", 1)
+    monkeypatch.setattr(work_planner, "TICK_CHUNKS", 1)
     values = [b"%d" % i for i in range(12)]
     for value in values[:-1]:
         stage(ORDERS, value)

@@ -1,0 +1,237 @@
+"""Plan what each partition of a flow sends next, from the segment index and the offset map."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Sequence
+
+from deltamirror.control import RESTART, Orders
+from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.staging.segment_index import Ledger, StagedLink
+from deltamirror.topics.remote_topics import RemoteTopics
+from pipeline.monitoring.lag import stand
+from resources.delta.records_table import Records
+from schemas.config.config import Config, FlowConfig
+from schemas.errors import PartitionDownError, TargetChangedError
+from schemas.kafka.partition import TopicPartition
+from schemas.monitoring.flow_state import Standing
+from schemas.replay.slot_work import PartitionWork, Progress, SlotReplayed, SlotWork, Unknown
+
+log = logging.getLogger(__name__)
+
+TICK_CHUNKS = 8
+"""Transactions that a slot sends before it reports back, so that the map is written in time."""
+
+
+class WorkPlanner:
+    """The plan of one flow's next tick. No method asks a cluster or reads a file.
+
+    *at* is the progress of each partition, as far as the target told it. `FlowReplayer` sets it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        flow: FlowConfig,
+        ledger: Ledger,
+        records: Records,
+        offset_map: OffsetMap,
+        remote: RemoteTopics,
+    ) -> None:
+        self._config, self._flow = config, flow
+        self._records, self._map, self._remote = records, offset_map, remote
+        self.ledger = ledger
+        self.at: dict[TopicPartition, Progress] = {}
+        self._fits_bytes: dict[int, int] = {}
+
+    def target(self, partition: TopicPartition) -> TopicPartition:
+        """Return the target partition of source *partition*."""
+        return TopicPartition(self._flow.remote_topic(partition.topic), partition.partition)
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """Return the staged partitions that the flow replicates."""
+        return (p for p in self.ledger.partitions() if self._flow.replicates(p.topic))
+
+    def progress(self, partition: TopicPartition) -> Progress | None:
+        """Return where source *partition* is on the target, as far as it is staged and mapped."""
+        at, frontier = self.at.get(partition), self.ledger.chains.frontiers.get(partition)
+        if at is None or frontier is None:
+            return None
+        lives = self.ledger.lives(partition)
+        mapped = self._map.end(self.target(partition), at.target_topic_id, lives)
+        if mapped is not None:
+            return mapped.progress
+        # Of what never held a record there is no map.
+        has_records = any(staged.link.count for staged in self.ledger.links(partition))
+        return None if has_records else at
+
+    def standing(self, partition: TopicPartition, *, is_paused: bool) -> Standing:
+        """Return how far *partition* is, as far as it is known here.
+
+        If the target has not told its progress yet, it is where the offset map ends.
+        """
+        lives, target = self.ledger.lives(partition), self.target(partition)
+        return stand(
+            self.ledger.chains.frontiers[partition],
+            [(staged.link, staged.oldest_ms) for staged in self.ledger.links(partition)],
+            lives,
+            self.at.get(partition) or self._map.newest(target, lives),
+            target.topic,
+            is_paused=is_paused,
+        )
+
+    def work(self, partition: TopicPartition, orders: Orders) -> PartitionWork | None:
+        """Return what *partition* has to send; None: nothing, or it cannot go on now.
+
+        Raises TargetChangedError: the target topic is another one than before;
+        PartitionDownError: it has too few in-sync replicas.
+        """
+        target_topic_id = self._remote.topic_id(partition)
+        if target_topic_id is None:
+            return None
+        target = self.target(partition)
+        at = self.at.get(partition)
+        former: set[str] = set()
+        if at is not None and at.target_topic_id != target_topic_id:
+            former.add(at.target_topic_id)
+            del self.at[partition]
+            at = None
+        if at is not None and self._is_staged_anew(partition, at):
+            return None
+        lives = self.ledger.lives(partition)
+        mapped = self._map.end(target, target_topic_id, lives)
+        if at is None and mapped is not None:
+            log.warning(
+                "replay %s: the group %s has no progress of %s: it goes on where map and log end",
+                *(self._flow.flow, self._flow.flow.progress_group, target),
+            )
+        # From the map's end on, not from progress: what lies between is paired and mapped first.
+        links = self._links(partition, mapped.progress if mapped else None)
+        last = links[-1].link if links else None
+        # Of a partition that never held anything there is no map: seeded, it is done.
+        is_done = (
+            at is not None
+            and last is not None
+            and (at.incarnation, at.next_offset) == (last.incarnation, last.end)
+            and (at == mapped.progress if mapped else last.start == last.end)
+        )
+        if last is None or is_done:
+            return None
+        if mapped is None:
+            former |= self._map.other_ids(target, target_topic_id)
+        is_ordered = mapped is None and self._may_restart(
+            partition, target, target_topic_id, former, orders
+        )
+        if former and not is_ordered:
+            raise TargetChangedError(target, sorted(former)[0], target_topic_id)
+        why = self._remote.short(target)
+        if why is not None:
+            start = at.next_offset if at else links[0].link.start
+            raise PartitionDownError(target, start, last.end, why)
+        bound = TICK_CHUNKS * self._config.chunk_records
+        # Without progress the target's log says how far it is, and it may hold more than a tick's.
+        chosen = tuple(staged.link for staged in (_first(links, bound, at) if at else links))
+        if_unknown = Unknown.LOOK_OR_BEGIN if is_ordered else Unknown.LOOK
+        return PartitionWork(partition, target, target_topic_id, chosen, mapped, if_unknown)
+
+    def slot_works(self, works: Sequence[PartitionWork]) -> list[SlotWork]:
+        """Return *works* by slots, with the files that hold their records."""
+        config = self._config
+        slots: dict[int, list[PartitionWork]] = {}
+        for work in works:
+            slots.setdefault(work.partition.slot, []).append(work)
+        sequences = {
+            slot: min(self.ledger.sequence_of(w.partition, w.links[0]) for w in members)
+            for slot, members in slots.items()
+        }
+        self._records.refresh()
+        paths = self._records.paths_from(sequences)
+        jobs = []
+        for slot, members in sorted(slots.items()):
+            size, ticks = self._fits_bytes.get(slot, config.chunk_bytes), TICK_CHUNKS
+            if slot in self._fits_bytes:
+                ticks = 1  # throttled: one transaction takes long
+            jobs.append(
+                SlotWork(
+                    self._flow.flow,
+                    slot,
+                    tuple(members),
+                    tuple(paths[slot]),
+                    config.chunk_records,
+                    size,
+                    ticks * config.chunk_records,
+                    ticks * size,
+                )
+            )
+        return jobs
+
+    def pace(self, answer: SlotReplayed) -> None:
+        """Let a slot's next transactions hold what the target's quota lets through in time."""
+        wished = self._config.chunk_bytes
+        before = self._fits_bytes.pop(answer.slot, wished)
+        fits = answer.fits_bytes if answer.fits_bytes is not None else before * 5 // 4 + 1
+        if fits < wished:
+            self._fits_bytes[answer.slot] = fits
+
+    def _links(self, partition: TopicPartition, at: Progress | None) -> list[StagedLink]:
+        """Return the links of *partition* from *at* on; replayed ones are forgotten.
+
+        The link that progress lies in or ends is kept: it names the incarnation.
+        """
+        links = self.ledger.links(partition)
+        if at is None:
+            return self.ledger.held(partition, self._records)  # a new flow begins behind them
+        done = _index_of(links, at)
+        if done:
+            self.ledger.forget(partition, done)
+        return self.ledger.links(partition)
+
+    def _is_staged_anew(self, partition: TopicPartition, at: Progress) -> bool:
+        """Return whether the stage will get to *at* by itself: a lost lake is being made anew."""
+        frontier = self.ledger.chains.frontiers[partition]
+        is_same_life = at.incarnation == frontier.source.topic_id
+        return is_same_life and frontier.next_offset < at.next_offset <= frontier.last_stable
+
+    def _may_restart(
+        self,
+        partition: TopicPartition,
+        target: TopicPartition,
+        target_topic_id: str,
+        former: Collection[str],
+        orders: Orders,
+    ) -> bool:
+        """Return whether an order says to replay *partition* into a topic that was made anew.
+
+        An order is good for one life of the target topic; the map remembers for which.
+        """
+        if self._map.restarted(target.topic, target_topic_id) is not None:
+            return True
+        used = max((self._map.restarted(target.topic, life) or 0 for life in former), default=0)
+        fitting = [
+            order
+            for order in orders.of(self._flow.flow.name)
+            if order.order == RESTART and order.is_for(partition) and order.number > used
+        ]
+        if fitting:
+            self._map.restart(target.topic, target_topic_id, fitting[-1].number)
+        return bool(fitting)
+
+
+def _index_of(links: Sequence[StagedLink], at: Progress) -> int:
+    """Return which of *links* progress *at* lies in or ends; the first where none says so."""
+    done = [
+        i
+        for i, staged in enumerate(links)
+        if staged.link.incarnation == at.incarnation and staged.link.start <= at.next_offset
+    ]
+    return done[-1] if done else 0
+
+
+def _first(links: Sequence[StagedLink], records: int, at: Progress) -> list[StagedLink]:
+    """Return *links* up to *at*, then those that hold *records* together, one more than needed."""
+    start, held = _index_of(links, at), 0
+    for i, staged in enumerate(links[start:], start + 1):
+        held += staged.link.count
+        if held > records and i > start + 1:
+            return list(links[:i])
+    return list(links)
