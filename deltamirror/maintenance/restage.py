@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from deltamirror.context import Site
+from deltamirror.staging.committer import SEALED
 from deltamirror.staging.segment_index import staged_segments
-from deltamirror.staging.stager import SEALED
 from pipeline.maintenance.restage import Census, groups, in_file_order, is_whole, joined
 from resources.coordination.lease import Lease
 from resources.delta.records_table import FOREIGN, RecordsFile

@@ -168,7 +168,7 @@ def test_a_crash_after_the_commit_and_before_the_seal_is_made_good(site, start, 
     def crash(*_):
         raise RuntimeError("killed")
 
-    monkeypatch.setattr(staging, "_seal", crash)
+    monkeypatch.setattr(staging._committer, "seal", crash)
     with pytest.raises(RuntimeError):
         staging.tick()
 
@@ -187,8 +187,8 @@ def test_sealing_twice_is_sealing_once(site, start):
     version = site.lake.records("us-east").version
     before = site.lake.segments("us-east").rows().num_rows
 
-    staging._seal(version, [segment])
-    start()._seal(version, [segment])
+    staging._committer.seal(version, [segment])
+    start()._committer.seal(version, [segment])
 
     assert site.lake.segments("us-east").rows().num_rows == before
 
@@ -215,7 +215,7 @@ def test_a_rival_that_staged_the_same_makes_the_plan_stale_and_nothing_is_there_
     staging.tick()
     write(site, ORDERS, b"b")
     rival = Staging(site, "us-east", Inline())
-    rival._learn()  # without the lease, as when it failed to exclude
+    rival._committer.learn()  # without the lease, as when it failed to exclude
     rival.tick()
 
     with pytest.raises(StalePlanError):

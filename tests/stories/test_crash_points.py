@@ -69,6 +69,7 @@ READER = "resources.kafka.range_reader:RangeReader"
 READING = "resources.kafka.range_reader:_Reading"
 RECORDS_TABLE = "resources.delta.records_table:Records"
 STAGING = "deltamirror.staging.stager:Staging"
+COMMITTER = "deltamirror.staging.committer:Committer"
 SLOT = "resources.kafka.slot_producer:SlotProducer"
 CLIENT = "resources.librdkafka.arrow_producer:ColumnProducer"
 OFFSETS = f"{CLIENT}.send_offsets_to_transaction"
@@ -118,9 +119,9 @@ ROWS = [
         {**NOTHING_STAGED, "orphans": 2}),
     Row("after the commit of records", f"{RECORDS_TABLE}.stage", "after", 1, DRIVER_ALONE,
         {**UNSEALED, "high": [], "mapped": 0}),
-    Row("before sealing", f"{STAGING}._seal", "before", 1, DRIVER_ALONE,
+    Row("before sealing", f"{COMMITTER}.seal", "before", 1, DRIVER_ALONE,
         {**UNSEALED, "high": [], "mapped": 0}),
-    Row("after sealing", f"{STAGING}._seal", "after", 1, DRIVER_ALONE, ALL_STAGED),
+    Row("after sealing", f"{COMMITTER}.seal", "after", 1, DRIVER_ALONE, ALL_STAGED),
     # Replay: the worker's transactions, then the driver's map.
     Row("after FENCE", f"{SLOT}.fence", "after", 1, BOTH, {**NOTHING_SENT, "progress": []}),
     Row("after FENCE, and the run lives", f"{SLOT}.fence", "after", 1, WORKER,

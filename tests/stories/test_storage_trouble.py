@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from deltamirror.maintenance.maintain import maintain
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.replay.replayer import Replaying
+from deltamirror.staging.committer import Committer
 from deltamirror.staging.stager import Staging
 from resources.delta.records_table import Records
 from resources.spark.session import spark_session
@@ -216,7 +217,7 @@ def test_a_broken_ledger_is_moved_away_and_told_again_by_the_records(here):
 FULL_AT = [
     pytest.param(Staging, "_stage", stage, id="at a data file"),
     pytest.param(Records, "stage", stage, id="at the commit of records"),
-    pytest.param(Staging, "_seal", stage, id="at the ledger"),
+    pytest.param(Committer, "seal", stage, id="at the ledger"),
     pytest.param(OffsetMap, "write", replay, id="at the offset map"),
 ]
 
