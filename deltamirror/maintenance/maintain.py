@@ -20,6 +20,7 @@ from resources.delta.records_table import Records, RecordsFile
 from resources.delta.stage_reader import StagedLog
 from resources.delta.stage_writer import RecordsFolder, plain
 from resources.delta.table import LakeTable
+from resources.delta.table_maintenance import optimize, vacuum
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, LakeError
 from schemas.kafka.partition import TopicPartition
@@ -73,8 +74,8 @@ def maintain_cluster(site: Site, alias: str) -> Maintained:
     removed = retain(site, alias, records) if records.exists() else []
     joined = list(compact(records)) if records.exists() else []
     tables = [table for table in tables_of(site, alias) if table.exists()]
-    merged = sum(table.merge() for table in tables if table.table is not RECORDS)
-    deleted = sum(table.tidy() for table in tables)
+    merged = sum(optimize(table) for table in tables if table.table is not RECORDS)
+    deleted = sum(vacuum(table) for table in tables)
     return Maintained(
         alias,
         removed=len(removed),
@@ -242,7 +243,7 @@ class Housekeeping:
         for table in (table for alias in self._staged() for table in self._tables[alias]):
             try:
                 if table.table is not RECORDS and table.exists():
-                    table.merge()
+                    optimize(table)
                 table.checkpoint(COMMITS)
             except DeltamirrorError as error:  # of one table: the others need it as well
                 log.warning("%s is not tidied up: %s", table.path, error)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from resources.delta.file_names import is_ours, sequence_of
-from resources.delta.table import MAINTAINED, LakeTable
+from resources.delta.table import LakeTable
+from resources.delta.table_maintenance import MAINTAINED
 from resources.delta.transaction_log import Added, LiveFile, Removed
 from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
 from schemas.kafka.partition import SourcePartition
@@ -168,7 +169,7 @@ class Records(LakeTable):
         """Return the segments of every commit after *version*, oldest first, with its version."""
         found = [
             (number, json.loads(info[SEGMENTS_KEY]))
-            for number, info in self._log.commits_since(version)
+            for number, info in self.log.commits_since(version)
             if SEGMENTS_KEY in info
         ]
         return [(v, [Segment.from_dict(row) for row in rows]) for v, rows in sorted(found)]

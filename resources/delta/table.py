@@ -31,18 +31,8 @@ from resources.delta.transaction_log import Added, DeltaLog, LiveFile, Removed, 
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 
-MAINTAINED = "maintained"
-"""The mark that whoever rewrites a table's files moves: of two at a time, one is refused."""
-
 CLOCK = "clock"
 """The mark of tables whose rows are told apart by their times: the last one told."""
-
-SMALL_BYTES = 8 * 2**20
-MANY = 16
-"""`merge` joins files below SMALL_BYTES once there are MANY of them."""
-
-KEPT_COMMITS = 10_000
-"""How many commits `tidy` leaves in the log; who opens a table lists all that is there."""
 
 LONGEST = 300
 """How many characters are told of a library's error: some quote all they have in their hands."""
@@ -69,22 +59,22 @@ class LakeTable:
         Raises TableDamagedError: it is broken.
         """
         with self._reading():
-            return self._log.delta
+            return self.log.delta
 
     @property
     def version(self) -> int:
         """Return the version last seen."""
-        return self._log.version
+        return self.log.version
 
     @property
     def live(self) -> Mapping[str, LiveFile]:
         """Return the live files of the snapshot last seen, by their paths."""
-        return self._log.files
+        return self.log.files
 
     def refresh(self) -> int:
         """See what others committed since; return the version. Raises TableDamagedError."""
         with self._reading():
-            return self._log.refresh()
+            return self.log.refresh()
 
     def exists(self) -> bool:
         """Return whether the table was made already; asking does not make it."""
@@ -93,7 +83,7 @@ class LakeTable:
     def mark(self, app_id: str) -> int | None:
         """Return the version of the `txn` mark *app_id* in the snapshot last seen, or None."""
         with self._reading():
-            return self._log.mark(app_id)
+            return self.log.mark(app_id)
 
     def next_time(self) -> int:
         """Return the time in ms since 1970; never one that the mark CLOCK has reached already.
@@ -118,7 +108,7 @@ class LakeTable:
         rows = self._as_table(rows)
         self.refresh()
         self.compare(expected or {})
-        added = [self._write(rows)] if rows.num_rows else []
+        added = [self.write_file(rows)] if rows.num_rows else []
         return self.commit(added, marks=marks or {})
 
     def compare(self, expected: Mapping[str, int | None]) -> None:
@@ -140,11 +130,11 @@ class LakeTable:
 
         Raises StalePlanError where another writer was first, LakeError for anything else.
         """
-        seen, by = self._log, self.table.partitioned_by
+        seen, by = self.log, self.table.partitioned_by
         try:
             version = seen.commit(added, removed, marks, metadata or {}, by)
         except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
+            raise LakeError(f"{self.path} cannot be written: {first_line(error)}") from error
         if version % CHECKPOINT_EVERY == 0:
             try:
                 self.checkpoint(CHECKPOINT_EVERY // 2)
@@ -168,7 +158,7 @@ class LakeTable:
             dataset = self.delta.to_pyarrow_dataset()
             return dataset.to_table(columns=list(columns) if columns else None, filter=where)
         except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
 
     def rows_of_new_files(self, columns: Sequence[str], known: set[str]) -> pa.Table:
         """Return the rows of live files that are not *known*, and add those files to it.
@@ -183,31 +173,10 @@ class LakeTable:
             files = [str(self.path / path) for path in sorted(live - known)]
             rows = ds.dataset(files, schema=wanted).to_table() if files else wanted.empty_table()
         except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
         known.clear()  # only now: a file that could not be read is still new
         known.update(live)
         return rows
-
-    def merge(self) -> int:
-        """Put one file in place of many small ones; rows and marks stay. Return how many it was.
-
-        For tables of few rows that nobody reads in the order of files. Raises StalePlanError where
-        another process does the same.
-        """
-        self.refresh()
-        small = [file for file in self.live.values() if file.size_bytes < SMALL_BYTES]
-        if len(small) < MANY:
-            return 0
-        try:
-            paths = sorted(self.path / file.path for file in small)
-            rows = pa.concat_tables([pq.read_table(path) for path in paths])
-        except (OSError, pa.ArrowException) as error:
-            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
-        merged = self._write(rows, data_change=False)
-        removed = [Removed(file, data_change=False) for file in small]
-        # Delta itself would let two processes merge the same files: rows would be there twice.
-        self.commit([merged], removed, marks={MAINTAINED: (self.mark(MAINTAINED) or 0) + 1})
-        return len(small)
 
     def checkpoint(self, commits: int) -> bool:
         """Write a checkpoint where there were *commits* since the last; return whether.
@@ -219,29 +188,11 @@ class LakeTable:
             try:
                 DeltaTable(str(self.path)).create_checkpoint()
             except (DeltaError, OSError) as error:
-                raise LakeError(f"{self.path} gets no checkpoint: {_line(error)}") from error
+                raise LakeError(f"{self.path} gets no checkpoint: {first_line(error)}") from error
         return is_due
 
-    def tidy(self) -> int:
-        """Delete files that no version needs any more, and the old log; return how many files.
-
-        A file is deleted when it has been out of the table for the table's
-        `delta.deletedFileRetentionDuration`, or was never in it and is as old: what a crash left.
-        """
-        self.refresh()
-        try:
-            doomed = set(self.delta.vacuum(full=True))
-            if doomed:  # each turn is a commit of its own
-                self.delta.vacuum(dry_run=False, full=True)
-                self.refresh()
-            self.checkpoint(1)
-            self._log.clean(KEPT_COMMITS)
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be tidied: {_line(error)}") from error
-        return len(doomed)
-
     @property
-    def _log(self) -> DeltaLog:
+    def log(self) -> DeltaLog:
         """Return the open log. Raises TableDamagedError: it is broken; LakeError."""
         if self._seen is None:
             with self._reading():
@@ -258,7 +209,7 @@ class LakeTable:
             raise
         except (DeltaError, OSError) as error:
             self._seen = None
-            raise TableDamagedError(f"{self.path} cannot be read: {_line(error)}") from error
+            raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
 
     def _open(self) -> DeltaLog:
         try:
@@ -282,20 +233,21 @@ class LakeTable:
                     configuration=dict(self.table.properties),
                 )
         except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be made: {_line(error)}") from error
+            raise LakeError(f"{self.path} cannot be made: {first_line(error)}") from error
 
     def _as_table(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
         if isinstance(rows, pa.Table):
             return rows
         return pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
 
-    def _write(self, rows: pa.Table, *, data_change: bool = True) -> Added:
+    def write_file(self, rows: pa.Table, *, data_change: bool = True) -> Added:
+        """Write *rows* as a file that a commit can add. Raises LakeError."""
         name = f"part-{uuid4().hex}.parquet"
         try:
             pq.write_table(rows.cast(file_schema(self.table)), self.path / name)
             size = (self.path / name).stat().st_size
         except OSError as error:
-            raise LakeError(f"{self.path} cannot be written: {_line(error)}") from error
+            raise LakeError(f"{self.path} cannot be written: {first_line(error)}") from error
         stats = json.dumps({"numRecords": rows.num_rows})
         file = LiveFile(name, size, rows.num_rows, {})
         return Added(file, int(time.time() * 1000), stats, data_change)
@@ -315,7 +267,7 @@ def _alone(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return an error's text in one line: its first one, and the causes that are listed below it.
 
     These libraries append whole reports; a cause begins with an arrow, in colours.

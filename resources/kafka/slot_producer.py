@@ -18,8 +18,13 @@ from resources.kafka.groups import UNSTABLE
 from resources.kafka.producer_errors import REFUSALS, meaning_of, why_of
 from resources.kafka.quota import NoAnswerError, Throttle, bounded
 from resources.kafka.target_log import TargetLog
+from resources.kafka.transaction_recovery import (
+    abort_open_transaction,
+    abort_pending_progress,
+    init_transactions,
+)
 from resources.librdkafka.arrow_producer import ColumnProducer, RowRefusedError
-from resources.librdkafka.produce_columns import COLUMNS, outgoing
+from resources.librdkafka.produce_columns import outgoing
 from schemas.config.flow import Flow
 from schemas.errors import (
     ChunkRefusedError,
@@ -85,12 +90,12 @@ class SlotProducer(TargetLog):
     ) -> None:
         super().__init__(flow.target, consumer)
         self._flow = flow
-        self._id = flow.transactional_id(slot)
+        self.transactional_id = flow.transactional_id(slot)
         self._throttle = Throttle()
         self._settings = {
             **SETTINGS,
             **producer,
-            "transactional.id": self._id,
+            "transactional.id": self.transactional_id,
             "throttle_cb": self._throttle,
         }
         # librdkafka makes no producer whose requests may outlive its transactions.
@@ -111,50 +116,23 @@ class SlotProducer(TargetLog):
         if self._producer is not None:
             return
         producer = ColumnProducer(self._settings, self._flow.progress_group)
-        deadline = time.monotonic() + PATIENCE_S
-        wait = 0.06  # a coordinator that is not known yet would be asked again after 0.5 s only
-        while True:
-            try:
-                producer.init_transactions(wait)
-            except KafkaException as error:
-                if not error.args[0].retriable() or time.monotonic() > deadline:
-                    self._fail(error)
-                wait = min(1.0, wait * 1.5)
-            else:
-                break
+        try:
+            init_transactions(producer, PATIENCE_S)
+        except KafkaException as error:
+            self._fail(error)
         self._producer, self._cleared = producer, set()
 
     def clear(self, partitions: Mapping[TopicPartition, int]) -> None:
         """Abort what older transactions left open at or past the offsets given, by partition.
 
-        A broker that ends a transaction takes a partition without a leader for a deleted one, and
-        writes no marker there (Kafka 4.3: KRaftMetadataCache.getPartitionLeaderEndpoint,
-        TransactionMarkerChannelManager). It happens where all brokers start again. Each partition
-        is looked at once after fencing. Raises UnreachableError.
+        Each partition is looked at once after fencing. Raises UnreachableError.
         """
         marks = self._cluster.watermarks(partitions.keys() - self._cleared)
         for partition, found in marks.items():
             if isinstance(found, Watermarks):  # otherwise `ends` says why not
                 if partitions[partition] <= found.stable < found.high:
-                    self._abort_what_is_open(partition, found)
+                    abort_open_transaction(self, partition, found)
                 self._cleared.add(partition)
-
-    def _abort_what_is_open(self, partition: TopicPartition, marks: Watermarks) -> None:
-        """Abort a transaction with a record in *partition*: its marker ends all that is open."""
-        told = {"key": b"", "value": b"", "timestamp_ms": int(time.time() * 1000)}
-        self.begin()
-        try:
-            self.send(partition, pa.RecordBatch.from_pylist([told], COLUMNS))
-            self.settle()
-        except ChunkRefusedError as refused:
-            why = f"{partition} is open since offset {marks.stable}: {refused.why}"
-            raise UnreachableError(self._flow.target, self._id, why) from refused
-        with self._asking():
-            self._open().abort_transaction(PATIENCE_S)
-        log.warning(
-            "%s: something lay open in [%d, %d) of %s: what is ours of it is aborted",
-            *(self._id, marks.stable, marks.high, partition),
-        )
 
     def progress(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Progress]:
         """Return committed progress by target partition; pending commits are waited for.
@@ -168,24 +146,10 @@ class SlotProducer(TargetLog):
         except RequestRefusedError as refused:
             if refused.code != UNSTABLE:
                 raise
-            self._end_what_hangs(partitions[0])
+            abort_pending_progress(self, partitions[0])
             answer = self._cluster.committed(group, partitions)
         found = {p: Progress.read(*told) for p, told in answer.items() if told is not None}
         return {partition: progress for partition, progress in found.items() if progress}
-
-    def _end_what_hangs(self, partition: TopicPartition) -> None:
-        """Abort a transaction with progress in it, whose marker ends what hangs of this id.
-
-        A broker that stood still may take up progress of a transaction after it is over, and then
-        nobody ends it (KIP-664, KIP-890) but the same producer's next transaction. It is of one
-        that was aborted, or a copy: `commit` goes on only when progress was answered.
-        """
-        producer = self._open()
-        with self._asking():
-            producer.begin_transaction()
-        self._send_progress(producer, {partition: Progress(0, "", "")})
-        with self._asking():
-            producer.abort_transaction(PATIENCE_S)
 
     def seed(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit *progress* outside of a transaction.
@@ -254,7 +218,9 @@ class SlotProducer(TargetLog):
         offsets = {partition: self._offsets_of(partition) for partition in self._spans}
         for partition, given in offsets.items():
             if (given < 0).any() or (given[1:] <= given[:-1]).any():
-                raise CommitUnknownError(self._id, f"{partition}: reports without rising offsets")
+                raise CommitUnknownError(
+                    self.transactional_id, f"{partition}: reports without rising offsets"
+                )
         return offsets
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
@@ -267,7 +233,7 @@ class SlotProducer(TargetLog):
         while self._throttle.left_s:
             self._keep_time()
             self._take_reports(min(0.5, self._throttle.left_s))
-        self._send_progress(producer, progress)
+        self.send_progress(progress)
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -277,17 +243,15 @@ class SlotProducer(TargetLog):
                 if not error.args[0].retriable():
                     self._fail(error)
                 if time.monotonic() > deadline:
-                    raise CommitUnknownError(self._id, why_of(error)) from error
+                    raise CommitUnknownError(self.transactional_id, why_of(error)) from error
 
-    def _send_progress(
-        self, producer: ColumnProducer, progress: Mapping[TopicPartition, Progress]
-    ) -> None:
+    def send_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Put *progress* into the transaction.
 
         The client's own bound counts for nothing: behind a broker that was killed and came back it
         may wait for a change of that connection which has been already, for ever.
         """
-        offsets = _kafka(progress)
+        producer, offsets = self._open(), _kafka(progress)
         try:
             with self._asking():
                 bounded(
@@ -296,7 +260,7 @@ class SlotProducer(TargetLog):
                 )
         except NoAnswerError as error:
             why = f"progress of the transaction: {error}"
-            raise UnreachableError(self._flow.target, self._id, why) from None
+            raise UnreachableError(self._flow.target, self.transactional_id, why) from None
 
     def abort(self) -> None:
         """Abort and drop the producer; what it left open is settled by the next `fence`."""
@@ -306,6 +270,11 @@ class SlotProducer(TargetLog):
                 producer.abort_transaction(1.0)
             except KafkaException:
                 del producer  # never close(): it waits without a bound
+
+    def end_aborted(self) -> None:
+        """Abort the transaction and keep the producer. Raises what the client's error means."""
+        with self._asking():
+            self._open().abort_transaction(PATIENCE_S)
 
     def close(self) -> None:
         """Let go of everything, outside of a transaction."""
@@ -317,7 +286,7 @@ class SlotProducer(TargetLog):
         if self._throttle.until > self._began and lasts_s > ROOM_S:
             taken = self._open().reported / max(1, self._open().queued)
             share = min(0.5, taken * FITTING_S / lasts_s) or 0.05
-            raise ThrottledError(self._flow.target, self._id, share)
+            raise ThrottledError(self._flow.target, self.transactional_id, share)
 
     def _explain_silence(self, left: int) -> NoReturn:
         """Raise what is known of why *left* records have no answer.
@@ -384,7 +353,7 @@ class SlotProducer(TargetLog):
 
     def _fail(self, error: KafkaException) -> NoReturn:
         """Raise what *error* of the client means."""
-        raise meaning_of(error, self._flow, self._id, self._refused) from error
+        raise meaning_of(error, self._flow, self.transactional_id, self._refused) from error
 
 
 def _kafka(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:

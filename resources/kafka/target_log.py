@@ -25,6 +25,7 @@ class TargetLog:
     """The logs of cluster *alias*, read with librdkafka's consumer *settings*."""
 
     def __init__(self, alias: str, settings: Mapping[str, Any]) -> None:
+        self.alias = alias
         self._settings_to_read = dict(settings)
         self._cluster = KafkaCluster(alias, settings)
 

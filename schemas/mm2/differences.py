@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Difference:
     """What MirrorMaker 2 does (*theirs*), what is done here and why; *keys* are those it is about.
 
-    tests/stories/test_mm2_keys.py compares both and takes no difference that is not here.
+    tests/stories/mm2/test_mm2_keys.py compares both and takes no difference that is not here.
     """
 
     theirs: str

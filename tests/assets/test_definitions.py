@@ -12,7 +12,7 @@ from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import Move, Progress
 from schemas.staging.segment import Segment
-from tests.assets.places import FLOW, ORDERS, FakeSite, replay, stage
+from tests.support.lake import FLOW, ORDERS, FakeSite, replay, stage
 
 SECRET = "hunter2-is-my-password"
 

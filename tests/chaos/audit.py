@@ -22,8 +22,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from tests.brokers import high_watermarks
 from tests.chaos.writers import name_of
+from tests.support.brokers import high_watermarks
 
 STALL_SECONDS = 60
 KINDS = ("lost", "duplicated", "reordered", "altered")

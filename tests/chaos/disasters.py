@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tests.chaos.driver import Driver
 from tests.chaos.ground import MOST_PARTITIONS, Ground, Side
 from tests.chaos.watch import Watch
-from tests.stories.world import until
+from tests.support.world import until
 
 CALM_S = (1.0, 6.0)
 """How long nothing happens between two disasters."""

@@ -9,7 +9,7 @@ import subprocess
 import threading
 from typing import NamedTuple
 
-from tests.stories.world import World, kill, until
+from tests.support.world import World, kill, until
 
 STOP_SECONDS = 30
 WORKER = "-m resources.spark.worker_daemon"

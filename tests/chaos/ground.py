@@ -11,9 +11,9 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from demo.kafka.brokers import Broker, running
 from demo.kafka.processes import free_ports
-from tests.brokers import ANSWER_SECONDS, create_topic
 from tests.chaos.proxy import HOST, Proxy
-from tests.stories.world import World
+from tests.support.brokers import ANSWER_SECONDS, create_topic
+from tests.support.world import World
 
 TOPICS = {"narrow": 1, "middle": 3, "wide": 8}
 GROUPS = ("billing", "reports", "rewinder")

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from tests.brokers import ANSWER_SECONDS, high_watermarks
 from tests.chaos import translations
 from tests.chaos.audit import Log, compare, read
 from tests.chaos.disasters import Disasters
@@ -20,7 +19,8 @@ from tests.chaos.groups import Member, Place, members
 from tests.chaos.report import Findings
 from tests.chaos.watch import Watch
 from tests.chaos.writers import Writer, writers
-from tests.stories.world import until
+from tests.support.brokers import ANSWER_SECONDS, high_watermarks
+from tests.support.world import until
 
 START_SECONDS = 120
 END_SECONDS = 90

@@ -10,11 +10,11 @@ from deltamirror.groups.checkpoints import map_index
 from pipeline.offset_map.translate import translate
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition as Partition
-from tests.brokers import committed_offsets
 from tests.chaos.audit import Log
 from tests.chaos.ground import Ground
 from tests.chaos.groups import Member, Place
-from tests.stories.world import FLOW
+from tests.support.brokers import committed_offsets
+from tests.support.world import FLOW
 
 Logs = Mapping[Place, tuple[Log, Log]]
 

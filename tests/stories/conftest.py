@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from demo.kafka.brokers import Broker
-from tests.stories.world import World
+from tests.support.world import World
 
 
 @pytest.fixture

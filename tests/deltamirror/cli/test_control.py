@@ -1,0 +1,103 @@
+"""Orders: checked before they are written, and told who carries them out."""
+
+import pytest
+
+from deltamirror.control import Orders
+from tests.support.cli import answer, run
+
+FLOW = "us-east->eu-west"
+
+
+def orders(site, scope):
+    found = Orders(site.lake.control).of(scope)
+    return [(each.order, each.topic, each.partition) for each in found]
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        pytest.param(["pause"], ("pause", None, None), id="a flow"),
+        pytest.param(["pause", "--topic", "orders"], ("pause", "orders", None), id="a topic"),
+        pytest.param(
+            ["resume", "--topic", "orders", "--partition", "0"],
+            ("resume", "orders", 0),
+            id="a partition",
+        ),
+        pytest.param(
+            ["resume", "--restart-topic", "orders"],
+            ("restart", "orders", None),
+            id="a topic from its beginning",
+        ),
+    ],
+)
+def test_an_order_for_a_flow_is_written(asked_site, command, given):
+    name, *rest = command
+
+    data = answer(name, "--flow", FLOW, *rest)
+
+    assert orders(asked_site, FLOW) == [given]
+    assert data["is_running"] is False
+
+
+def test_a_gap_is_accepted_for_a_source_cluster(asked_site):
+    answer("accept-gap", "--cluster", "us-east", "--topic", "orders")
+
+    assert orders(asked_site, "us-east") == [("accept-gap", "orders", None)]
+
+
+def test_a_person_reads_who_carries_the_order_out(asked_site):
+    text = run("pause", "--flow", FLOW, "--topic", "orders").stdout
+    assert "the next `deltamirror run`" in text
+
+    asked_site.bulletin.post(f"replay {FLOW}", "running", None, [])
+    text = run("resume", "--flow", FLOW, "--topic", "orders").stdout
+    assert "the running loop, at its next tick" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "error"),
+    [
+        pytest.param(["pause", "--flow", "x->y"], 2, "UnknownFlowError", id="no such flow"),
+        pytest.param(
+            ["accept-gap", "--cluster", "eu-west", "--topic", "orders"],
+            2,
+            "ConfigError",
+            id="not a source",
+        ),
+        pytest.param(
+            ["pause", "--flow", FLOW, "--topic", "oders"],
+            1,
+            "TopicMissingError",
+            id="no such topic",
+        ),
+        pytest.param(
+            ["resume", "--flow", FLOW, "--topic", "orders", "--partition", "7"],
+            1,
+            "TopicMissingError",
+            id="no such partition",
+        ),
+        pytest.param(
+            ["pause", "--flow", FLOW, "--partition", "0"], 2, "UsageError", id="which topic's"
+        ),
+        pytest.param(
+            ["resume", "--flow", FLOW, "--topic", "orders", "--restart-topic", "orders"],
+            2,
+            "UsageError",
+            id="two things at once",
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_not_written(asked_site, arguments, code, error):
+    data = answer(*arguments, code=code)
+
+    assert data["error"]["type"] == error
+    assert not asked_site.lake.control.exists()
+
+
+def test_a_topic_that_was_staged_is_known_while_the_source_is_down(asked_site):
+    asked_site.source.is_down = True
+
+    answer("pause", "--flow", FLOW, "--topic", "orders")
+    answer("pause", "--flow", FLOW, "--topic", "never-staged", code=1)
+
+    assert orders(asked_site, FLOW) == [("pause", "orders", None)]

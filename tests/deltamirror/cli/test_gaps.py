@@ -1,0 +1,43 @@
+"""What `gaps` prints, for people and for scripts."""
+
+from tests.support.cli import answer, run
+from tests.support.lake import ORDERS
+
+
+def stage_gap(site, start, end, cause):
+    row = {
+        "topic": ORDERS.topic, "topic_id": "life1", "partition": ORDERS.partition, "start": start,
+        "end": end, "count": 0, "size_bytes": 0, "low": 0, "stable": end, "high": end,
+        "gap_cause": cause, "digest": "", "staged_at_ms": 7, "sequence": 1, "version": 2,
+    }  # fmt: skip
+    site.lake.records("us-east").refresh()  # which makes it, without a record
+    site.lake.segments("us-east").append([row])
+
+
+def test_gaps_for_scripts_has_each_interval(asked_site):
+    stage_gap(asked_site, 18, 21, "expired, accepted")
+    stage_gap(asked_site, 21, 22, "transaction markers or aborted")
+
+    gaps = answer("gaps")["gaps"]
+
+    assert gaps[0] == {
+        "cluster": "us-east", "topic": "orders", "topic_id": "life1", "partition": 0,
+        "start_offset": 18, "end_offset": 21, "offsets": 3, "cause": "expired, accepted",
+        "version": 2, "staged_at_ms": 7,
+    }  # fmt: skip
+    assert [gap["start_offset"] for gap in gaps] == [18, 21]
+    assert answer("gaps", "--topic", "users")["gaps"] == []
+
+
+def test_gaps_for_people_adds_them_up_by_cause(asked_site):
+    stage_gap(asked_site, 18, 21, "expired, accepted")
+    stage_gap(asked_site, 30, 32, "expired, accepted")
+
+    (line,) = [line for line in run("gaps").stdout.splitlines() if "orders[0]" in line]
+
+    for word in ("us-east", "expired, accepted", " 2 ", " 5 ", "18", "32"):
+        assert word in line
+
+
+def test_a_cluster_that_is_no_source_is_wrong_usage(asked_site):
+    assert answer("gaps", "--cluster", "eu-west", code=2)["error"]["type"] == "ConfigError"

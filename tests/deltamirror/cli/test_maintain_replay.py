@@ -1,0 +1,78 @@
+"""`maintain` and `replay` as a script meets them."""
+
+import pytest
+
+from resources.coordination.lease import Lease
+from tests.support.cli import answer, run
+from tests.support.staged_lake import in_one_slot, stage_records
+
+FLOW = "us-east->eu-west"
+(ORDERS,) = in_one_slot(1)
+
+
+@pytest.fixture
+def staged(asked_site):
+    for i in range(5):
+        stage_records(asked_site, (ORDERS, i * 10, i * 10 + 10), staged_at_ms=1000 * i)
+    return asked_site
+
+
+def replay(*args, code=0):
+    return answer("replay", "--flow", FLOW, "--topic", ORDERS.topic, *args, code=code)
+
+
+def test_maintain_says_what_it_did(staged):
+    (done,) = answer("maintain")["clusters"]
+
+    assert (done["alias"], done["joined"], done["joined_into"]) == ("us-east", 5, 1)
+
+
+def test_maintain_ends_with_1_while_another_process_stages(staged, lake):
+    with Lease(lake, "stage us-east"):
+        data = answer("maintain", "--cluster", "us-east", code=1)
+
+    assert data["error"]["type"] == "LeaseHeldError"
+
+
+def test_maintain_knows_only_sources(staged):
+    assert answer("maintain", "--cluster", "eu-west", code=2)["error"]["type"] == "ConfigError"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "range_"),
+    [
+        pytest.param(["--as-of", "1970-01-01T00:00:02Z"], (0, 30), id="as of a time"),
+        pytest.param(["--from-offset", "7", "--to-offset", "9"], (7, 9), id="by offset"),
+        pytest.param(["--from-time", "12", "--to-time", "31"], (12, 31), id="by time"),
+    ],
+)
+def test_a_dry_run_shows_the_plan_and_keeps_none(staged, arguments, range_):
+    data = replay("--dry-run", *arguments)
+
+    (found,) = data["ranges"]
+    assert (found["start"], found["end"]) == range_
+    assert (data["state"], data["records"]) == ("dry run", None)
+    assert not staged.lake.replays.exists()
+
+
+def test_a_person_reads_where_it_would_go(staged):
+    text = run("replay", "--flow", FLOW, "--topic", ORDERS.topic, "--dry-run").stdout
+
+    assert "nothing was written; it would go to replay." in text
+
+
+def test_ranges_of_two_kinds_are_bad_usage(staged):
+    data = replay("--as-of", "5", "--from-offset", "3", code=2)
+
+    assert data["error"]["type"] == "UsageError"
+
+
+def test_a_topic_that_is_not_staged_is_an_error(asked_site):
+    data = answer("replay", "--flow", FLOW, "--topic", "nothing", "--dry-run", code=1)
+
+    assert data["error"]["type"] == "TopicMissingError"
+
+
+@pytest.mark.parametrize("other", [["--rebuild-map"], ["--flow", FLOW]])
+def test_restaging_goes_with_nothing_but_a_cluster(asked_site, other):
+    assert answer("maintain", "--restage", *other, code=2)["error"]["type"] == "UsageError"

@@ -1,0 +1,127 @@
+"""`plan` tells what a run would do, and does nothing."""
+
+import dataclasses
+
+import pytest
+
+from deltamirror import context as site_module
+from deltamirror.cli.app import Console
+from schemas.kafka.acl import TopicAcl
+from schemas.kafka.partition import TopicPartition
+from schemas.kafka.topic import ConfigValue
+from schemas.mm2.name_filter import NameFilter
+from tests.support.cli import answer, run
+from tests.support.lake import ORDERS, REMOTE, FakeSite, stage
+
+FLOW = "us-east->eu-west"
+
+
+@pytest.fixture
+def asked_site(lake, monkeypatch):
+    """A source with records and an empty target; the lake is not there yet."""
+    site = FakeSite(lake)
+    filtered = dataclasses.replace(site.flow, topics=NameFilter(exclude=("secret",)))
+    site.config = dataclasses.replace(site.config, flows=(filtered,))
+    site.source.hold(ORDERS, 20, low=5)
+    site.source.topic_configs = lambda names: {name: {} for name in names}
+    monkeypatch.setattr(Console, "config", lambda self: site.config)
+    monkeypatch.setattr(site_module, "Site", lambda _: site)
+    monkeypatch.setattr(site, "close", lambda: None)
+    return site
+
+
+def test_a_first_run_would_create_stage_and_replay_and_makes_nothing_now(asked_site, lake):
+    data = answer("plan")
+
+    (cluster,), (flow,) = data["clusters"], data["flows"]
+    assert [(step["topic"], step["partitions"]) for step in flow["create"]] == [
+        ("us-east.orders", 1)
+    ]
+    assert cluster["stage"] == [{"topic": "orders", "partition": 0, "start": 5, "end": 20}]
+    assert [(each["topic"], each["end"]) for each in flow["replay"]] == [("orders", 20)]
+    assert not lake.exists()
+
+
+def test_a_later_run_would_go_on_from_the_frontier(asked_site):
+    stage(asked_site, ORDERS, 5, 12)
+
+    (cluster,) = answer("plan")["clusters"]
+
+    assert cluster["stage"] == [{"topic": "orders", "partition": 0, "start": 12, "end": 20}]
+
+
+def test_partitions_that_were_added_on_the_source_would_be_added(asked_site):
+    asked_site.source.hold(TopicPartition("orders", 1), 3)
+    asked_site.target.hold(TopicPartition("us-east.orders", 0), 0)
+
+    (flow,) = answer("plan")["flows"]
+
+    assert (flow["create"], flow["widen"]) == ([], [{"topic": "us-east.orders", "partitions": 2}])
+
+
+def test_settings_that_differ_would_be_altered_and_are_left_alone_where_they_are_not_synced(
+    asked_site,
+):
+    own = ConfigValue("1000", "DYNAMIC_TOPIC_CONFIG", False, False, False)
+    asked_site.source.topic_configs = lambda names: {name: {"retention.ms": own} for name in names}
+    asked_site.target.topic_configs = lambda names: {name: {} for name in names}
+    asked_site.target.hold(REMOTE, 0)
+
+    (unsynced,) = answer("plan")["flows"]
+    synced = dataclasses.replace(asked_site.flow, sync_topic_configs_interval_s=600.0)
+    asked_site.config = dataclasses.replace(asked_site.config, flows=(synced,))
+    (flow,) = answer("plan")["flows"]
+
+    assert unsynced["alter"] == []
+    assert flow["alter"] == [
+        {
+            "topic": "us-east.orders",
+            "configs": {"retention.ms": "1000"},
+            "before": {"retention.ms": None},
+        }
+    ]
+    assert "retention.ms: default -> 1000" in run("plan").stdout
+
+
+def test_rules_that_are_missing_on_the_target_would_be_made(asked_site):
+    acl = TopicAcl("orders", "User:bob", "*", "ALL", "ALLOW")
+    asked_site.source.topic_acls = lambda: {acl}
+    asked_site.target.topic_acls = set
+    synced = dataclasses.replace(asked_site.flow, sync_topic_acls_interval_s=600.0)
+    asked_site.config = dataclasses.replace(asked_site.config, flows=(synced,))
+
+    (flow,) = answer("plan")["flows"]
+
+    expected = dataclasses.replace(acl, topic="us-east.orders", operation="READ")
+    assert flow["acls"] == [dataclasses.asdict(expected)]
+    assert "create ACL" in run("plan").stdout
+
+
+def test_what_waits_for_an_operator_is_shown_with_what_to_do(asked_site):
+    stage(asked_site, ORDERS, 0, 3)
+
+    (cluster,) = answer("plan", code=1)["clusters"]
+
+    (trouble,) = cluster["troubles"]
+    assert (trouble["topic"], trouble["type"]) == ("orders", "RecordsExpiredError")
+    assert "accept-gap" in trouble["hint"]
+    assert "waits for you" in run("plan", code=1).stdout
+
+
+def test_each_topic_that_is_left_out_has_its_reason(asked_site):
+    for topic in ("secret", "eu-west.orders", "__consumer_offsets"):
+        asked_site.source.hold(TopicPartition(topic, 0), 1)
+
+    (flow,) = answer("plan", "--flow", FLOW)["flows"]
+
+    assert {each["topic"]: each["reason"] for each in flow["not_mirrored"]} == {
+        "secret": "not chosen by topics and topics.exclude",
+        "eu-west.orders": "came from eu-west",
+        "__consumer_offsets": "internal to Kafka or MirrorMaker",
+    }
+
+
+def test_a_source_that_is_down_is_an_error(asked_site):
+    asked_site.source.is_down = True
+
+    assert answer("plan", code=1)["error"]["type"] == "UnreachableError"

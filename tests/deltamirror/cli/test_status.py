@@ -1,0 +1,52 @@
+"""What `status` and `lag` print, for people and for scripts."""
+
+import pytest
+
+from tests.support.cli import answer, run
+from tests.support.lake import FLOW, ORDERS
+
+PARTITION = {
+    "topic", "partition", "target_topic", "source_end", "staged", "replayed", "lag", "age_ms",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["status", "lag"])
+def test_status_and_lag_are_one_json_object_with_the_promised_fields(asked_site, command):
+    (flow,) = answer(command)["flows"]
+
+    (orders,) = flow["partitions"]
+    assert {"flow", "state", "error", "partitions"} <= flow.keys()
+    assert orders.keys() >= PARTITION
+    assert (orders["source_end"], orders["staged"], orders["replayed"]) == (20, 18, 16)
+
+
+def test_status_for_people_names_state_topic_and_trouble(asked_site):
+    trouble = {"topic": "orders", "partition": 0, "message": "the record is too large"}
+    asked_site.bulletin.post(f"replay {FLOW.name}", "failed", "1 partition failed", [trouble])
+
+    shown = run("status").stdout
+
+    for word in (FLOW.name, "failed", "us-east.orders", "the record is too large"):
+        assert word in shown
+
+
+def test_lag_for_people_has_a_line_for_each_partition(asked_site):
+    assert "orders[0]" in run("lag", "--flow", FLOW.name).stdout
+
+
+def test_lag_shows_how_far_each_group_is_behind(asked_site):
+    (flow,) = answer("lag")["flows"]
+
+    (billing,) = flow["groups"]
+    assert (billing["group"], billing["committed"], billing["lag"]) == ("billing", 12, 8)
+    assert "consumer lag" in run("lag").stdout
+
+
+def test_a_commit_in_a_former_life_of_the_topic_is_no_lag(asked_site):
+    asked_site.source.hold(ORDERS, 20, topic_id="life2")
+
+    assert answer("lag")["flows"][0]["groups"] == []
+
+
+def test_a_flow_nobody_enabled_is_wrong_usage(asked_site):
+    assert answer("status", "--flow", "a->b", code=2)["error"]["type"] == "UnknownFlowError"

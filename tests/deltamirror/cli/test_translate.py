@@ -1,0 +1,104 @@
+"""What `translate` and `groups` print, for people and for scripts."""
+
+import pytest
+
+from deltamirror.times import iso, time_ms
+from tests.support.cli import answer, run
+from tests.support.lake import FLOW, ORDERS
+
+TRANSLATION = {
+    "flow", "topic", "partition", "upstream_offset", "target_topic", "target_partition",
+    "downstream_offset",
+}  # fmt: skip
+
+
+def test_translate_answers_with_the_promised_fields(asked_site):
+    at = answer("translate", "--flow", FLOW.name, *["--topic", "orders", "--partition", "0"],
+                "--offset", "12")  # fmt: skip
+
+    assert at.keys() >= TRANSLATION
+    assert (at["target_topic"], at["target_partition"]) == ("us-east.orders", 0)
+    assert (at["upstream_offset"], at["downstream_offset"]) == (12, 6)
+
+
+@pytest.mark.parametrize("topic", ["orders", "us-east.orders"])
+def test_translate_reverse_goes_back_from_either_name_of_the_topic(asked_site, topic):
+    at = answer("translate", "--flow", FLOW.name, "--reverse", "--topic", topic,
+                *["--partition", "0", "--offset", "5"])  # fmt: skip
+
+    assert (at["topic"], at["upstream_offset"], at["downstream_offset"]) == ("orders", 14, 5)
+
+
+def test_where_nothing_has_arrived_yet_the_downstream_offset_is_null(asked_site):
+    at = answer("translate", "--flow", FLOW.name, *["--topic", "orders", "--partition", "3"],
+                "--offset", "12")  # fmt: skip
+
+    assert at["downstream_offset"] is None
+
+
+def test_a_topic_that_is_not_mirrored_is_an_error(asked_site):
+    error = answer("translate", "--flow", FLOW.name, "--topic", "eu-west.orders",
+                   *["--partition", "0", "--offset", "12"], code=1)["error"]  # fmt: skip
+
+    assert error["type"] == "NothingToTranslateError"
+
+
+def test_a_group_is_translated_with_all_its_partitions(asked_site):
+    found = answer("translate", "--flow", FLOW.name, "--group", "billing")
+
+    assert (found["flow"], found["group"], found["as_of"]) == (FLOW.name, "billing", None)
+    assert [at["downstream_offset"] for at in found["partitions"]] == [6]
+    assert "orders[0]" in run("translate", "--flow", FLOW.name, "--group", "billing").stdout
+
+
+def test_a_group_is_translated_as_of_a_time(asked_site):
+    args = ("translate", "--flow", FLOW.name, "--group", "billing", "--as-of")
+
+    assert answer(*args, "1970-01-01T00:00:01Z")["as_of"] == "1970-01-01T00:00:01.000Z"
+    assert "groups snapshot" in answer(*args, "999", code=1)["error"]["hint"]
+    assert answer(*args, "yesterday", code=2)["error"]["type"] == "UsageError"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param((), id="nothing to translate"),
+        pytest.param(("--topic", "orders", "--partition", "0"), id="no offset"),
+        pytest.param(("--group", "g", "--topic", "orders"), id="a group and an offset"),
+    ],
+)
+def test_translate_says_what_it_needs(asked_site, args):
+    run("translate", "--flow", FLOW.name, *args, code=2)
+
+
+def test_a_snapshot_tells_what_changed_and_which_group_it_could_not_read(asked_site):
+    asked_site.source.offsets |= {"billing": {ORDERS: 14}, "odd": {}}
+    asked_site.source.unreadable.add("odd")
+
+    (found,) = answer("groups", "snapshot", code=1)["clusters"]
+
+    assert (found["cluster"], found["changed"]) == ("us-east", 1)
+    assert "odd" in found["troubles"][0]
+
+
+def test_a_plan_is_shown_with_its_limits(asked_site):
+    plan = answer("groups", "plan", "--flow", FLOW.name)
+
+    (billing,) = plan["groups"]
+    assert "read_uncommitted" in plan["note"]
+    assert (billing["group"], billing["partitions"][0]["resumes_at"]) == ("billing", 6)
+    assert "us-east.orders[0]" in run("groups", "plan", "--flow", FLOW.name).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14T22:13:20", 1_700_000_000_000),
+        ("2023-11-15T00:13:20.5+02:00", 1_700_000_000_500),
+    ],
+)
+def test_a_time_is_iso_8601_or_milliseconds(text, ms):
+    assert time_ms(text) == ms
+    assert time_ms(iso(ms)) == ms

@@ -1,0 +1,93 @@
+"""Offset syncs are noted by a replay loop and written beside it, in order, none of them twice."""
+
+import pytest
+
+from deltamirror.groups import offset_syncs as module
+from deltamirror.groups.offset_syncs import OffsetSyncs
+from schemas.config.config import OffsetSyncsConfig
+from schemas.errors import UnreachableError
+from schemas.kafka.partition import TopicPartition
+from schemas.mm2.records import OffsetSync
+from schemas.offset_map import OffsetRun
+from schemas.replay.slot_work import Move, Progress
+from tests.support.lake import ORDERS, REMOTE, FakeSite
+
+CONFIG = OffsetSyncsConfig("us-east", "mm2-offset-syncs.eu-west.internal", 100, 1)
+
+
+@pytest.fixture
+def topic(monkeypatch):
+    """The topic, as a list of what was written to it."""
+
+    class Topic:
+        is_made, is_down, records = False, False, []
+
+        def __init__(self, cluster, name, _):
+            assert (cluster.alias, name) == ("us-east", "mm2-offset-syncs.eu-west.internal")
+
+        def make(self, replication_factor):
+            Topic.is_made = True
+
+        def write(self, some):
+            if Topic.is_down:
+                raise UnreachableError("us-east", "localhost:1", "down")
+            Topic.records.extend(OffsetSync.read(*record) for record in some)
+
+    monkeypatch.setattr(module, "CompactedTopic", Topic)
+    return Topic
+
+
+@pytest.fixture
+def syncs(lake, topic):
+    return OffsetSyncs(FakeSite(lake), CONFIG)
+
+
+def move(*run, partition=ORDERS):
+    after = Progress(run[0] + run[2], "life1", "target1")
+    return Move(partition, REMOTE, None, after, (OffsetRun(*run),), run[2])
+
+
+def places(topic):
+    return [(sync.upstream_offset, sync.downstream_offset) for sync in topic.records]
+
+
+def test_what_was_committed_is_written_once(syncs, topic):
+    syncs.note([move(0, 5, 2), move(2, 8, 2)])
+    syncs.note([move(4, 11, 1)])
+
+    assert syncs.write() == 5
+    assert syncs.write() == 0
+    assert places(topic) == [(0, 5), (1, 6), (2, 8), (3, 9), (4, 11)]
+
+
+def test_the_topic_is_there_before_anything_has_moved(syncs, topic):
+    syncs.write()
+
+    assert topic.is_made
+
+
+def test_what_could_not_be_written_is_written_before_what_came_since(syncs, topic):
+    topic.is_down = True
+    syncs.note([move(0, 5, 1)])
+    with pytest.raises(UnreachableError):
+        syncs.write()
+    syncs.note([move(1, 7, 1)])
+    topic.is_down = False
+
+    syncs.write()
+
+    assert places(topic) == [(0, 5), (1, 7)]
+
+
+def test_while_the_cluster_is_down_the_newest_of_each_partition_are_kept(syncs, topic, monkeypatch):
+    monkeypatch.setattr(module, "WAITING", 2)
+    other = TopicPartition("orders", 1)
+    topic.is_down = True
+    syncs.note([move(n, n, 1) for n in range(5)] + [move(9, 0, 1, partition=other)])
+    with pytest.raises(UnreachableError):
+        syncs.write()
+    topic.is_down = False
+
+    syncs.write()
+
+    assert places(topic) == [(3, 3), (4, 4), (9, 0)]

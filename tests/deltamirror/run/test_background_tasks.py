@@ -1,0 +1,21 @@
+"""Which chores a run has, in which threads."""
+
+from deltamirror.run.background import chores_of
+from tests.support.lake import FakeSite
+
+
+def test_settings_and_acls_of_a_flows_topics_are_synced_in_a_thread_of_the_flows_own(lake):
+    site = FakeSite(lake, sync_topic_configs_interval_s=600.0, sync_topic_acls_interval_s=60.0)
+
+    chores = chores_of(site, site.config.flows, ())["topics of us-east->eu-west"]
+
+    assert [(chore.name, chore.every_s, chore.first_s) for chore in chores] == [
+        ("topic settings of us-east->eu-west", 600.0, 0.0),
+        ("topic ACLs of us-east->eu-west", 60.0, 0.0),
+    ]
+
+
+def test_a_flow_that_syncs_nothing_of_its_topics_has_no_thread_for_that(lake):
+    site = FakeSite(lake)
+
+    assert chores_of(site, site.config.flows, ()).keys() == {"groups of us-east"}

@@ -1,0 +1,410 @@
+"""The loops: everything arrives, a sick flow stops nobody else, and an end is an end."""
+
+import dataclasses
+import threading
+
+import pytest
+
+from deltamirror import backoff as patience
+from deltamirror.control import PAUSE, Orders
+from deltamirror.replay.replayer import Replayed, Replaying
+from deltamirror.run import supervisor as mirror_module
+from deltamirror.run.catch_up import Goal
+from deltamirror.run.supervisor import Mirror
+from deltamirror.staging.segment_index import Ledger
+from deltamirror.staging.stager import Staged, Staging
+from resources.delta.lake import DeltaLake
+from schemas.config.config import HeartbeatConfig
+from schemas.config.flow import Flow
+from schemas.errors import (
+    ConfigError,
+    LeaseHeldError,
+    NotCaughtUpError,
+    RangeUnfinishedError,
+    SparkFailedError,
+    TargetTopicError,
+    TopicMissingError,
+    UnreachableError,
+)
+from schemas.kafka.partition import TopicPartition
+from tests.support.fake_cluster import Said
+from tests.support.fake_context import Inline, InlineCrew
+from tests.support.lake import config
+from tests.support.loops import looping_site
+
+ORDERS = TopicPartition("orders", 0)
+REMOTE = TopicPartition("us-east.orders", 0)
+
+
+class Heard:
+    """A reporter that remembers."""
+
+    def __init__(self):
+        self.records, self.errors = 0, []
+        self.arrived = threading.Event()
+
+    def staged(self, alias, segments):
+        pass
+
+    def replayed(self, flow, moves):
+        self.records += sum(move.records for move in moves)
+        self.arrived.set()
+
+    def troubled(self, duty, error):
+        self.errors.append((duty, error))
+
+
+@pytest.fixture
+def site(lake, monkeypatch):
+    return looping_site(lake, monkeypatch)
+
+
+def run(site, *, until_caught_up=True, **options):
+    Mirror(site.config, flows=site.config.flows, until_caught_up=until_caught_up, **options).run()
+
+
+def write(site, *values):
+    site.source.append(ORDERS, *(Said(value) for value in values))
+
+
+def shown(site):
+    return [said.value for _, said in site.target.visible(REMOTE)]
+
+
+def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(site):
+    write(site, b"a", b"b", b"c")
+    heard = Heard()
+
+    run(site, reporter=heard)
+    write(site, b"d")
+    run(site)
+
+    assert shown(site) == [b"a", b"b", b"c", b"d"]
+    assert (heard.records, heard.errors) == (3, [])
+
+
+def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(site, monkeypatch):
+    write(site, b"a")
+    tick, seen, stop = Replaying.tick, [], threading.Event()
+
+    def restless(self, only=None):
+        done = tick(self, only)
+        seen.extend(done.moves)
+        return Replayed(tuple(seen)) if seen else done
+
+    monkeypatch.setattr(Replaying, "tick", restless)
+    thread = threading.Thread(target=run, args=(site,), kwargs={"stop": stop}, daemon=True)
+    thread.start()
+    thread.join(20)
+    has_ended = not thread.is_alive()
+    stop.set()
+
+    assert has_ended
+    assert shown(site) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(RangeUnfinishedError("users[0]", at=0, end=1, why="late"), id="may pass"),
+        pytest.param(TargetTopicError("no topic for users[0]"), id="is for a person"),
+    ],
+)
+def test_a_run_that_is_to_end_does_so_though_one_topic_is_sick_and_another_never_rests(
+    site, monkeypatch, error
+):
+    monkeypatch.setattr("deltamirror.backoff.GIVE_UP_S", 0.1)
+    monkeypatch.setattr(Replaying, "troubles", {TopicPartition("users", 0): error})
+    write(site, b"a")
+    tick, seen, stop, ended = Replaying.tick, [], threading.Event(), []
+
+    def restless(self, only=None):
+        done = tick(self, only)
+        again = tuple(dataclasses.replace(move, before=move.after) for move in seen)
+        seen.extend(done.moves)
+        return Replayed(again or done.moves, is_idle=not (again or done.moves))
+
+    def run_it():
+        try:
+            run(site, stop=stop)
+        except NotCaughtUpError as not_caught_up:
+            ended.append(not_caught_up)
+
+    monkeypatch.setattr(Replaying, "tick", restless)
+    thread = threading.Thread(target=run_it, daemon=True)
+    thread.start()
+    thread.join(20)
+    stop.set()
+
+    assert [str(error) in str(each) for each in ended] == [True]
+    assert shown(site) == [b"a"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "pairs"),
+    [
+        pytest.param({}, ["A->B", "B->A", "C->B"], id="all pairs"),
+        pytest.param({"targets": ["B"]}, ["A->B", "C->B"], id="those into the clusters named"),
+        pytest.param({"flows": ["A->B"]}, ["A->B"], id="the flows named"),
+    ],
+)
+def test_heartbeats_are_emitted_for_the_pairs_that_are_chosen(monkeypatch, lake, chosen, pairs):
+    hearts = tuple(
+        HeartbeatConfig(Flow(*pair.split("->")), "heartbeats", 1.0, 1)
+        for pair in ("A->B", "B->A", "C->B")
+    )
+    flows = (dataclasses.replace(config(lake).flows[0], flow=Flow("A", "B")),)
+    made = []
+
+    class Made:
+        def __init__(self, _, *, heartbeats, **__):
+            made.extend(each.flow.name for each in heartbeats)
+
+        def run(self):
+            pass
+
+    monkeypatch.setattr(mirror_module, "Mirror", Made)
+
+    mirror_module.mirror_of(
+        dataclasses.replace(config(lake), flows=flows, heartbeats=hearts), **chosen
+    )
+
+    assert made == pairs
+
+
+def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_from_ending(site):
+    write(site, b"a", b"b")
+    goal = Goal({ORDERS: (site.source.ids["orders"], 2)})
+    ledger = Ledger(site.lake.segments("us-east"))
+    staging = Staging(site, "us-east", Inline())
+    staging.open()
+    assert not goal.is_staged(ledger, ())
+    staging.tick()
+    site.source.make("orders")
+    staging.refresh_topics()
+    staging.tick()
+    staging.close()
+
+    ledger.refresh()
+
+    assert goal.is_staged(ledger, ())
+
+
+def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(site):
+    write(site, b"a")
+    heard, stop = Heard(), threading.Event()
+    options = {"until_caught_up": False, "reporter": heard, "stop": stop}
+    thread = threading.Thread(target=run, args=(site,), kwargs=options)
+    thread.start()
+    assert heard.arrived.wait(20)
+    assert thread.is_alive()
+
+    stop.set()
+    thread.join(20)
+
+    assert not thread.is_alive()
+    run(site)
+
+
+def test_a_flow_that_another_process_replays_is_refused(site):
+    site.lake.make()
+    other = Mirror(site.config, flows=site.config.flows, until_caught_up=True)
+    other.replayings[0].open()
+
+    with pytest.raises(LeaseHeldError):
+        run(site)
+
+    other.replayings[0].close()
+
+
+def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_back(
+    site, monkeypatch
+):
+    write(site, b"a")
+    heard = Heard()
+    down = threading.Event()
+    troubled = heard.troubled
+
+    def back(duty, error):
+        troubled(duty, error)
+        if duty.startswith("replay"):
+            site.target.is_down = False
+            down.set()
+
+    heard.troubled = back
+    stop = threading.Event()
+    site.target.is_down = True
+    options = {"until_caught_up": False, "reporter": heard, "stop": stop}
+    thread = threading.Thread(target=run, args=(site,), kwargs=options)
+    thread.start()
+    assert down.wait(20)
+    assert heard.arrived.wait(20)
+    stop.set()
+    thread.join(20)
+
+    assert shown(site) == [b"a"]
+
+
+def test_a_spark_that_does_not_start_is_told_by_the_loops_which_try_again(site, monkeypatch):
+    write(site, b"a")
+    heard, run_jobs, starts = Heard(), InlineCrew.run, iter(range(100))
+
+    def call(self, count):
+        raise SparkFailedError("Spark did not start: its JVM ended")
+
+    def later(self, jobs):
+        if next(starts) == 0:
+            self.call(1)
+        return run_jobs(self, jobs)
+
+    monkeypatch.setattr(InlineCrew, "call", call)
+    monkeypatch.setattr(InlineCrew, "run", later)
+
+    run(site, reporter=heard)
+
+    assert shown(site) == [b"a"]
+    assert [str(error) for _, error in heard.errors] == ["Spark did not start: its JVM ended"]
+
+
+def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(site, monkeypatch):
+    monkeypatch.setattr(patience, "GIVE_UP_S", 0)
+    write(site, b"a")
+    stage, replay, failed, idle = Staging.tick, Replaying.tick, threading.Event(), []
+    has_looked = threading.Event()
+
+    def fails_once(self, only=None):
+        if not failed.is_set():
+            failed.set()
+            raise UnreachableError("us-east", "", "it is down")
+        assert has_looked.wait(20)
+        return stage(self, only)
+
+    def counted(self, only=None):
+        if failed.is_set():
+            idle.append(True)
+        if len(idle) == 3:
+            has_looked.set()
+        return replay(self, only)
+
+    monkeypatch.setattr(Staging, "tick", fails_once)
+    monkeypatch.setattr(Replaying, "tick", counted)
+    run(site)
+
+    assert shown(site) == [b"a"]
+
+
+def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run_ends(
+    site, monkeypatch
+):
+    write(site, b"a")
+    ask, asked = site.source.watermarks, []
+
+    def silent_at_first(partitions, known=None):
+        asked.append(partitions)
+        silent = UnreachableError("us-east", str(ORDERS), "it told no offset")
+        return {ORDERS: silent} if len(asked) == 1 else ask(partitions, known)
+
+    monkeypatch.setattr(site.source, "watermarks", silent_at_first)
+    run(site)
+
+    assert shown(site) == [b"a"]
+
+
+def test_a_topic_that_is_deleted_before_its_end_is_told_keeps_no_run_from_ending(site):
+    goal = Goal({ORDERS: (site.source.ids["orders"], None), REMOTE: ("id", 3)})
+
+    site.source.drop("orders")
+
+    assert goal.asked(site.source).ends == {REMOTE: ("id", 3)}
+
+
+def test_a_topic_that_is_listed_is_waited_for_though_its_broker_does_not_know_it_yet(
+    site, monkeypatch
+):
+    goal = Goal({ORDERS: (site.source.ids["orders"], None)})
+    late = {ORDERS: TopicMissingError(str(ORDERS), "on us-east")}
+    monkeypatch.setattr(site.source, "watermarks", lambda partitions: late)
+
+    assert goal.asked(site.source) == goal
+
+
+@pytest.mark.parametrize("passes", [True, False])
+def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(site, monkeypatch, passes):
+    write(site, b"a")
+    stage, replay, idle = Staging.tick, Replaying.tick, []
+    has_looked = threading.Event()
+
+    def in_trouble(self, only=None):
+        if passes and has_looked.is_set():
+            return stage(self, only)
+        self.troubles = {ORDERS: RangeUnfinishedError(ORDERS, at=0, end=1, why="no leader")}
+        return Staged()
+
+    def counted(self, only=None):
+        idle.append(True)
+        if len(idle) == 3:
+            has_looked.set()
+        return replay(self, only)
+
+    monkeypatch.setattr(Staging, "tick", in_trouble)
+    monkeypatch.setattr(Replaying, "tick", counted)
+    if not passes:
+        with pytest.raises(NotCaughtUpError, match="no leader"):
+            run(site)
+    else:
+        run(site)
+        assert shown(site) == [b"a"]
+
+
+def test_a_source_that_stays_away_ends_a_run_that_is_to_end(site, monkeypatch):
+    def fails(self, only=None):
+        raise UnreachableError("us-east", "", "it is down")
+
+    monkeypatch.setattr(Staging, "tick", fails)
+
+    with pytest.raises(NotCaughtUpError, match="it is down"):
+        run(site)
+
+
+def test_a_partition_that_waits_for_an_operator_is_told_at_the_end(site):
+    write(site, b"a")
+    run(site)
+    write(site, b"b", b"c")
+    site.source.expire(ORDERS, 2)
+
+    with pytest.raises(NotCaughtUpError, match=r"orders\[0\]: records \[1, 2\) expired"):
+        run(site)
+
+    assert shown(site) == [b"a"]
+
+
+def test_a_paused_topic_is_told_at_the_end(site):
+    write(site, b"a")
+    Orders(DeltaLake(site.config.lake).control).give(PAUSE, site.flow.flow.name)
+
+    with pytest.raises(NotCaughtUpError, match=r"orders\[0\] is paused"):
+        run(site)
+
+
+def test_a_file_without_an_enabled_flow_is_an_error_of_the_file(site):
+    with pytest.raises(ConfigError, match="no flow is enabled"):
+        Mirror(site.config, flows=(), until_caught_up=True)
+
+
+@pytest.mark.parametrize("sick", [Staging, Replaying])
+def test_a_defect_ends_no_loop_and_is_told(site, monkeypatch, sick):
+    write(site, b"a")
+    heard, tick, failed = Heard(), sick.tick, []
+
+    def fails_once(self, only=None):
+        if not failed:
+            failed.append(True)
+            raise KeyError("not thought of")
+        return tick(self, only)
+
+    monkeypatch.setattr(sick, "tick", fails_once)
+    run(site, reporter=heard)
+
+    ((_, error),) = heard.errors
+    assert str(error) == "KeyError: 'not thought of'"
+    assert shown(site) == [b"a"]

@@ -1,0 +1,99 @@
+"""Orders are read in the order they were given, by those they are for."""
+
+import shutil
+
+import pytest
+
+from deltamirror.control import ACCEPT_GAP, PAUSE, RESUME, Orders, is_paused
+from resources.delta.lake import DeltaLake
+from resources.delta.table_maintenance import optimize
+from schemas.kafka.partition import TopicPartition
+
+ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 1)
+
+
+@pytest.fixture
+def lake_(lake):
+    return DeltaLake(lake)
+
+
+def test_orders_come_numbered_in_the_order_they_were_given(lake_):
+    operator, loop = Orders(lake_.control), Orders(lake_.control)
+    assert loop.of("us-east") == []
+
+    operator.give(PAUSE, "us-east", "orders", 0)
+    operator.give(PAUSE, "us-east->eu-west")
+    operator.give(RESUME, "us-east")
+
+    first, third = loop.of("us-east")
+    (second,) = loop.of("us-east->eu-west")
+    assert (first.order, third.order) == (PAUSE, RESUME)
+    assert first.number < second.number < third.number
+
+
+def test_orders_of_the_same_moment_keep_their_numbers_whoever_reads(lake_, monkeypatch):
+    monkeypatch.setattr("deltamirror.control.time.time", lambda: 1.0)
+    operator = Orders(lake_.control)
+    topics = [f"t{i}" for i in range(25)]
+    for topic in topics:
+        operator.give(ACCEPT_GAP, "us-east", topic)
+
+    assert [o.topic for o in Orders(lake_.control).of("us-east")] == topics
+    optimize(lake_.control)
+    assert [o.topic for o in Orders(lake_.control).of("us-east")] == topics
+
+
+def test_numbers_do_not_change_when_the_clock_is_set_back(lake_, monkeypatch):
+    operator, loop = Orders(lake_.control), Orders(lake_.control)
+    operator.give(PAUSE, "us-east", "first")
+    (first,) = loop.of("us-east")
+
+    monkeypatch.setattr("deltamirror.control.time.time", lambda: 1.0)
+    operator.give(PAUSE, "us-east", "second")
+
+    again, second = loop.of("us-east")
+    assert (again, second.topic) == (first, "second")
+    assert second.number > first.number
+
+
+def test_an_order_is_newer_than_those_of_a_table_that_was_lost(lake_):
+    Orders(lake_.control).give(PAUSE, "us-east", "first")
+    (lost,) = Orders(lake_.control).of("us-east")
+    shutil.rmtree(lake_.control.path)
+
+    Orders(lake_.control).give(ACCEPT_GAP, "us-east", "first")
+
+    (order,) = Orders(lake_.control).of("us-east")
+    assert order.number > lost.number
+
+
+@pytest.mark.parametrize(
+    ("topic", "partition", "meant"),
+    [
+        pytest.param(None, None, {ORDERS, USERS}, id="all"),
+        pytest.param("orders", None, {ORDERS}, id="a topic"),
+        pytest.param("users", 1, {USERS}, id="a partition"),
+        pytest.param("users", 0, set(), id="another partition"),
+    ],
+)
+def test_an_order_is_for_all_a_topic_or_a_partition(lake_, topic, partition, meant):
+    Orders(lake_.control).give(PAUSE, "us-east", topic, partition)
+    (order,) = Orders(lake_.control).of("us-east")
+
+    assert {p for p in (ORDERS, USERS) if order.is_for(p)} == meant
+
+
+def test_the_last_order_decides_whether_a_partition_is_paused(lake_):
+    operator = Orders(lake_.control)
+
+    def paused():
+        return is_paused(operator.of("us-east"), ORDERS)
+
+    assert not paused()
+    operator.give(PAUSE, "us-east")
+    assert paused()
+    operator.give(ACCEPT_GAP, "us-east")
+    operator.give(RESUME, "us-east", "users")
+    assert paused()
+    operator.give(RESUME, "us-east", "orders")
+    assert not paused()

@@ -1,0 +1,84 @@
+"""Topics on the target that our user may not make or widen: what is told, and what goes on."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from deltamirror.topics.remote_topics import LOOK_S, RemoteTopics
+from schemas.errors import PermissionMissingError
+from schemas.kafka.acl import Permission
+from schemas.kafka.partition import TopicPartition
+from tests.support.fake_context import FakeClusters
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+USERS = TopicPartition("users", 0)
+INTERVAL_S = 600
+
+
+@pytest.fixture
+def site(lake, monkeypatch):
+    made = FakeClusters(lake, monkeypatch)
+    for topic in ("orders", "users"):
+        made.source.make(topic)
+    return made
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = SimpleNamespace(now=0.0)
+    made.monotonic = lambda: made.now
+    monkeypatch.setattr("deltamirror.topics.remote_topics.time", made)
+    return made
+
+
+@pytest.fixture
+def remote(site, clock):
+    return RemoteTopics(site, replace(site.flow, refresh_topics_interval_s=INTERVAL_S))
+
+
+def missing(operation, topic):
+    return PermissionMissingError("eu-west", "do it", Permission(operation, "topic", topic))
+
+
+def may_widen_none(name, _):
+    raise missing("Alter", name)
+
+
+def may_make_none(wanted):
+    return {topic.name: missing("Create", topic.name) for topic in wanted}
+
+
+def test_of_a_topic_that_may_not_be_widened_the_new_partition_is_told_and_the_others_go_on(
+    site, remote
+):
+    remote.refresh([FIRST])
+    site.source.logs[SECOND] = []
+    site.target.add_partitions = may_widen_none
+
+    for _ in range(2):
+        remote.refresh([FIRST, SECOND])
+
+    (error,) = remote.troubles([FIRST, SECOND]).values()
+    assert "lacks Alter on topic us-east.orders" in str(error)
+    assert remote.topic_id(FIRST) == site.target.ids["us-east.orders"]
+    assert remote.topic_id(SECOND) is None
+
+
+def test_a_right_that_was_granted_counts_at_the_next_topic_refresh_while_other_topics_go_on(
+    site, remote, clock
+):
+    remote.refresh([USERS])
+    create, site.target.create_topics = site.target.create_topics, may_make_none
+    remote.refresh([FIRST, USERS])
+    refused = remote.troubles([FIRST, USERS])
+    site.target.create_topics = create
+
+    while clock.now <= INTERVAL_S:
+        assert remote.troubles([FIRST, USERS]) == refused
+        clock.now += LOOK_S
+        remote.refresh([FIRST, USERS])
+
+    assert list(refused) == [FIRST]
+    assert remote.troubles([FIRST, USERS]) == {}
+    assert remote.topic_id(FIRST) == site.target.ids["us-east.orders"]

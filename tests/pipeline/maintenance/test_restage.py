@@ -1,0 +1,74 @@
+"""A staged range is whole in what is read of it, or it is not; and what can be one file again."""
+
+import dataclasses
+
+import pytest
+
+from pipeline.maintenance.compaction import INPUT_BYTES
+from pipeline.maintenance.restage import Census, groups, in_file_order, joined
+from tests.support.staged_lake import batch_of, in_one_slot, row, segment_of
+
+A, B = in_one_slot(2)
+LATER = dataclasses.replace(A, topic_id="life2")
+
+
+def rows(source, *offsets):
+    return source, batch_of(row(source, offset) for offset in offsets)
+
+
+def segment(source, start, end, sequence=1):
+    return segment_of(source, [row(source, i) for i in range(start, end)], sequence, 1)
+
+
+FIRST, SECOND, OTHER = segment(A, 0, 4), segment(A, 4, 6), segment(B, 0, 3)
+
+
+@pytest.mark.parametrize(
+    ("read", "whole", "torn"),
+    [
+        pytest.param(
+            [rows(A, 0, 1), rows(A, 2, 3, 4, 5), rows(B, 0, 1, 2)], {FIRST, SECOND, OTHER}, set(),
+            id="however they are cut",
+        ),
+        pytest.param([rows(A, 0, 1, 2)], set(), {FIRST}, id="a record is missing"),
+        pytest.param([rows(A, 0, 1, 2, 3, 3)], set(), {FIRST}, id="one is there twice"),
+        pytest.param([rows(A, 0, 1, 3, 2)], set(), {FIRST}, id="two are out of order"),
+        pytest.param([rows(A, 8, 9), rows(LATER, 0)], set(), set(), id="of no range at all"),
+        pytest.param(
+            [(A, batch_of([{**row(A, 4), "value": b"x"}, row(A, 5)]))], set(), {SECOND},
+            id="one says something else",
+        ),
+    ],
+)  # fmt: skip
+def test_a_range_is_whole_where_all_its_records_are_there_as_they_were(read, whole, torn):
+    assert Census([FIRST, SECOND, OTHER]).take(read) == (whole, torn)
+
+
+def test_no_group_reaches_across_a_file_that_stays():
+    held = [segment(A, 10 * i, 10 * i + 10, sequence=i) for i in (1, 2, 4, 5)]
+
+    found = groups(reversed(held), [3, 9])
+
+    assert [[s.sequence for s in group] for group in found] == [[1, 2], [4, 5]]
+
+
+def test_what_was_staged_together_stays_together_and_a_group_fits_into_memory():
+    large = [
+        dataclasses.replace(segment(source, i, i + 1, sequence=i), size_bytes=INPUT_BYTES // 3)
+        for i in (1, 2)
+        for source in (A, B)
+    ]
+
+    assert [[s.sequence for s in group] for group in groups(large, [])] == [[1, 1], [2, 2]]
+
+
+def test_ranges_that_follow_one_another_are_read_in_one_go():
+    apart = segment(A, 8, 9)
+
+    assert joined([apart, OTHER, SECOND, FIRST]) == [[FIRST, SECOND], [apart], [OTHER]]
+
+
+def test_a_file_holds_the_lives_of_a_partition_in_the_order_of_staging():
+    later = segment(LATER, 0, 2, sequence=2)
+
+    assert in_file_order([later, OTHER, SECOND, FIRST]) == [FIRST, SECOND, later, OTHER]

@@ -1,0 +1,85 @@
+"""Files go when their time is over and every flow has what they hold: oldest first, no holes."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+from pipeline.maintenance.retention import expire
+from schemas.staging.segment import Segment
+from tests.support.staged_lake import in_one_slot
+
+(ORDERS,) = in_one_slot(1)
+(USERS,) = in_one_slot(1, slot=4)
+
+
+@dataclass(frozen=True)
+class File:
+    slot: int
+    sequence: int
+    size_bytes: int = 10
+
+
+def segment(source, start, end, sequence, staged_at_ms):
+    return Segment(
+        source.topic, source.topic_id, source.partition, start, end, end - start, 0, start,
+        end - 1, 0, 0, 0, 0, end, end, "", "", staged_at_ms, sequence,
+    )  # fmt: skip
+
+
+FILES = [File(3, 1), File(3, 2), File(3, 3)]
+SEGMENTS = [
+    segment(ORDERS, 0, 10, 1, 100),
+    segment(ORDERS, 10, 20, 2, 200),
+    segment(ORDERS, 20, 30, 3, 300),
+]
+
+
+def gone(files=FILES, segments=SEGMENTS, *, replayed=30, before_ms=None, max_bytes=None):
+    return expire(
+        files, segments, lambda s: s.end <= replayed, before_ms=before_ms, max_bytes=max_bytes
+    )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sequences"),
+    [
+        pytest.param({}, [], id="no bound: for ever"),
+        pytest.param({"before_ms": 250}, [1, 2], id="by age"),
+        pytest.param({"max_bytes": 15}, [1, 2], id="by size"),
+        pytest.param({"max_bytes": 30}, [], id="within the size"),
+        pytest.param({"before_ms": 1000, "replayed": 19}, [1], id="not before it is replayed"),
+        pytest.param({"max_bytes": 0, "replayed": 5}, [], id="a full disk changes nothing"),
+    ],
+)
+def test_a_file_goes_when_its_time_is_over_and_it_is_replayed(bounds, sequences):
+    assert [file.sequence for file in gone(**bounds).files] == sequences
+
+
+def test_what_is_kept_is_told_by_partition():
+    assert gone(before_ms=250).kept == {ORDERS: 20}
+
+
+def test_the_oldest_of_all_slots_go_first():
+    files = [*FILES, File(4, 2)]
+    segments = [*SEGMENTS, segment(USERS, 0, 5, 2, 150)]
+
+    found = gone(files, segments, max_bytes=20).files
+
+    assert [(file.slot, file.sequence) for file in found] == [(3, 1), (4, 2)]
+
+
+def test_a_joined_file_goes_when_its_youngest_part_is_old():
+    joined = [File(3, 2), File(3, 3)]
+
+    assert gone(joined, before_ms=150).files == ()
+    assert gone(joined, before_ms=250).files == (File(3, 2),)
+
+
+def test_a_file_that_is_not_sealed_yet_stays():
+    assert gone([*FILES, File(3, 4)], before_ms=1000).files == tuple(FILES)
+
+
+def test_a_clock_that_went_back_makes_no_hole():
+    back = [SEGMENTS[0], replace(SEGMENTS[1], staged_at_ms=50), SEGMENTS[2]]
+
+    assert [file.sequence for file in gone(segments=back, before_ms=80).files] == []

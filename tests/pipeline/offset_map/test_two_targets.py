@@ -1,0 +1,110 @@
+"""A source's log, replayed to two targets in two ways: their maps agree, and translate both ways.
+
+The log has plain records, transactions that were committed and aborted, and compaction; the ways
+differ in chunks, crashes and what somebody else writes between them.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.offset_map.encode import expand
+from pipeline.offset_map.runs import Runs
+from pipeline.offset_map.translate import translate, translate_back
+from schemas.kafka.partition import TopicPartition
+from tests.pipeline.replay.test_slot_replay import World
+from tests.support.fake_cluster import FakeCluster, Said
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The log `[0, end)` of a partition: value by offset of the records that a reader is shown."""
+
+    shown: dict[int, bytes]
+    end: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a target is filled: records a chunk, the source's log cut here, a crash at call *at*."""
+
+    chunk_records: int
+    cuts: list[int]
+    crash_at: int
+    is_disturbed: bool
+
+
+@st.composite
+def sources(draw):
+    """Return what a reader is shown of a log of transactions, some aborted, some compacted away."""
+    cluster = FakeCluster()
+    cluster.make("orders")
+    for kind in draw(
+        st.lists(st.sampled_from(["plain", "commit", "abort"]), min_size=1, max_size=6)
+    ):
+        size = draw(st.integers(1, 4))
+        state = "aborted" if kind == "abort" else "committed"
+        # Alike, as records are: only their order tells them apart.
+        cluster.append(
+            ORDERS, *(Said(draw(st.sampled_from([b"a", b"b"]))) for _ in range(size)), state=state
+        )
+        if kind != "plain":
+            cluster.mark(ORDERS)
+    end = len(cluster.logs[ORDERS])
+    cluster.clean(ORDERS, *draw(st.sets(st.integers(0, end - 1), max_size=4)))
+    return Source({offset: said.value for offset, said in cluster.visible(ORDERS)}, end)
+
+
+ways = st.builds(
+    Way,
+    chunk_records=st.integers(1, 5),
+    cuts=st.lists(st.integers(0, 40), max_size=4),
+    crash_at=st.integers(0, 40),
+    is_disturbed=st.booleans(),
+)
+
+
+def replayed(source, way):
+    """Return the offset runs of a fresh target, filled in this *way*."""
+    world = World(["orders"], chunk_records=way.chunk_records)
+    edges = sorted({0, source.end, *(cut for cut in way.cuts if cut < source.end)})
+    for start, end in pairwise(edges):
+        world.stage("orders", [source.shown.get(offset, ".") for offset in range(start, end)])
+        if way.is_disturbed:
+            world.foreign("orders", b"foreign")
+        world.crash(way.crash_at)
+        world.finish()
+    return world.runs["orders"]
+
+
+@settings(max_examples=60)
+@given(sources(), ways, ways)
+def test_two_targets_maps_name_the_same_upstream_offsets_however_they_were_filled(
+    source, one, other
+):
+    first, second = ([up for up, _ in expand(replayed(source, way))] for way in (one, other))
+
+    assert first == second == list(source.shown)
+
+
+@settings(max_examples=60)
+@given(sources(), ways, st.integers(0, 45))
+def test_a_group_that_moves_there_and_back_reads_each_record_of_the_log_once(
+    source, way, committed
+):
+    runs = replayed(source, way)
+    index, pairs = Runs.of(runs), list(expand(runs))
+    there = translate(committed, index)
+    if not pairs:
+        assert there is None
+        return
+
+    unread = [upstream for upstream in source.shown if upstream >= committed]
+    assert [up for up, down in pairs if down >= there] == unread
+
+    back = translate_back(there, index)
+    assert [upstream for upstream in source.shown if upstream >= back] == unread

@@ -1,0 +1,134 @@
+"""Staged records found again on the target, by what they say."""
+
+from itertools import combinations
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pipeline.offset_map.encode import expand
+from pipeline.pairing.pair import Pairing, fingerprints
+from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.kafka.partition import SourcePartition, TopicPartition
+from tests.support.fake_cluster import Said, rows
+
+ORDERS = TopicPartition("us-east.orders", 0)
+
+
+def log(text, start=0):
+    """Return a record for every letter but `.`, which is an offset without one."""
+    return [(i, c.encode()) for i, c in enumerate(text, start) if c != "."]
+
+
+def pairing(staged, target, at_once=3):
+    """Pair *staged* with *target*, which comes in batches."""
+    made = Pairing(ORDERS, (("life1", *record) for record in staged))
+    for i in range(0, len(target), at_once):
+        made.take(target[i : i + at_once])
+    return made
+
+
+def pair(staged, target):
+    return list(expand(pairing(staged, target).all().runs.get("life1", [])))
+
+
+def prefix(staged, target):
+    return list(expand(pairing(staged, target).beginning().runs.get("life1", [])))
+
+
+def ways(staged, target):
+    """Return every way to pair all of *staged* with *target*, slowly."""
+    return [
+        list(zip([offset for offset, _ in staged], [offset for offset, _ in chosen], strict=True))
+        for chosen in combinations(target, len(staged))
+        if [mark for _, mark in chosen] == [mark for _, mark in staged]
+    ]
+
+
+def test_records_are_paired_in_order_across_gaps_on_both_sides():
+    assert pair(log("ab..c", 10), log("ab.c")) == [(10, 0), (11, 1), (14, 3)]
+
+
+def test_foreign_records_in_between_are_passed_over():
+    assert pair(log("abc"), log("xaybzzc")) == [(0, 1), (1, 3), (2, 6)]
+
+
+def test_our_own_identical_records_are_no_ambiguity():
+    assert pair(log("aaa"), log("a.aa")) == [(0, 0), (1, 2), (2, 3)]
+
+
+def test_an_identical_foreign_record_is_ambiguous_and_named():
+    with pytest.raises(MapAmbiguousError, match="downstream offset 1 fits"):
+        pair(log("ab", 7), log(".aab"))
+
+
+def test_records_that_are_not_all_found_are_an_error_with_counts():
+    with pytest.raises(MapUnpairedError, match=r"of 3 records staged in \[5, 8\) only 2"):
+        pair(log("abc", 5), log("acb"))
+
+
+def test_as_many_as_are_there_in_order_are_found():
+    assert prefix(log("abcd"), log("xabyc")) == [(0, 1), (1, 2), (2, 4)]
+    assert prefix(log("abcd"), log("")) == []
+
+
+@settings(max_examples=400)
+@given(st.text("ab.", max_size=5), st.text("ab.", max_size=9), st.integers(1, 4))
+def test_what_is_paired_in_one_pass_is_the_only_way_to_pair_it(ours, theirs, at_once):
+    staged, target = log(ours, 10), log(theirs)
+    possible = ways(staged, target)
+
+    made = pairing(staged, target, at_once)
+
+    if not possible:
+        with pytest.raises(MapUnpairedError):
+            made.all()
+    elif len(possible) > 1:
+        with pytest.raises(MapAmbiguousError):
+            made.all()
+    else:
+        assert list(expand(made.all().runs.get("life1", []))) == possible[0]
+
+
+@given(st.text("ab.", max_size=12), st.text("xyz.", max_size=8), st.randoms())
+def test_what_was_written_is_paired_however_foreign_records_lie_between(ours, foreign, random):
+    assume(ours.strip("."))
+    mixed = [(c, True) for c in ours if c != "."]
+    for c in foreign:
+        mixed.insert(random.randint(0, len(mixed)), (c, False))
+    target = [(i, c.encode()) for i, (c, _) in enumerate(mixed) if c != "."]
+
+    found = pair(log(ours), target)
+
+    assert [down for _, down in found] == [i for i, (_, own) in enumerate(mixed) if own]
+    assert [up for up, _ in found] == [offset for offset, _ in log(ours)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Said(b"w", b"k", (("h", b"1"),), 5),
+        Said(b"v", b"l", (("h", b"1"),), 5),
+        Said(b"v", b"k", (("h", None),), 5),
+        Said(b"v", b"k", (("h", b""),), 5),
+        Said(b"v", b"k", (), 5),
+        Said(b"v", b"k", (("h", b"1"),), 6),
+        Said(b"kv", None, (("h", b"1"),), 5),
+        Said(b"", b"kv", (("h", b"1"),), 5),
+    ],
+)
+def test_a_fingerprint_is_another_for_any_other_content(other):
+    source = SourcePartition("orders", "life1", 0)
+    batch = rows(source, [(0, Said(b"v", b"k", (("h", b"1"),), 5)), (1, other)])
+
+    one, two = fingerprints(batch)
+
+    assert one != two
+    assert len(one) == 16
+
+
+def test_null_and_empty_have_different_fingerprints():
+    source = SourcePartition("orders", "life1", 0)
+    said = [Said(None, None), Said(b"", None), Said(None, b""), Said(b"", b"")]
+
+    assert len(set(fingerprints(rows(source, list(enumerate(said)))))) == 4

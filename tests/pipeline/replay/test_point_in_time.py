@@ -1,0 +1,131 @@
+"""What a point-in-time replay asks for, found in what is staged."""
+
+import pytest
+
+from pipeline.replay.point_in_time import cut, offset_at, select
+from pipeline.replay.segment_chain import Chain
+from schemas.errors import StageIncompleteError
+from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.replay.point_in_time import ReplayRange, Selection
+from schemas.replay.slot_work import Link, PartitionWork, Progress
+from schemas.staging.segment import Segment
+from tests.support.staged_lake import batch_of, row
+
+ORDERS = SourcePartition("orders", "life1", 0)
+
+TIMES = {0: 100, 1: 300, 2: 200, 3: 400, 4: 400, 5: 500}
+"""Offset 2 is older than the one before it, as records that come late are."""
+
+
+def segment(source, start, end, *, staged_at_ms=1):
+    times = [TIMES.get(i, 1000 + i) for i in range(start, end)]
+    return Segment(
+        source.topic, source.topic_id, source.partition, start, end, end - start, 0, start,
+        end - 1, min(times), max(times), 0, 0, end, end, "", "", staged_at_ms, 1,
+    )  # fmt: skip
+
+
+def read(of):
+    yield batch_of(
+        row(of.source, i, timestamp_ms=TIMES.get(i, 1000 + i)) for i in range(of.start, of.end)
+    )
+
+
+STAGED = [
+    segment(ORDERS, 0, 3, staged_at_ms=10),
+    segment(ORDERS, 3, 6, staged_at_ms=20),
+    segment(ORDERS, 6, 9, staged_at_ms=30),
+]
+
+
+def found(segments=STAGED, *, kept=None, **wanted):
+    ranges = select(segments, Selection(**wanted), lambda _: kept, read)
+    return [(each.incarnation, each.start, each.end) for each in ranges]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "range_"),
+    [
+        pytest.param({}, (0, 9), id="all"),
+        pytest.param({"as_of_ms": 20}, (0, 6), id="staged at that time"),
+        pytest.param({"as_of_ms": 29}, (0, 6), id="not what came later"),
+        pytest.param({"from_offset": 2, "to_offset": 7}, (2, 7), id="by offset"),
+        pytest.param({"to_offset": 100}, (0, 9), id="no further than is staged"),
+        pytest.param({"from_time_ms": 200}, (1, 9), id="the first by offset, not by time"),
+        pytest.param({"from_time_ms": 300, "to_time_ms": 500}, (1, 5), id="by time"),
+        pytest.param({"to_time_ms": 9999}, (0, 9), id="a time that is not reached"),
+        pytest.param({"kept": 4}, (4, 9), id="what retention left"),
+    ],
+)
+def test_a_selection_is_a_range_of_offsets(wanted, range_):
+    assert found(**wanted) == [("life1", *range_)]
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        pytest.param({"as_of_ms": 9}, id="before anything was staged"),
+        pytest.param({"from_time_ms": 9999}, id="after everything"),
+        pytest.param({"from_offset": 7, "to_offset": 7}, id="an empty range"),
+        pytest.param({"partition": 1}, id="a partition that is not there"),
+        pytest.param({"from_time_ms": 500, "to_time_ms": 300}, id="the wrong way round"),
+    ],
+)
+def test_where_nothing_is_wanted_there_is_no_range(wanted):
+    assert found(**wanted) == []
+
+
+def test_lives_of_a_topic_follow_one_another_and_offsets_are_of_the_newest():
+    second = SourcePartition("orders", "life2", 0)
+    staged = [*STAGED, segment(second, 0, 4, staged_at_ms=40)]
+
+    assert found(staged) == [("life1", 0, 9), ("life2", 0, 4)]
+    assert found(staged, from_offset=2) == [("life2", 2, 4)]
+    assert found(staged, as_of_ms=30) == [("life1", 0, 9)]
+
+
+def test_as_kafka_does_a_time_is_the_first_offset_that_is_as_young():
+    for at_ms in range(0, 600, 50):
+        expected = next((i for i in range(9) if TIMES.get(i, 1000 + i) >= at_ms), None)
+
+        assert offset_at(STAGED, at_ms, read) == expected
+
+
+def chain(links):
+    work = PartitionWork(ORDERS.plain, TopicPartition("again", 0), "id", links, None)
+    return Chain(work, Progress(links[0].start, "life1", "id"))
+
+
+def test_links_are_cut_at_the_range_and_only_there():
+    assert cut(STAGED, [ReplayRange(0, "life1", 1, 8)]) == (
+        Link("life1", 1, 3, 3, is_cut=True),
+        Link("life1", 3, 6, 3),
+        Link("life1", 6, 8, 3, is_cut=True),
+    )
+
+
+def test_of_a_cut_link_as_many_records_as_come_are_right():
+    following = chain(cut(STAGED, [ReplayRange(0, "life1", 1, 8)]))
+    sent = following.follow(ORDERS, batch_of(row(ORDERS, i) for i in range(1, 9)))
+
+    following.finish()
+
+    assert sent.column("offset").to_pylist() == list(range(1, 8))
+
+
+def test_a_whole_link_in_a_cut_chain_still_counts_its_records():
+    following = chain(cut(STAGED, [ReplayRange(0, "life1", 1, 8)]))
+
+    with pytest.raises(StageIncompleteError, match="3 records"):
+        following.follow(ORDERS, batch_of(row(ORDERS, i) for i in (1, 2, 3, 5, 6)))
+
+
+def test_what_was_staged_while_the_clock_was_behind_leaves_no_hole():
+    staged = [
+        segment(ORDERS, 0, 3, staged_at_ms=100),
+        segment(ORDERS, 3, 6, staged_at_ms=20),  # the clock was set back
+        segment(ORDERS, 6, 9, staged_at_ms=120),
+    ]
+
+    assert found(staged, as_of_ms=50) == []
+    assert found(staged, as_of_ms=110) == [("life1", 0, 6)]

@@ -1,0 +1,111 @@
+"""Staged ranges must follow one another, and give the records that they count."""
+
+import pytest
+
+from pipeline.replay.segment_chain import Chain
+from schemas.errors import StageIncompleteError
+from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.replay.slot_work import Link, PartitionWork, Progress
+from tests.support.fake_cluster import Said, rows
+
+ORDERS = TopicPartition("orders", 0)
+LIFE1, LIFE2 = (SourcePartition("orders", life, 0) for life in ("life1", "life2"))
+
+
+def chain(*links, at=0, life="life1"):
+    made = tuple(Link(*link) for link in links)
+    work = PartitionWork(ORDERS, TopicPartition("us-east.orders", 0), "t1", made, None)
+    return Chain(work, Progress(at, life, "t1"))
+
+
+def batch(*offsets, source=LIFE1):
+    return rows(source, [(o, Said()) for o in offsets])
+
+
+def test_links_that_join_lead_to_the_end_of_the_last():
+    found = chain(("life1", 0, 10, 3), ("life1", 10, 25, 1))
+
+    assert found.starts() == {LIFE1: 0}
+    assert found.end == Progress(25, "life1", "t1")
+
+
+def test_progress_inside_of_a_link_goes_on_from_there():
+    assert chain(("life1", 0, 10, 3), ("life1", 10, 25, 1), at=7).starts() == {LIFE1: 7}
+
+
+def test_a_missing_link_is_an_error_that_names_where_the_next_begins():
+    with pytest.raises(StageIncompleteError, match=r"from 10 on, but the next segment .* at 20"):
+        chain(("life1", 0, 10, 3), ("life1", 20, 25, 1))
+
+
+def test_a_chain_that_begins_behind_progress_is_an_error():
+    with pytest.raises(StageIncompleteError, match="from 3 on"):
+        chain(("life1", 10, 20, 3), at=3)
+
+
+def test_a_chain_that_ends_before_progress_is_an_error_and_never_a_step_back():
+    with pytest.raises(StageIncompleteError, match="from 30 on, but nothing is staged there"):
+        chain(("life1", 0, 10, 3), at=30)
+
+
+def test_a_life_that_is_not_staged_is_an_error():
+    with pytest.raises(StageIncompleteError, match="nothing is staged there"):
+        chain(("life1", 0, 10, 3), life="life9")
+
+
+def test_records_of_a_link_that_do_not_come_are_an_error_before_those_of_the_next_are_sent():
+    found = chain(("life1", 0, 10, 3), ("life1", 10, 20, 1))
+    found.follow(LIFE1, batch(1, 2))
+
+    with pytest.raises(StageIncompleteError, match="not all of the 3 records"):
+        found.follow(LIFE1, batch(11))
+
+
+def test_records_of_the_last_link_that_do_not_come_are_an_error_at_the_end():
+    found = chain(("life1", 0, 10, 3))
+    found.follow(LIFE1, batch(1, 2))
+
+    with pytest.raises(StageIncompleteError):
+        found.finish()
+
+
+def test_a_whole_chain_finishes_also_where_links_hold_nothing():
+    found = chain(("life1", 0, 10, 2), ("life1", 10, 12, 0), ("life1", 12, 20, 1))
+    found.follow(LIFE1, batch(1, 2))
+    found.follow(LIFE1, batch(15))
+
+    found.finish()
+
+
+def test_of_a_link_replayed_in_part_the_rest_is_not_counted():
+    found = chain(("life1", 0, 10, 5), ("life1", 10, 20, 1), at=6)
+    found.follow(LIFE1, batch(8, 11))
+
+    found.finish()
+
+
+def test_of_a_link_that_is_cut_fewer_records_may_come():
+    found = chain(("life1", 4, 10, 5, True), at=4)
+    found.follow(LIFE1, batch(8))
+
+    found.finish()
+
+
+def test_records_behind_the_chain_are_left_for_later():
+    found = chain(("life1", 0, 10, 2))
+
+    assert found.follow(LIFE1, batch(1, 2, 10, 11)).column("offset").to_pylist() == [1, 2]
+    found.finish()
+
+
+def test_lives_follow_one_another_each_from_its_own_beginning():
+    found = chain(("life1", 0, 10, 1), ("life2", 3, 8, 2), at=10)
+
+    assert found.starts() == {LIFE2: 3}
+    assert found.end == Progress(8, "life2", "t1")
+
+
+def test_former_lives_are_done_once_progress_is_in_a_later_one():
+    found = chain(("life1", 0, 10, 1), ("life2", 3, 8, 2), at=5, life="life2")
+
+    assert found.starts() == {LIFE2: 5}

@@ -1,0 +1,672 @@
+"""A slot's staged records arrive once and in order, whatever stops the work and wherever."""
+
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pipeline.offset_map.encode import encode, expand
+from pipeline.replay.slot_replay import replay_slot
+from schemas.config.flow import Flow
+from schemas.errors import (
+    ChunkRefusedError,
+    CommitUnknownError,
+    FencedError,
+    MapAmbiguousError,
+    ProgressBehindError,
+    RecordRefusedError,
+    StageIncompleteError,
+    TargetChangedError,
+    ThrottledError,
+)
+from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.offset_map import OffsetRun
+from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, SlotWork
+from tests.support.fake_cluster import CrashError, FakeCluster, FakeStaged, FakeTarget, Faults, Said
+
+FLOW = Flow("us-east", "eu-west")
+TOPICS = ("orders", "users", "views")
+MANY = 10_000_000
+
+
+def partition(topic):
+    return TopicPartition(topic, 0)
+
+
+def remote(topic):
+    return TopicPartition(f"us-east.{topic}", 0)
+
+
+class World:
+    """A stage, a target and the offset map between them, as `FlowReplayer` joins them."""
+
+    def __init__(self, topics=TOPICS, chunk_records=3, max_records=MANY):
+        self.topics, self._chunk, self._max = topics, chunk_records, max_records
+        self.cluster = FakeCluster("eu-west")
+        for topic in topics:
+            self.cluster.make(f"us-east.{topic}")
+        self.staged, self.files = FakeStaged(), []
+        self.links = {topic: [] for topic in topics}
+        self.said = {topic: [] for topic in topics}  # (life, offset, Said), in order of staging
+        self.runs = {topic: [] for topic in topics}
+        self.marks = {topic: {} for topic in topics}  # life -> next offset
+
+    def stage(self, topic, log, life="life1"):
+        """Stage a segment: a letter is a record, `.` an offset without one."""
+        of_life = [link for link in self.links[topic] if link.incarnation == life]
+        start = of_life[-1].end if of_life else 0
+        shown = [(i, Said(c)) for i, c in enumerate(log, start) if c != "."]
+        self.links[topic].append(Link(life, start, start + len(log), len(shown)))
+        self.said[topic] += [(life, offset, said) for offset, said in shown]
+        if shown:
+            path = f"{len(self.files):03}"
+            self.files.append(path)
+            self.staged.keep(path, SourcePartition(topic, life, 0), shown)
+
+    def mapped(self, topic):
+        lives = list(dict.fromkeys(link.incarnation for link in self.links[topic]))
+        for life in reversed(lives):
+            if life in self.marks[topic]:
+                progress = Progress(self.marks[topic][life], life, self.id(topic))
+                end = max((run.downstream_end for run in self.runs[topic]), default=0)
+                return Mapped(progress, end)
+        return None
+
+    def id(self, topic):
+        return self.cluster.ids[f"us-east.{topic}"]
+
+    def work(self):
+        works = [
+            PartitionWork(
+                partition(topic), remote(topic), self.id(topic), tuple(links), self.mapped(topic)
+            )
+            for topic, links in self.links.items()
+            if links
+        ]
+        return SlotWork(
+            FLOW, 5, tuple(works), tuple(self.files), self._chunk, MANY, self._max, MANY
+        )
+
+    def tick(self, faults=None, writes_map=True):
+        """Replay once, as a new process would; return what came of it."""
+        target = FakeTarget(self.cluster, FLOW, 5, faults)
+        replayed = replay_slot(self.work(), self.staged, target)
+        if writes_map:
+            self.write(replayed.moves)
+        return replayed
+
+    def write(self, moves):
+        """Append *moves* as the offset map does: each from the mark that it expects."""
+        for move in moves:
+            marks = self.marks[move.partition.topic]
+            life, before = move.after.incarnation, move.before
+            is_same = before is not None and before.incarnation == life
+            assert marks.get(life) == (before.next_offset if is_same else None)
+            marks[life] = move.after.next_offset
+            self.runs[move.partition.topic] += move.runs
+
+    def crash(self, at, *, after=False):
+        """Replay until call number *at*; return whether it came to that. Nobody writes the map."""
+        try:
+            self.tick(Faults(at, after))
+        except CrashError:
+            return True
+        return False
+
+    def shown(self, topic):
+        return [(o, s) for o, s in self.cluster.visible(remote(topic)) if s.key != b"foreign"]
+
+    def foreign(self, topic, value):
+        self.cluster.append(remote(topic), Said(value, b"foreign"))
+
+    def progress(self, topic):
+        return self.cluster.groups.get(FLOW.progress_group, {}).get(remote(topic))
+
+    def finish(self):
+        """Replay without faults until everything has arrived."""
+        for _ in range(200):
+            replayed = self.tick()
+            assert replayed.failure is None
+            assert replayed.errors == ()
+            if all(self.is_done(topic) for topic in self.topics if self.links[topic]):
+                return
+        raise AssertionError("it does not end")
+
+    def is_done(self, topic):
+        last, at = self.links[topic][-1], self.progress(topic)
+        return at == Progress(last.end, last.incarnation, self.id(topic))
+
+    def assert_exact(self):
+        for topic, links in self.links.items():
+            shown = self.shown(topic)
+            assert [s for _, s in shown] == [s for _, _, s in self.said[topic]]
+            assert [down for _, down in expand(self.runs[topic])] == [o for o, _ in shown]
+            assert [up for up, _ in expand(self.runs[topic])] == [o for _, o, _ in self.said[topic]]
+            assert self.runs[topic] == self.rows(topic)
+            if links:
+                assert self.marks[topic].get(links[-1].incarnation, 0) == links[-1].end
+
+    def rows(self, topic):
+        """Return the map as its rows have to be, however it came about."""
+        lives = dict.fromkeys(life for life, _, _ in self.said[topic])
+        downstream = [offset for offset, _ in self.shown(topic)]
+        sent = [
+            (life, up, down)
+            for (life, up, _), down in zip(self.said[topic], downstream, strict=True)
+        ]
+        of_life = [np.array([s[1:] for s in sent if s[0] == life], np.int64) for life in lives]
+        return [run for pairs in of_life for run in encode(pairs[:, 0], pairs[:, 1])]
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+def letters(*text):
+    return [c.encode() if c != "." else c for c in "".join(text)]
+
+
+# Without trouble
+
+
+def test_records_arrive_once_in_order_with_progress_and_map(world):
+    world.stage("orders", letters("abc..de"))
+    world.stage("orders", letters(".fg."))
+    world.stage("users", letters("xy"))
+
+    replayed = world.tick()
+
+    assert (replayed.errors, replayed.failure) == ((), None)
+    world.assert_exact()
+    assert world.progress("orders").next_offset == 11
+    assert world.progress("users").next_offset == 2
+    assert replayed.moves[0].before is None
+    assert replayed.moves[0].runs == (OffsetRun(0, 0, 3),)
+
+
+def test_progress_reaches_the_end_of_a_segment_that_holds_only_markers(world):
+    world.stage("orders", letters("ab"))
+    world.tick()
+    world.stage("orders", ["."] * 4)
+
+    (move,) = world.tick().moves
+
+    assert (move.after.next_offset, move.runs, move.records) == (6, (), 0)
+    world.assert_exact()
+
+
+def test_a_partition_that_never_held_a_record_is_seeded_and_then_moved(world):
+    world.stage("orders", ["."] * 3)
+
+    world.tick()
+
+    assert world.progress("orders").next_offset == 3
+    world.assert_exact()
+
+
+def test_a_second_look_at_what_has_arrived_sends_nothing(world):
+    world.stage("orders", letters("abcd"))
+    world.tick()
+    ends = len(world.cluster.logs[remote("orders")])
+
+    assert world.tick().moves == ()
+    assert len(world.cluster.logs[remote("orders")]) == ends
+
+
+def test_a_slot_reports_back_when_its_bound_is_met_and_goes_on_the_next_time():
+    world = World(chunk_records=2, max_records=4)
+    world.stage("orders", letters("abcdefghi"))
+
+    assert sum(move.records for move in world.tick().moves) == 4
+    assert world.progress("orders").next_offset == 4
+    world.finish()
+    world.assert_exact()
+
+
+def test_a_chunk_holds_no_more_records_than_it_may():
+    world = World(chunk_records=2)
+    world.stage("orders", letters("abc"))
+    world.stage("users", letters("xyz"))
+
+    world.tick()
+
+    log = world.cluster.logs[remote("orders")]
+    assert [e.said.value if e.said else None for e in log] == [b"a", b"b", None, b"c", None]
+    world.assert_exact()
+
+
+def test_foreign_records_in_between_leave_gaps_that_the_map_knows(world):
+    world.foreign("orders", b"f1")
+    world.stage("orders", letters("ab"))
+    world.tick()
+    world.foreign("orders", b"f2")
+    world.stage("orders", letters("cd"))
+    world.tick()
+
+    world.assert_exact()
+
+
+def test_two_incarnations_are_replayed_one_after_another(world):
+    world.stage("orders", letters("abcd."))
+    world.stage("orders", letters("ef"), life="life2")
+    world.stage("orders", letters("g."), life="life2")
+
+    world.finish()
+
+    world.assert_exact()
+    assert world.progress("orders") == Progress(4, "life2", world.id("orders"))
+
+
+def test_a_new_incarnation_without_a_record_is_reached_too(world):
+    world.stage("orders", letters("ab"))
+    world.tick()
+    world.stage("orders", [], life="life2")
+
+    world.finish()
+
+    assert world.progress("orders").incarnation == "life2"
+    world.assert_exact()
+
+
+# Crashes
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_crash_at_any_call_and_another_try_is_exact(after):
+    crashed, at = True, 0
+    while crashed:
+        world = World(TOPICS[:2], chunk_records=2)
+        world.stage("orders", letters("abc.d"))
+        world.tick()
+        world.foreign("orders", b"f")
+        world.stage("orders", letters("ef."))
+        world.stage("users", letters("xyz"))
+        crashed = world.crash(at, after=after)
+        world.foreign("orders", b"g")
+
+        world.finish()
+
+        world.assert_exact()
+        at += 1
+    assert at > 12  # one try for each call, and the last one without a crash
+
+
+def test_a_map_that_was_never_written_is_paired_to_be_the_same(world):
+    world.stage("orders", letters("abc.defg"))
+    world.tick()
+    known, world.runs["orders"], world.marks["orders"] = world.runs["orders"], [], {}
+
+    world.stage("orders", letters("h"))
+    (rebuilt, _) = world.tick().moves
+
+    assert rebuilt.rebuilt
+    assert list(expand(rebuilt.runs)) == list(expand(known))
+    world.assert_exact()
+
+
+def test_a_zombie_that_wakes_up_writes_nothing_that_is_seen(world):
+    world.stage("orders", letters("abc"))
+    zombie = FakeTarget(world.cluster, FLOW, 5)
+    zombie.fence()
+    world.tick()
+
+    with pytest.raises(FencedError):
+        zombie.begin()
+
+    world.assert_exact()
+
+
+class LateFencing(FakeTarget):
+    """Another process fences this one at its second commit."""
+
+    commits = 0
+
+    def commit(self, progress):
+        self.commits += 1
+        if self.commits == 2:
+            FakeTarget(self._cluster, FLOW, 5).fence()
+        super().commit(progress)
+
+
+def test_a_writer_that_is_fenced_reports_what_it_had_committed(world):
+    world.stage("orders", letters("abcdefg"))
+
+    replayed = replay_slot(world.work(), world.staged, LateFencing(world.cluster, FLOW, 5))
+
+    assert isinstance(replayed.failure, FencedError)
+    assert [move.after.next_offset for move in replayed.moves] == [3]
+    world.write(replayed.moves)
+    world.finish()
+    world.assert_exact()
+
+
+class NoAnswer(FakeTarget):
+    """Its first commit is done, and the answer is lost."""
+
+    def commit(self, progress):
+        super().commit(progress)
+        raise CommitUnknownError(self._id, "timed out")
+
+
+def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
+    world.stage("orders", letters("abcde"))
+
+    replayed = replay_slot(world.work(), world.staged, NoAnswer(world.cluster, FLOW, 5))
+
+    assert isinstance(replayed.failure, CommitUnknownError)
+    assert replayed.moves == ()
+    world.finish()
+    world.assert_exact()
+
+
+# A sick partition
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["told which", "not told which"])
+def test_a_partition_that_the_target_refuses_is_left_out_and_the_others_go_on(world, tells):
+    world.cluster.tells_what_it_refused = tells
+    for topic in TOPICS:
+        world.stage(topic, letters("ab"))
+        world.tick()
+    world.cluster.refused[remote("users")] = b"bad"
+    world.stage("orders", letters("cdefg"))
+    world.stage("users", [b"c", b"bad", b"d"])
+    world.stage("views", letters("cd."))
+
+    replayed = world.tick()
+
+    ((sick, error),) = replayed.errors
+    assert replayed.failure is None
+    assert sick == partition("users")
+    assert isinstance(error, RecordRefusedError)
+    assert "us-east.users[0]" in str(error)
+    assert world.is_done("orders")
+    assert world.is_done("views")
+    assert [s.value for _, s in world.shown("users")][2:] in ([], [b"c"])
+
+
+def test_a_partition_that_was_refused_goes_on_where_it_was_once_it_is_taken(world):
+    world.cluster.refused[remote("users")] = b"bad"
+    world.stage("orders", letters("abcd"))
+    world.stage("users", [b"x", b"bad", b"y"])
+    world.tick()
+    world.cluster.refused.clear()
+
+    world.finish()
+
+    world.assert_exact()
+
+
+def test_two_partitions_that_are_refused_untold_are_both_left_out(world):
+    world.cluster.tells_what_it_refused = False
+    for topic in ("orders", "users"):
+        world.cluster.refused[remote(topic)] = b"bad"
+        world.stage(topic, [b"a", b"bad"])
+    world.stage("views", letters("ab"))
+
+    replayed = world.tick()
+
+    assert {sick.topic for sick, _ in replayed.errors} == {"orders", "users"}
+    assert world.is_done("views")
+
+
+class Refuser(FakeTarget):
+    """Refuses every transaction before anything is sent."""
+
+    def begin(self):
+        raise ChunkRefusedError({}, "no")
+
+
+def test_a_target_that_refuses_everything_is_the_slots_failure_and_the_work_ends(world):
+    world.stage("orders", letters("a"))
+    world.stage("users", letters("b"))
+
+    replayed = replay_slot(world.work(), world.staged, Refuser(world.cluster, FLOW, 5))
+
+    assert replayed.moves == ()
+    assert isinstance(replayed.failure, ChunkRefusedError) or len(replayed.errors) == 2
+
+
+def test_a_missing_file_stops_its_partition_and_nothing_is_skipped(world):
+    world.stage("orders", letters("abc"))
+    world.stage("orders", letters("def"))
+    world.stage("orders", letters("ghi"))
+    world.stage("users", letters("xy"))
+    del world.files[1]
+
+    replayed = world.tick()
+
+    ((sick, error),) = replayed.errors
+    assert sick == partition("orders")
+    assert isinstance(error, StageIncompleteError)
+    assert [s.value for _, s in world.shown("orders")] == [b"a", b"b", b"c"]
+    assert world.progress("orders").next_offset == 3
+    assert world.is_done("users")
+
+
+def test_a_missing_segment_stops_its_partition_before_anything_is_sent(world):
+    world.stage("orders", letters("abc"))
+    world.stage("orders", letters("def"))
+    world.stage("orders", letters("ghi"))
+    del world.links["orders"][1]
+
+    ((_, error),) = world.tick().errors
+
+    assert isinstance(error, StageIncompleteError)
+    assert world.shown("orders") == []
+
+
+def test_a_target_topic_that_was_made_anew_stops_its_partition(world):
+    for topic in ("orders", "users"):
+        world.stage(topic, letters("abc"))
+    mapped = world.tick().moves[0].after
+    world.stage("users", letters("d"))
+    former = Mapped(mapped, 3)
+    world.cluster.make("us-east.orders")
+
+    work = world.work()
+    works = [
+        PartitionWork(w.partition, w.target, w.target_topic_id, w.links, former)
+        if w.partition == partition("orders")
+        else w
+        for w in work.partitions
+    ]
+    replayed = replay_slot(
+        SlotWork(FLOW, 5, tuple(works), work.files, 3, MANY, MANY, MANY),
+        world.staged,
+        FakeTarget(world.cluster, FLOW, 5),
+    )
+
+    ((sick, error),) = replayed.errors
+    assert (sick, type(error)) == (partition("orders"), TargetChangedError)
+    assert world.shown("orders") == []
+    assert world.is_done("users")
+
+
+def test_progress_that_was_set_back_stops_its_partition(world):
+    world.stage("orders", letters("abc"))
+    world.tick()
+    held = world.cluster.groups[FLOW.progress_group]
+    held[remote("orders")] = Progress(1, "life1", world.id("orders"))
+
+    ((_, error),) = world.tick().errors
+
+    assert isinstance(error, ProgressBehindError)
+    assert len(world.shown("orders")) == 3
+
+
+def test_progress_that_was_deleted_is_found_again_and_put_back(world):
+    world.stage("orders", letters("abc"))
+    world.tick()
+    del world.cluster.groups[FLOW.progress_group][remote("orders")]
+    world.stage("orders", letters("de"))
+
+    world.finish()
+
+    world.assert_exact()
+
+
+def test_a_lost_map_beside_identical_foreign_records_is_ambiguous_and_never_guessed(world):
+    world.stage("orders", letters("."))
+    world.tick()
+    world.stage("orders", letters("ab"))
+    world.cluster.append(remote("orders"), Said(b"a"))
+    world.tick(writes_map=False)
+    world.marks["orders"].clear()
+
+    ((_, error),) = world.tick().errors
+
+    assert isinstance(error, MapAmbiguousError)
+    assert len(world.shown("orders")) == 3
+
+
+def meanwhile(monkeypatch, happens):
+    """Let *happens* come between the reports of the first transaction and its commit."""
+    settled, calls = FakeTarget.settle, count()
+
+    def settle(self):
+        offsets = settled(self)
+        if next(calls) == 0:
+            happens()
+        return offsets
+
+    monkeypatch.setattr(FakeTarget, "settle", settle)
+
+
+def test_a_target_topic_made_anew_under_an_open_transaction_shows_none_of_it(world, monkeypatch):
+    for topic in ("orders", "users"):
+        world.stage(topic, letters("abc"))
+    planned = world.work()
+    meanwhile(monkeypatch, lambda: world.cluster.make("us-east.orders"))
+
+    replayed = replay_slot(planned, world.staged, FakeTarget(world.cluster, FLOW, 5))
+
+    ((sick, error),) = replayed.errors
+    assert (sick, type(error)) == (partition("orders"), TargetChangedError)
+    assert world.shown("orders") == []
+    assert world.progress("orders") is None
+    assert world.is_done("users")
+
+
+def test_a_target_log_that_is_cut_between_fencing_and_sending_is_found_by_its_offsets(
+    world, monkeypatch
+):
+    for topic in ("orders", "users"):
+        world.stage(topic, letters("abc"))
+    world.tick()
+    for topic in ("orders", "users"):
+        world.stage(topic, letters("de"))
+    begin, calls = FakeTarget.begin, count()
+
+    def cut_first(self):
+        if next(calls) == 0:
+            world.cluster.cut(remote("orders"), 1)
+        begin(self)
+
+    monkeypatch.setattr(FakeTarget, "begin", cut_first)
+
+    ((sick, error),) = world.tick().errors
+
+    assert (sick, str(error)) == (
+        partition("orders"),
+        "us-east.orders[0]: the target's log ends at 1, but records up to 3 were written",
+    )
+    assert [said.value for _, said in world.shown("orders")] == [b"a"]
+    assert world.is_done("users")
+
+
+def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(world, monkeypatch):
+    world = World(chunk_records=MANY)
+    world.stage("orders", [b"%d" % i for i in range(100)])
+    settled = FakeTarget.settle
+
+    def throttled(self):
+        offsets = settled(self)
+        if sum(map(len, offsets.values())) > 20:
+            raise ThrottledError("eu-west", "slot", 0.5)
+        return offsets
+
+    monkeypatch.setattr(FakeTarget, "settle", throttled)
+
+    replayed = world.tick()
+
+    (move,) = replayed.moves
+    assert (replayed.failure, replayed.errors) == (None, ())
+    assert 0 < move.records <= 20
+    assert replayed.fits_bytes > 0
+    world.finish()
+    world.assert_exact()
+
+
+def test_one_record_that_is_too_much_for_a_quota_is_the_slots_failure(world, monkeypatch):
+    world.stage("orders", letters("ab"))
+
+    def throttled(self):
+        raise ThrottledError("eu-west", "slot", 0.5)
+
+    monkeypatch.setattr(FakeTarget, "settle", throttled)
+
+    assert isinstance(world.tick().failure, ThrottledError)
+
+
+# Anything in any order
+
+
+class Exactly(RuleBasedStateMachine):
+    """Staging, foreign writers, crashes at every call, lost maps: the rest is always made good."""
+
+    def __init__(self):
+        super().__init__()
+        self.world = World(TOPICS[:2], chunk_records=2, max_records=5)
+        self.values = count()
+        self.life = dict.fromkeys(self.world.topics, 1)
+
+    topics = st.sampled_from(TOPICS[:2])
+
+    @rule(topic=topics, log=st.lists(st.booleans(), max_size=5))
+    def stage(self, topic, log):
+        said = [b"%d" % next(self.values) if is_record else "." for is_record in log]
+        self.world.stage(topic, said, f"life{self.life[topic]}")
+
+    @rule(topic=topics)
+    def re_create(self, topic):
+        self.life[topic] += 1
+
+    @rule(topic=topics, state=st.sampled_from(["committed", "aborted"]))
+    def somebody_else_writes(self, topic, state):
+        said = Said(b"f%d" % next(self.values), b"foreign")
+        self.world.cluster.append(remote(topic), said, state=state)
+
+    @precondition(lambda self: any(self.world.links.values()))
+    @rule(at=st.integers(0, 40), after=st.booleans())
+    def crash(self, at, after):
+        self.world.crash(at, after=after)
+
+    @precondition(lambda self: any(self.world.links.values()))
+    @rule(writes_map=st.booleans())
+    def replay(self, writes_map):
+        replayed = self.world.tick(writes_map=writes_map)
+        assert (replayed.failure, replayed.errors) == (None, ())
+
+    @rule(topic=topics)
+    def lose_the_map(self, topic):
+        if self.world.progress(topic) is not None:
+            self.world.runs[topic], self.world.marks[topic] = [], {}
+
+    @invariant()
+    def what_is_seen_is_the_beginning_of_what_was_staged(self):
+        for topic, said in self.world.said.items():
+            shown = [s for _, s in self.world.shown(topic)]
+            assert shown == [s for _, _, s in said][: len(shown)]
+
+    def teardown(self):
+        self.world.finish()
+        self.world.assert_exact()
+
+
+TestExactly = Exactly.TestCase
+TestExactly.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)

@@ -1,0 +1,308 @@
+"""Ranges of a source become sorted files and the evidence of how far they were read."""
+
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.record_digest import Digest
+from pipeline.staging import stage as stage_module
+from pipeline.staging.stage import StageTask, stage
+from schemas.errors import RangeUnfinishedError, RecordsExpiredError, RecordUnreadableError
+from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.staging.read_range import OffsetRange, Reached
+from schemas.staging.segment import StagedFile
+from tests.support.fake_cluster import FakeCluster, FakeSource, Said, neighbours, rows
+
+MANY = 1_000_000
+
+
+class DictLake:
+    """Files in a dict; what was begun and not closed is gone."""
+
+    def __init__(self):
+        self.files = {}
+        self.begun = 0
+
+    @contextmanager
+    def slot_file(self, slot, sequence):
+        self.begun += 1
+        yield DictFile(self, slot, sequence)
+
+
+class DictFile:
+    def __init__(self, lake, slot, sequence):
+        self._lake, self._slot, self._sequence = lake, slot, sequence
+        self._batches = []
+
+    def write(self, batch):
+        self._batches.append(batch)
+
+    def close(self):
+        if not self._batches:
+            return None
+        table = pa.Table.from_batches(self._batches)
+        path = f"slot={self._slot}/{self._sequence}"
+        self._lake.files[path] = table.to_pylist()
+        return StagedFile(path, table.nbytes, self._slot, "{}", 0)
+
+
+@pytest.fixture
+def cluster():
+    return FakeCluster()
+
+
+@pytest.fixture
+def lake():
+    return DictLake()
+
+
+def topic(cluster, name, *values, partitions=1):
+    """Make a topic whose partition 0 holds *values*; return its source partition."""
+    life = cluster.make(name, partitions)
+    cluster.append(TopicPartition(name, 0), *(Said(value) for value in values))
+    return SourcePartition(name, life, 0)
+
+
+def planned(cluster, source, start=0, end=None, planned_start=0):
+    marks = cluster.watermarks([source.plain])[source.plain]
+    return OffsetRange(source, start, marks.stable if end is None else end, planned_start, 0, marks)
+
+
+def run(cluster, lake, *ranges, source=None, max_bytes=MANY):
+    task = StageTask(tuple(ranges), 4, max_bytes)
+    return list(stage(task, source or FakeSource(cluster), lake, 1_234))
+
+
+def letters(count):
+    return [b"%c" % (97 + i % 26) for i in range(count)]
+
+
+def test_a_range_becomes_a_file_and_a_segment_that_says_what_is_in_it(cluster, lake):
+    orders = topic(cluster, "orders", b"a", b"bb", b"ccc")
+
+    (found,) = run(cluster, lake, planned(cluster, orders))
+
+    (segment,) = found.segments
+    assert found.slot == orders.slot
+    assert [r["value"] for r in lake.files[found.file.path]] == [b"a", b"bb", b"ccc"]
+    assert (segment.start, segment.end, segment.count, segment.size_bytes) == (0, 3, 3, 6)
+    assert (segment.first, segment.last, segment.gap_cause) == (0, 2, "")
+    assert (segment.staged_at_ms, segment.sequence) == (1_234, 4)
+    assert found.errors == ()
+
+
+def test_markers_and_aborted_records_at_the_tail_are_proven_read_and_told_as_gaps(cluster, lake):
+    orders = topic(cluster, "orders", b"a")
+    cluster.append(orders.plain, Said(b"gone"), state="aborted")
+    cluster.mark(orders.plain)
+
+    (found,) = run(cluster, lake, planned(cluster, orders))
+
+    (segment,) = found.segments
+    assert (segment.end, segment.count, segment.gaps, segment.last) == (3, 1, 2, 0)
+    assert segment.gap_cause == "compacted, transaction markers or aborted"
+
+
+def test_a_range_without_any_record_is_a_segment_without_a_file(cluster, lake):
+    orders = topic(cluster, "orders")
+    cluster.mark(orders.plain)
+
+    (found,) = run(cluster, lake, planned(cluster, orders))
+
+    (segment,) = found.segments
+    assert found.file is None
+    assert (segment.start, segment.end, segment.count, segment.first) == (0, 1, 0, None)
+    assert segment.min_timestamp_ms is None
+
+
+def test_timestamps_are_spanned_whatever_their_order(cluster, lake):
+    orders = topic(cluster, "orders")
+    cluster.append(orders.plain, *(Said(timestamp_ms=t) for t in (70, -1, 90, 5, 60)))
+
+    ((segment,),) = (found.segments for found in run(cluster, lake, planned(cluster, orders)))
+
+    assert (segment.min_timestamp_ms, segment.max_timestamp_ms) == (-1, 90)
+
+
+def test_a_slots_file_is_sorted_by_topic_partition_and_offset(cluster, lake):
+    names = ["orders", *neighbours("orders", 3)]
+    sources = [topic(cluster, name, *letters(8)) for name in names]
+
+    (found,) = run(cluster, lake, *(planned(cluster, s) for s in reversed(sources)))
+
+    places = [(r["topic"], r["partition"], r["offset"]) for r in lake.files[found.file.path]]
+    assert places == sorted(places)
+    assert len(places) == 32
+
+
+def test_each_slot_has_a_file_of_its_own(cluster, lake):
+    cluster.make("orders", 3)
+    for i in range(3):
+        cluster.append(TopicPartition("orders", i), Said())
+    ranges = [
+        planned(cluster, SourcePartition("orders", cluster.ids["orders"], i)) for i in range(3)
+    ]
+
+    found = run(cluster, lake, *ranges)
+
+    assert len({each.slot for each in found}) == len(lake.files) == 3
+
+
+def test_small_ranges_are_read_together_and_large_ones_one_after_another(
+    cluster, lake, monkeypatch
+):
+    monkeypatch.setattr(stage_module, "SMALL_RANGE", 4)
+    sizes = {"a": 2, "b": 3, "c": 9, "d": 8}
+    ranges = {n: planned(cluster, topic(cluster, n, *letters(k))) for n, k in sizes.items()}
+    source = FakeSource(cluster)
+
+    run(cluster, lake, *ranges.values(), source=source)
+
+    together = [{r.partition.topic for r in read} for read in source.reads]
+    assert together[0] == {"a", "b"}
+    assert sorted(map(sorted, together[1:])) == [["c"], ["d"]]
+
+
+def test_what_is_held_at_once_is_bounded_also_where_all_ranges_are_small(
+    cluster, lake, monkeypatch
+):
+    monkeypatch.setattr(stage_module, "SMALL_TOTAL", 10)
+    source = FakeSource(cluster)
+
+    run(
+        cluster,
+        lake,
+        *(planned(cluster, topic(cluster, n, *letters(4))) for n in "abcde"),
+        source=source,
+    )
+
+    assert max(sum(r.length for r in read) for read in source.reads) <= 10
+
+
+@pytest.mark.parametrize("small", [0, 4_096], ids=["streamed", "together"])
+def test_a_range_that_meets_the_bound_on_bytes_ends_at_a_record_boundary(
+    cluster, lake, monkeypatch, small
+):
+    monkeypatch.setattr(stage_module, "SMALL_RANGE", small)
+    orders = topic(cluster, "orders", *letters(20))
+
+    (found,) = run(cluster, lake, planned(cluster, orders), max_bytes=100)
+
+    (segment,) = found.segments
+    assert 0 < segment.end < 20
+    assert segment.count == segment.end == len(lake.files[found.file.path])
+    assert found.errors == ()
+    (rest,) = run(cluster, DictLake(), planned(cluster, orders, segment.end))
+    assert rest.segments[0].start == segment.end
+
+
+def test_a_range_that_fails_does_not_lose_its_neighbours_in_the_slot(cluster, lake):
+    names = ["orders", *neighbours("orders", 2)]
+    sick, *healthy = [topic(cluster, name, *letters(3)) for name in names]
+    source = FakeSource(cluster)
+    source.fails[sick] = RecordsExpiredError(sick, wanted=0, low=2)
+
+    (found,) = run(cluster, lake, *(planned(cluster, s) for s in (sick, *healthy)), source=source)
+
+    assert [s.source for s in found.segments] == sorted(healthy)
+    assert [r.partition for r, _ in found.errors] == [sick]
+    assert {r["topic"] for r in lake.files[found.file.path]} == {s.topic for s in healthy}
+
+
+class HalfSource:
+    """Gives the first two records of a range, then an error."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def read(self, ranges, max_bytes, take):
+        (r,) = ranges
+        take(r, rows(r.partition, [(r.start, Said()), (r.start + 1, Said())]))
+        return {r: Reached(r, r.start + 2, self._error)}
+
+
+def test_what_was_read_before_an_error_is_staged(cluster, lake):
+    orders = topic(cluster, "orders", *letters(5))
+    error = RecordUnreadableError(orders, 2, "a header key is not UTF-8")
+
+    (found,) = run(cluster, lake, planned(cluster, orders), source=HalfSource(error))
+
+    (segment,) = found.segments
+    assert (segment.start, segment.end, segment.count) == (0, 2, 2)
+    assert found.errors[0][1] is error
+    assert found.planned == (found.errors[0][0],)
+
+
+@pytest.mark.parametrize(
+    ("error", "begun"),
+    [
+        pytest.param(RecordUnreadableError("orders[0]", 0, "?"), True, id="first record"),
+        pytest.param(RangeUnfinishedError("orders[0]", at=0, end=9, why="slow"), False, id="slow"),
+    ],
+)
+def test_a_new_partition_whose_first_record_cannot_be_carried_has_begun_all_the_same(
+    cluster, lake, error, begun
+):
+    orders = topic(cluster, "orders", *letters(5))
+    source = FakeSource(cluster)
+    source.fails[orders] = error
+
+    (found,) = run(cluster, lake, planned(cluster, orders, planned_start=None), source=source)
+
+    assert [(s.start, s.end) for s in found.segments] == ([(0, 0)] if begun else [])
+
+
+class WrongSource:
+    def __init__(self, *offsets):
+        self._offsets = offsets
+
+    def read(self, ranges, max_bytes, take):
+        (r,) = ranges
+        take(r, rows(r.partition, [(o, Said()) for o in self._offsets]))
+        return {r: Reached(r, r.end)}
+
+
+@pytest.mark.parametrize("offsets", [(1, 3, 2), (1, 1), (1, 9), (0, 1)])
+def test_offsets_that_fall_or_lie_outside_of_the_range_are_a_defect(cluster, lake, offsets):
+    orders = topic(cluster, "orders", *letters(9))
+
+    with pytest.raises(ValueError, match="do not rise"):
+        run(cluster, lake, planned(cluster, orders, 1, 5), source=WrongSource(*offsets))
+
+
+LOGS = st.lists(st.sampled_from(["record", "aborted", "marker"]), max_size=25)
+
+
+@given(LOGS, st.integers(1, 6), st.integers(1, 2_000), st.booleans())
+def test_however_ranges_are_cut_all_is_staged_once_with_one_digest_for_the_same_records(
+    log, rows_at_once, max_bytes, streamed
+):
+    cluster = FakeCluster()
+    orders = topic(cluster, "orders")
+    for i, kind in enumerate(log):
+        if kind == "marker":
+            cluster.mark(orders.plain)
+        else:
+            state = "committed" if kind == "record" else "aborted"
+            cluster.append(orders.plain, Said(b"%d" % i), state=state)
+    lake, at, staged = DictLake(), 0, []
+    source = FakeSource(cluster, rows_at_once)
+    while at < len(log):
+        lake.files.clear()
+        (found,) = run(
+            cluster, lake, planned(cluster, orders, at), source=source, max_bytes=max_bytes
+        )
+        (segment,) = found.segments
+        held = lake.files[found.file.path] if found.file else []
+        again = Digest()
+        if held:
+            again.add(rows(orders, [(r["offset"], Said(r["value"])) for r in held]))
+        assert segment.digest == again.hexdigest()
+        assert segment.count == len(held)
+        staged += [r["offset"] for r in held]
+        at = segment.end
+
+    assert staged == [offset for offset, _ in cluster.visible(orders.plain)]

@@ -1,0 +1,150 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.topics.configs import (
+    TIMESTAMPS_AS_THEY_ARE,
+    AlterTopic,
+    carried_configs,
+    plan_topic_settings,
+)
+from schemas.kafka.topic import ConfigValue
+from schemas.mm2.name_filter import NameFilter
+from tests.support.lake import config
+
+FLOW = replace(
+    config("lake").flows[0], config_properties_exclude=NameFilter(("min.insync.replicas",))
+)
+WITH_SOURCE_DEFAULTS = replace(FLOW, uses_source_defaults=True)
+
+SOURCES = (
+    "DYNAMIC_TOPIC_CONFIG",
+    "DYNAMIC_BROKER_CONFIG",
+    "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    "STATIC_BROKER_CONFIG",
+    "DEFAULT_CONFIG",
+)
+
+
+def says(value, source="DYNAMIC_TOPIC_CONFIG", **kind):
+    flags = {"is_read_only": False, "is_sensitive": False} | kind
+    return ConfigValue(value, source, is_default=source == "DEFAULT_CONFIG", **flags)
+
+
+DEFAULT = says("604800000", "DEFAULT_CONFIG")
+
+
+def change(here, there, flow=FLOW, name="retention.ms"):
+    """Return what one setting that is *here* on the source and *there* on the target becomes."""
+    steps = plan_topic_settings(flow, {"orders": {name: here}}, {"us-east.orders": {name: there}})
+    return [dict(step.configs) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        pytest.param(says("1000"), says("2000"), id="another value there"),
+        pytest.param(says("1000"), says("1000", "DEFAULT_CONFIG"), id="there only by default"),
+        pytest.param(
+            says("1000", "DYNAMIC_DEFAULT_BROKER_CONFIG"), DEFAULT, id="said of all topics here"
+        ),
+        pytest.param(says("1000", "DYNAMIC_BROKER_CONFIG"), DEFAULT, id="said of a broker here"),
+    ],
+)
+def test_what_somebody_chose_on_the_source_becomes_the_remote_topics_own(here, there):
+    assert change(here, there) == [{"retention.ms": "1000"}]
+
+
+def test_what_the_source_leaves_to_its_default_is_left_to_the_targets():
+    assert change(DEFAULT, says("2000")) == [{"retention.ms": None}]
+
+
+def test_a_sources_default_becomes_the_remote_topics_own_where_defaults_are_the_sources():
+    assert change(DEFAULT, says("2000"), WITH_SOURCE_DEFAULTS) == [{"retention.ms": "604800000"}]
+    assert carried_configs(WITH_SOURCE_DEFAULTS, {"retention.ms": DEFAULT}) == {
+        "retention.ms": "604800000",
+        **TIMESTAMPS_AS_THEY_ARE,
+    }
+
+
+@pytest.mark.parametrize(
+    ("here", "there"),
+    [
+        pytest.param(says("1000"), says("1000"), id="its own already"),
+        pytest.param(DEFAULT, says("5", "DEFAULT_CONFIG"), id="a default at both ends"),
+        pytest.param(DEFAULT, says("5", "STATIC_BROKER_CONFIG"), id="a broker's file there"),
+        pytest.param(says("1", "STATIC_BROKER_CONFIG"), says("2"), id="a broker's file here"),
+        pytest.param(says("1", is_read_only=True), says("2"), id="read-only"),
+        pytest.param(says(None, is_sensitive=True), says("2"), id="secret"),
+    ],
+)
+def test_what_is_so_already_or_is_nobodys_choice_is_left_alone(here, there):
+    assert change(here, there) == []
+
+
+def test_an_excluded_setting_is_left_alone():
+    assert change(says("2"), says("1"), name="min.insync.replicas") == []
+
+
+@pytest.mark.parametrize("name", TIMESTAMPS_AS_THEY_ARE)
+@pytest.mark.parametrize("flow", [FLOW, WITH_SOURCE_DEFAULTS])
+def test_settings_of_timestamps_are_left_alone_whatever_the_source_says(name, flow):
+    assert change(says("LogAppendTime"), says("CreateTime"), flow, name) == []
+    assert change(says("1", "DEFAULT_CONFIG"), says("2"), flow, name) == []
+
+
+def test_a_change_tells_what_each_setting_was_and_what_it_is_to_be():
+    source = {"orders": {"retention.ms": says("1000"), "segment.bytes": DEFAULT}}
+    target = {"us-east.orders": {"retention.ms": DEFAULT, "segment.bytes": says("99")}}
+
+    assert plan_topic_settings(FLOW, source, target) == [
+        AlterTopic(
+            "us-east.orders",
+            "orders",
+            {"retention.ms": "1000", "segment.bytes": None},
+            {"retention.ms": "604800000", "segment.bytes": "99"},
+        )
+    ]
+
+
+def test_topics_that_are_on_one_side_only_are_left_alone():
+    own = {"retention.ms": says("1000")}
+
+    assert plan_topic_settings(FLOW, {"orders": own}, {"us-east.flights": own}) == []
+
+
+NAMES = st.sampled_from(["a", "b", "c", "min.insync.replicas", *TIMESTAMPS_AS_THEY_ARE])
+SETTINGS = st.dictionaries(
+    NAMES, st.builds(says, st.sampled_from(["1", "2"]), st.sampled_from(SOURCES))
+)
+
+
+def own_settings(configs):
+    return {n: c.value for n, c in configs.items() if c.source == "DYNAMIC_TOPIC_CONFIG"}
+
+
+def after_mirrormaker(flow, here, own):
+    """Return a remote topic's own settings after MirrorMaker 2 has sent all that it sends."""
+    own = dict(own)
+    for name, setting in here.items():
+        if setting.source == "STATIC_BROKER_CONFIG" or name == "min.insync.replicas":
+            continue
+        if setting.is_default and not flow.uses_source_defaults:
+            own.pop(name, None)
+        else:
+            own[name] = setting.value
+    return own
+
+
+@given(SETTINGS, SETTINGS, st.sampled_from([FLOW, WITH_SOURCE_DEFAULTS]))
+def test_a_sync_comes_to_what_mirrormakers_comes_to_but_for_timestamps(here, there, flow):
+    own = own_settings(there)
+    for step in plan_topic_settings(flow, {"orders": here}, {"us-east.orders": there}):
+        own = {n: v for n, v in {**own, **step.configs}.items() if v is not None}
+
+    theirs = after_mirrormaker(flow, here, own_settings(there))
+    timestamps = {n: v for n, v in own_settings(there).items() if n in TIMESTAMPS_AS_THEY_ARE}
+    others = {n: v for n, v in theirs.items() if n not in TIMESTAMPS_AS_THEY_ARE}
+    assert own == others | timestamps

@@ -1,0 +1,81 @@
+"""One process per duty, and a dead one holds nothing."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from resources.coordination.lease import Lease
+from schemas.errors import LakeError, LeaseHeldError
+from tests.support.brokers import cli_environment
+
+HOLD = """
+import sys, subprocess
+from pathlib import Path
+from resources.coordination.lease import Lease
+Lease(Path(sys.argv[1]), "stage us-east").acquire()
+child = subprocess.Popen(["sleep", "60"])
+print(child.pid, flush=True)
+sys.stdin.read()
+"""
+
+
+def lease(tmp_path, duty="stage us-east"):
+    return Lease(tmp_path, duty)
+
+
+def test_a_duty_is_held_by_one_and_the_other_is_told_by_whom(tmp_path):
+    with lease(tmp_path) as held:
+        assert held.is_held
+        with pytest.raises(LeaseHeldError, match=rf"stage us-east .*\(process {os.getpid()}\)"):
+            lease(tmp_path).acquire()
+
+
+def test_a_lease_that_was_given_back_can_be_taken(tmp_path):
+    first, second = lease(tmp_path), lease(tmp_path)
+    first.acquire()
+
+    assert not second.try_acquire()
+    first.release()
+    first.release()
+
+    assert not first.is_held
+    assert second.try_acquire()
+    second.release()
+
+
+def test_duties_do_not_stand_in_one_anothers_way(tmp_path):
+    with lease(tmp_path, "replay a->b"), lease(tmp_path, "replay a->c"), lease(tmp_path):
+        pass
+
+
+def test_a_lease_is_gone_with_its_process_although_its_children_live_on(tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=cli_environment(),
+        text=True,
+    )
+    child = int(holder.stdout.readline())
+    try:
+        assert not lease(tmp_path).try_acquire()
+
+        holder.kill()
+        holder.wait(10)
+
+        taken = lease(tmp_path)
+        assert taken.try_acquire()
+        taken.release()
+    finally:
+        os.kill(child, 9)
+        holder.stdin.close()
+        holder.stdout.close()
+
+
+def test_a_lake_that_cannot_be_written_is_an_error_of_the_lake(tmp_path):
+    (tmp_path / "leases").write_text("a file where a folder has to be")
+
+    with pytest.raises(LakeError, match="cannot be made"):
+        lease(tmp_path).acquire()

@@ -1,0 +1,248 @@
+"""Files and frontiers of the staged log move in one commit, or not at all."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pipeline.record_digest import Digest
+from resources.delta.records_table import Records
+from resources.delta.stage_writer import RecordsFolder
+from schemas.errors import StalePlanError
+from schemas.kafka.partition import SourcePartition
+from schemas.staging.segment import Segment
+from tests.support.fake_cluster import Said, rows
+
+ORDERS = SourcePartition("orders", "life1", 0)
+USERS = SourcePartition("users", "life1", 0)
+
+
+@pytest.fixture
+def records(tmp_path):
+    return Records(tmp_path / "records")
+
+
+def again(records):
+    return Records(records.path)
+
+
+def segment(start, end, count=0, partition=ORDERS):
+    return Segment(
+        topic=partition.topic, topic_id=partition.topic_id, partition=partition.partition,
+        start=start, end=end, count=count, size_bytes=count, first=None, last=None,
+        min_timestamp_ms=None, max_timestamp_ms=None, leader_epoch=0, low=0, stable=end, high=end,
+        gap_cause="", digest=Digest().hexdigest(), staged_at_ms=1, sequence=1,
+    )  # fmt: skip
+
+
+def file(records, *offsets, slot=3, sequence=1, partition=ORDERS):
+    with RecordsFolder(records.path).slot_file(slot, sequence) as made:
+        made.write(rows(partition, [(o, Said(b"%d" % o)) for o in offsets]))
+        return made.close()
+
+
+def stage(records, start, end, offsets, planned="start"):
+    expected = start if planned == "start" else planned
+    return records.stage(
+        [file(records, *offsets, sequence=records.version + 1)],
+        [segment(start, end, len(offsets))],
+        {ORDERS: expected},
+    )
+
+
+def offsets(records):
+    return sorted(records.rows()["offset"].to_pylist())
+
+
+def test_records_and_frontier_are_there_together(records):
+    version = stage(records, 0, 5, [0, 1, 4], planned=None)
+
+    seen = again(records)
+    assert (seen.version, seen.frontier(ORDERS)) == (version, 5)
+    assert offsets(seen) == [0, 1, 4]
+    assert set(seen.rows()["slot"].to_pylist()) == {3}
+    assert seen.frontier(USERS) is None
+
+
+def test_a_plan_from_a_frontier_that_has_moved_is_refused_and_nothing_is_written(records):
+    stage(records, 0, 5, [0], planned=None)
+    version = records.version
+
+    with pytest.raises(StalePlanError, match="orders/life1/0 is at 5, not at 3"):
+        stage(records, 3, 8, [6])
+
+    assert again(records).version == version
+    assert offsets(again(records)) == [0]
+
+
+def test_a_new_partition_that_is_not_new_any_more_is_refused(records):
+    stage(records, 0, 5, [0], planned=None)
+
+    with pytest.raises(StalePlanError):
+        stage(again(records), 0, 5, [0], planned=None)
+
+    assert offsets(again(records)) == [0]
+
+
+def test_a_known_version_needs_no_comparison_and_any_other_is_compared(records):
+    known = stage(records, 0, 5, [0], planned=None)
+    again(records).append([], marks={ORDERS.app_id: 9})
+
+    with pytest.raises(StalePlanError, match="at 9"):
+        records.stage([], [segment(5, 6)], {ORDERS: 5}, known_version=known)
+
+
+def test_of_two_writers_with_the_same_plan_one_wins_and_records_are_there_once(records):
+    stage(records, 0, 5, [0], planned=None)
+    other = again(records)
+    other.refresh()
+    stage(records, 5, 7, [5, 6])
+
+    with pytest.raises(StalePlanError):
+        stage(other, 5, 7, [5, 6])
+
+    assert offsets(again(records)) == [0, 5, 6]
+    assert other.frontier(ORDERS) == 7
+
+
+class RacedRecords(Records):
+    """Another process commits between this one's comparison and its commit."""
+
+    def compare(self, expected):
+        super().compare(expected)
+        rival = Records(self.path)
+        rival.stage([file(rival, 5)], [segment(5, 6, 1)], {ORDERS: 5})
+
+
+def test_a_rival_that_commits_after_the_comparison_wins_and_nothing_is_written_twice(records):
+    stage(records, 0, 5, [0], planned=None)
+    raced = RacedRecords(records.path)
+
+    with pytest.raises(StalePlanError):
+        stage(raced, 5, 6, [5])
+
+    assert offsets(again(records)) == [0, 5]
+    assert again(records).frontier(ORDERS) == 6
+
+
+def test_a_range_of_markers_alone_moves_the_frontier_without_a_file(records):
+    stage(records, 0, 5, [0], planned=None)
+
+    records.stage([], [segment(5, 9)], {ORDERS: 5})
+
+    assert again(records).frontier(ORDERS) == 9
+    assert len(again(records).files()) == 1
+
+
+def test_the_beginning_of_a_partition_is_on_record_also_where_it_holds_nothing(records):
+    records.stage([], [segment(0, 0)], {ORDERS: None})
+
+    assert again(records).frontier(ORDERS) == 0
+
+
+def test_many_partitions_move_in_one_commit(records):
+    before = records.version
+
+    records.stage(
+        [file(records, 0), file(records, 3, partition=USERS, slot=4)],
+        [segment(0, 1, 1), segment(0, 4, 1, USERS)],
+        {ORDERS: None, USERS: None},
+        also={"orders": 2},
+    )
+
+    seen = again(records)
+    assert seen.version == before + 1
+    assert (seen.frontier(ORDERS), seen.frontier(USERS), seen.mark("orders")) == (1, 4, 2)
+
+
+def test_what_was_committed_is_told_again_from_the_log_commit_by_commit(records):
+    first = stage(records, 0, 5, [0], planned=None)
+    second = stage(records, 5, 7, [5])
+
+    assert again(records).sealed_since(0) == [
+        (first, [segment(0, 5, 1)]),
+        (second, [segment(5, 7, 1)]),
+    ]
+    assert again(records).sealed_since(first) == [(second, [segment(5, 7, 1)])]
+    assert again(records).sealed_since(second) == []
+
+
+def test_files_are_in_order_of_slot_and_sequence(records):
+    parts = [(1, 12), (1, 9), (0, 30), (1, 100)]
+    files = [file(records, i, slot=slot, sequence=n) for i, (slot, n) in enumerate(parts)]
+    records.stage(files, [segment(0, 4, 4)], {ORDERS: None})
+
+    found = again(records).files()
+
+    assert [(f.slot, f.sequence) for f in found] == [(0, 30), (1, 9), (1, 12), (1, 100)]
+    assert {f.records for f in found} == {1}
+
+
+def test_paths_from_a_sequence_on_are_those_of_the_files_in_their_order(records):
+    parts = [(1, 12), (1, 9), (0, 30), (1, 100), (2, 5)]
+    files = [file(records, i, slot=slot, sequence=n) for i, (slot, n) in enumerate(parts)]
+    records.stage(files, [segment(0, 5, 5)], {ORDERS: None})
+
+    seen = again(records)
+
+    assert seen.paths_from({1: 10, 0: 31, 2: 0}) == {
+        slot: [f.path for f in seen.files() if f.slot == slot and f.sequence >= sequence]
+        for slot, sequence in ((1, 10), (0, 31), (2, 0))
+    }
+
+
+def test_paths_of_files_that_other_programs_wrote_are_left_out(records):
+    ours = file(records, 0, slot=1, sequence=3)
+    foreign = replace(ours, path="slot=1/part-00000-1234-c000.snappy.parquet")
+    records.stage([ours, foreign], [segment(0, 1, 1)], {ORDERS: None})
+
+    assert again(records).paths_from({1: 0}) == {1: [ours.path]}
+
+
+def test_files_are_replaced_without_a_change_of_data(records):
+    stage(records, 0, 5, [0, 1], planned=None)
+    stage(records, 5, 7, [5, 6])
+    joined = file(records, 0, 1, 5, 6, sequence=9)
+
+    records.replace(records.files(), [joined])
+
+    seen = again(records)
+    assert [f.path for f in seen.files()] == [joined.path]
+    assert offsets(seen) == [0, 1, 5, 6]
+    assert seen.frontier(ORDERS) == 7
+
+
+def test_files_that_are_gone_already_are_not_replaced_a_second_time(records):
+    stage(records, 0, 5, [0, 1], planned=None)
+    old = records.files()
+    other = again(records)
+    other.refresh()
+    records.replace(old, [file(records, 0, 1, sequence=2)])
+
+    with pytest.raises(StalePlanError, match="was replaced by another process"):
+        other.replace(old, [file(records, 0, 1, sequence=2)])
+
+    assert offsets(again(records)) == [0, 1]
+
+
+def test_what_retention_takes_is_told_in_the_same_commit(records):
+    stage(records, 0, 5, [0, 1], planned=None)
+    stage(records, 5, 7, [5, 6])
+
+    records.drop(records.files()[:1], {ORDERS: 5})
+
+    seen = again(records)
+    assert offsets(seen) == [5, 6]
+    assert seen.kept_from(ORDERS) == 5
+    assert seen.frontier(ORDERS) == 7
+
+
+def test_statistics_let_readers_pass_files_over(records):
+    stage(records, 0, 5, [1, 4], planned=None)
+
+    stats = json.loads(file(records, 1, 4).stats_json)
+
+    assert stats["minValues"] == {"offset": 1}
+    assert again(records).delta.get_add_actions(flatten=True).column("num_records").to_pylist() == [
+        2
+    ]

@@ -1,0 +1,145 @@
+"""The staged log is read back along its offsets, from where it is wanted."""
+
+import pytest
+
+from resources.delta import stage_writer as slot_file_module
+from resources.delta.stage_reader import StagedLog
+from resources.delta.stage_writer import RecordsFolder
+from schemas.errors import LakeError, StagedFileError
+from schemas.kafka.partition import SourcePartition
+from tests.support.fake_cluster import Said, rows, says
+
+ORDERS, ORDERS_1 = (SourcePartition("orders", "life1", i) for i in (0, 1))
+LATER = SourcePartition("orders", "life2", 0)
+ODD = [
+    Said(None, None, (), -1),
+    Said(b"", b"", (("", b""), ("", None)), 9_300_000_000_000_000),
+    Said(b"\0\xff", b"\xfe", (("a", b"1"), ("b", b"2"), ("a", b"1")), 0),
+]
+
+
+class Log:
+    """Files being written, and read."""
+
+    def __init__(self, path):
+        self._folder, self._files = RecordsFolder(path), []
+        self.log = StagedLog(path)
+
+    def write(self, *parts):
+        """Write a file of (partition, offsets or Saids by offset)."""
+        with self._folder.slot_file(0, len(self._files)) as file:
+            for partition, offsets in parts:
+                shown = [(o, Said(b"%d" % o)) for o in offsets]
+                file.write(rows(partition, shown))
+            self._files.append(file.close().path)
+
+    def read(self, wanted, files=None):
+        return [
+            (source, batch.column("offset").to_pylist())
+            for source, batch in self.log.rows(files or self._files, wanted)
+        ]
+
+
+@pytest.fixture
+def staged(tmp_path):
+    return Log(tmp_path)
+
+
+def test_records_are_read_in_order_across_files_and_by_partition(staged):
+    staged.write((ORDERS, [0, 1]), (ORDERS_1, [5]))
+    staged.write((ORDERS, [4]), (ORDERS_1, [6, 9]))
+
+    found = staged.read({ORDERS: 0, ORDERS_1: 0})
+
+    assert found == [(ORDERS, [0, 1]), (ORDERS_1, [5]), (ORDERS, [4]), (ORDERS_1, [6, 9])]
+
+
+def test_only_what_is_wanted_is_read_from_its_offset_on(staged):
+    staged.write((ORDERS, [0, 1, 4]), (ORDERS_1, [5]))
+
+    assert staged.read({ORDERS: 1}) == [(ORDERS, [1, 4])]
+    assert staged.read({ORDERS: 5}) == []
+    assert staged.read({}) == []
+
+
+def test_incarnations_are_told_apart(staged):
+    staged.write((ORDERS, [0, 1]), (LATER, [0, 3]))
+
+    assert staged.read({LATER: 0}) == [(LATER, [0, 3])]
+    assert staged.read({ORDERS: 0, LATER: 1}) == [(ORDERS, [0, 1]), (LATER, [3])]
+
+
+def test_records_that_two_files_hold_are_given_once(staged):
+    staged.write((ORDERS, [0, 1, 2]))
+    staged.write((ORDERS, [1, 2, 3]))
+
+    assert staged.read({ORDERS: 0}) == [(ORDERS, [0, 1, 2]), (ORDERS, [3])]
+
+
+def test_row_groups_without_wanted_records_are_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 2)
+    staged = Log(tmp_path)
+    staged.write((ORDERS, [0, 1]), (ORDERS, [2, 3]), (ORDERS_1, [0, 1]))
+
+    assert staged.read({ORDERS: 2}) == [(ORDERS, [2, 3])]
+    assert staged.read({ORDERS_1: 0}) == [(ORDERS_1, [0, 1])]
+
+
+def test_every_field_comes_back_as_it_was(tmp_path):
+    with RecordsFolder(tmp_path).slot_file(0, 1) as file:
+        file.write(rows(ORDERS, list(enumerate(ODD))))
+        path = file.close().path
+
+    ((_, batch),) = StagedLog(tmp_path).rows([path], {ORDERS: 0})
+
+    assert says(batch) == ODD
+
+
+def test_a_missing_file_is_named(staged):
+    staged.write((ORDERS, [0]))
+
+    with pytest.raises(LakeError, match=r"slot=0/gone\.parquet cannot be read"):
+        staged.read({ORDERS: 0}, ["slot=0/gone.parquet"])
+
+
+def test_a_torn_file_is_an_error_and_not_an_end(staged, tmp_path):
+    staged.write((ORDERS, [0]))
+    (file,) = tmp_path.rglob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-20])
+
+    with pytest.raises(LakeError, match="cannot be read"):
+        staged.read({ORDERS: 0})
+
+
+def test_no_flipped_byte_of_a_file_is_ever_read(staged, tmp_path):
+    staged.write((ORDERS, list(range(20))))
+    (file,) = tmp_path.rglob("*.parquet")
+    whole = file.read_bytes()
+
+    for at in range(len(whole)):
+        content = bytearray(whole)
+        content[at] ^= 1 << at % 8
+        file.write_bytes(content)
+        with pytest.raises(StagedFileError, match="not what was written"):
+            staged.read({ORDERS: 0})
+
+
+def test_of_an_altered_file_not_even_its_first_record_is_given(tmp_path, monkeypatch):
+    monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 2)
+    staged = Log(tmp_path)
+    staged.write((ORDERS, [0, 1]), (ORDERS, [2, 3]), (ORDERS, [4, 5]))
+    (file,) = tmp_path.rglob("*.parquet")
+    content = bytearray(file.read_bytes())
+    content[-200] ^= 1  # behind all rows: in the footer
+    file.write_bytes(content)
+
+    read = staged.log.all_rows([file.relative_to(tmp_path).as_posix()])
+    with pytest.raises(StagedFileError):
+        next(read)
+
+
+def test_offsets_that_fall_are_an_error(staged):
+    staged.write((ORDERS, [0, 3, 2]))
+
+    with pytest.raises(LakeError, match="do not rise"):
+        staged.read({ORDERS: 0})

@@ -1,0 +1,290 @@
+"""A table of the lake: rows and marks in one commit, on the snapshot that was compared."""
+
+import threading
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from resources.delta.table import CLOCK, LakeTable
+from resources.delta.table_maintenance import MANY, optimize, vacuum
+from schemas.errors import LakeError, StalePlanError, TableDamagedError
+from schemas.tables import CONTROL
+from tests.support.disk_faults import fill, small_disk
+
+
+def order(name="pause", at=1):
+    return {"order": name, "scope": "us-east", "detail": "{}", "ordered_at_ms": at}
+
+
+@pytest.fixture
+def table(tmp_path):
+    return LakeTable(tmp_path / "lake" / "control", CONTROL)
+
+
+def again(table):
+    return LakeTable(table.path, table.table)
+
+
+def test_asking_for_a_table_does_not_make_it(table):
+    assert not table.exists()
+    assert table.rows().num_rows == 0
+    assert table.rows(["order"]).column_names == ["order"]
+    assert not table.path.exists()
+
+
+def test_rows_are_read_back_as_they_were_appended_nulls_too(table):
+    table.append([order("pause"), order("resume", 2)])
+
+    found = again(table).rows().sort_by("ordered_at_ms").to_pylist()
+    assert [row["order"] for row in found] == ["pause", "resume"]
+    assert found[0]["topic"] is None
+
+
+def test_rows_and_marks_are_one_commit(table):
+    before = table.version
+
+    assert table.append([order()], marks={"done": 7}) == before + 1
+    assert again(table).mark("done") == 7
+    assert again(table).mark("other") is None
+
+
+def test_a_mark_moves_without_rows(table):
+    table.append([], marks={"done": 3})
+
+    assert again(table).mark("done") == 3
+    assert again(table).rows().num_rows == 0
+
+
+def test_a_mark_that_is_not_the_expected_one_stops_the_commit_and_writes_nothing(table):
+    table.append([order()], marks={"done": 7})
+
+    with pytest.raises(StalePlanError, match="done is at 7, not at 6"):
+        table.append([order()], marks={"done": 8}, expected={"done": 6})
+
+    assert again(table).rows().num_rows == 1
+    assert again(table).mark("done") == 7
+
+
+def test_of_two_writers_that_compared_the_same_mark_one_wins(table):
+    table.append([order()], marks={"done": 1})
+    other = again(table)
+    other.refresh()
+    table.compare({"done": 1})
+    other.compare({"done": 1})
+
+    table.commit([], marks={"done": 2})
+    with pytest.raises(StalePlanError):
+        other.commit([], marks={"done": 2})
+
+    assert again(table).mark("done") == 2
+    assert other.mark("done") == 2
+
+
+def test_writers_of_different_marks_do_not_disturb_one_another(table):
+    table.append([order()])
+    other = again(table)
+    other.refresh()
+
+    table.append([order()], marks={"a": 1})
+    other.append([order()], marks={"b": 1})
+
+    assert again(table).rows().num_rows == 3
+    assert (again(table).mark("a"), again(table).mark("b")) == (1, 1)
+
+
+def test_a_table_made_by_two_at_once_is_one_table(table):
+    both = [again(table) for _ in range(2)]
+    threads = [threading.Thread(target=each.append, args=([order()],)) for each in both]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert again(table).rows().num_rows == 2
+
+
+def test_a_broken_table_is_named_in_one_line(table):
+    table.append([order()])
+    for file in table.path.glob("*.parquet"):
+        file.write_bytes(b"torn")
+
+    with pytest.raises(TableDamagedError, match="control cannot be read") as told:
+        again(table).rows()
+
+    assert "\n" not in str(told.value)
+
+
+def test_many_small_files_become_one_with_the_same_rows_and_marks(table):
+    for i in range(MANY):
+        table.append([order(at=i)], marks={"done": i})
+
+    assert optimize(table) == MANY
+
+    found = again(table)
+    assert len(DeltaTable(str(table.path)).file_uris()) == 1
+    assert sorted(found.rows()["ordered_at_ms"].to_pylist()) == list(range(MANY))
+    assert found.mark("done") == MANY - 1
+    assert optimize(table) == 0
+
+
+def test_merging_does_not_stop_a_writer_and_loses_none_of_its_rows(table):
+    for i in range(MANY):
+        table.append([order(at=i)])
+    writer = again(table)
+    writer.refresh()
+
+    optimize(table)
+    writer.append([order(at=99)], marks={"done": 1})
+
+    assert again(table).rows().num_rows == MANY + 1
+
+
+class Blind(LakeTable):
+    """Does not see what others commit."""
+
+    def refresh(self):
+        return self.version
+
+
+def test_of_two_that_merge_the_same_files_one_is_refused(table):
+    for i in range(MANY):
+        table.append([order(at=i)])
+    other = Blind(table.path, table.table)
+    assert other.version == table.version
+    optimize(table)
+
+    with pytest.raises(StalePlanError):
+        optimize(other)
+
+    assert again(table).rows().num_rows == MANY
+
+
+def test_a_time_is_later_than_the_one_before_whatever_the_clock_says(table, monkeypatch):
+    first = table.next_time()
+    assert not table.exists()
+    table.append([order()], marks={CLOCK: first})
+    monkeypatch.setattr("resources.delta.table.time.time", lambda: 1_000.0)
+
+    assert again(table).next_time() == first + 1
+
+
+@pytest.mark.parametrize("file", ["00000000000000000001.json", "00000000000000000000.json"])
+def test_a_commit_that_is_missing_or_torn_is_an_error_and_not_an_older_table(table, file):
+    for at in range(3):
+        table.append([order(at=at)])
+    commit = table.path / "_delta_log" / file
+    whole = commit.read_bytes()
+
+    commit.write_bytes(whole[:-20])
+    with pytest.raises(TableDamagedError, match="control cannot be read"):
+        again(table).refresh()
+
+    commit.unlink()
+    with pytest.raises(TableDamagedError, match="control cannot be read") as told:
+        again(table).refresh()
+    assert "\n" not in str(told.value)
+
+
+def test_a_torn_checkpoint_is_an_error_and_without_it_the_commits_tell_the_same(table):
+    for at in range(3):
+        table.append([order(at=at)], marks={"done": at})
+    table.delta.create_checkpoint()
+    table.append([order(at=3)])
+    log = table.path / "_delta_log"
+    (checkpoint,) = log.glob("*.checkpoint.parquet")
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+
+    with pytest.raises(TableDamagedError, match="control cannot be read"):
+        again(table).refresh()
+
+    checkpoint.unlink()
+    (log / "_last_checkpoint").unlink()
+    seen = again(table)
+    assert sorted(seen.rows()["ordered_at_ms"].to_pylist()) == [0, 1, 2, 3]
+    assert seen.mark("done") == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"\0torn", None], ids=["empty", "torn", "missing"])
+def test_a_damaged_last_checkpoint_is_done_without(table, content):
+    for at in range(3):
+        table.append([order(at=at)])
+    table.delta.create_checkpoint()
+    last = table.path / "_delta_log" / "_last_checkpoint"
+    last.unlink() if content is None else last.write_bytes(content)
+
+    assert again(table).rows().num_rows == 3
+
+
+def test_a_full_disk_says_so_in_one_line_and_room_is_all_it_takes(tmp_path):
+    with small_disk(tmp_path / "disk", 2**18) as disk:
+        table = LakeTable(disk / "control", CONTROL)
+        table.append([order()])
+        filler = fill(disk)
+
+        with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as rows:
+            table.append([order(at=2)])
+        with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as commit:
+            table.append([], marks={"done": 1})
+
+        filler.unlink()
+        table.append([order(at=3)], marks={"done": 2})
+        assert again(table).rows()["ordered_at_ms"].to_pylist() == [3, 1]
+    assert all("\x1b" not in str(told.value) for told in (rows, commit))
+
+
+def test_a_mark_that_was_asked_for_is_that_of_the_newest_commit_whoever_made_it(table):
+    table.append([], marks={"done": 1})
+    assert (table.mark("done"), table.mark("new")) == (1, None)
+
+    table.append([], marks={"done": 2, "new": 5})
+    assert (table.mark("done"), table.mark("new")) == (2, 5)
+
+    again(table).append([], marks={"done": 3})
+    table.refresh()
+    assert (table.mark("done"), table.mark("new")) == (3, 5)
+
+
+def checkpoints(table):
+    return sorted(
+        int(f.name[:20]) for f in (table.path / "_delta_log").glob("*.checkpoint.parquet")
+    )
+
+
+def test_a_commit_writes_a_checkpoint_where_nobody_else_has_for_long(table, monkeypatch):
+    monkeypatch.setattr("resources.delta.table.CHECKPOINT_EVERY", 4)
+    for at in range(1, 10):
+        table.append([], marks={"done": at})
+        if at == 7:
+            assert table.checkpoint(1)
+
+    assert checkpoints(table) == [4, 7]
+    assert again(table).mark("done") == 9
+
+
+def test_a_commit_counts_also_where_its_checkpoint_cannot_be_written(table, monkeypatch, caplog):
+    table.append([order()])
+    monkeypatch.setattr("resources.delta.table.CHECKPOINT_EVERY", 2)
+
+    def refuse(_):
+        raise DeltaError("no room")
+
+    monkeypatch.setattr(DeltaTable, "create_checkpoint", refuse)
+    table.append([order(at=2)], marks={"done": 1})
+
+    assert again(table).mark("done") == 1
+    assert "gets no checkpoint: no room" in caplog.text
+
+
+def test_a_log_is_tidied_to_its_last_commits(table, monkeypatch):
+    monkeypatch.setattr("resources.delta.table_maintenance.KEPT_COMMITS", 3)
+    for at in range(8):
+        table.append([order(at=at)])
+        if at == 3:
+            table.checkpoint(1)
+
+    vacuum(table)
+
+    first, *_ = sorted(file.name for file in (table.path / "_delta_log").glob("*.json"))
+    assert first == f"{4:020}.json"
+    assert again(table).rows().num_rows == 8

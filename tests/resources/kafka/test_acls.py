@@ -1,0 +1,73 @@
+"""Access rules of topics on a broker with an authorizer, and on one without."""
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from demo.kafka.brokers import Broker, running
+from resources.kafka.cluster import KafkaCluster
+from schemas.kafka.acl import TopicAcl
+from tests.support.world import until
+
+pytestmark = pytest.mark.kafka
+
+READ = TopicAcl("orders", "User:bob", "*", "READ", "ALLOW")
+DENIED = TopicAcl("*", "User:amy", "10.0.0.1", "DESCRIBE_CONFIGS", "DENY")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    guard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    properties = {"authorizer.class.name": guard, "super.users": "User:ANONYMOUS"}
+    broker = Broker("guarded", tmp_path_factory.mktemp("guarded"), properties=properties)
+    with running(broker):
+        yield broker
+
+
+def cluster(broker):
+    return KafkaCluster("eu-west", {"bootstrap.servers": broker.bootstrap_servers})
+
+
+def told(there, *principals):
+    return {acl for acl in there.topic_acls() if acl.principal in principals}
+
+
+def test_rules_that_are_made_are_told_again_and_making_them_twice_is_making_them_once(guarded):
+    there = cluster(guarded)
+
+    assert there.create_acls([READ, DENIED]) == {}
+    assert there.create_acls([READ]) == {}
+
+    until(lambda: told(there, "User:bob", "User:amy") == {READ, DENIED}, "both are told", 30)
+
+
+def test_rules_of_prefixes_and_of_groups_are_not_told(guarded):
+    admin = AdminClient({"bootstrap.servers": guarded.bootstrap_servers})
+    rules = [
+        AclBinding(kind, "x", pattern, "User:x", "*", AclOperation.READ, AclPermissionType.ALLOW)
+        for kind, pattern in (
+            (ResourceType.TOPIC, ResourcePatternType.PREFIXED),
+            (ResourceType.GROUP, ResourcePatternType.LITERAL),
+            (ResourceType.TOPIC, ResourcePatternType.LITERAL),
+        )
+    ]
+    for made in admin.create_acls(rules).values():
+        made.result(30)
+
+    there, expected = cluster(guarded), {TopicAcl("x", "User:x", "*", "READ", "ALLOW")}
+    until(lambda: told(there, "User:x") == expected, "the topic's alone is told", 30)
+
+
+def test_a_cluster_without_an_authorizer_tells_none_and_refuses_to_make_any(source):
+    there = cluster(source)
+
+    assert there.topic_acls() == set()
+    assert {acl: error.code for acl, error in there.create_acls([READ]).items()} == {
+        READ: "SECURITY_DISABLED"
+    }

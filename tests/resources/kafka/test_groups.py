@@ -1,0 +1,236 @@
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from resources.kafka import groups
+from resources.kafka.cluster import KafkaCluster
+from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
+from schemas.kafka.partition import TopicPartition
+from tests.support.brokers import cli_environment, create_topic
+from tests.support.mm2_java_classes import mm2_tools
+from tests.support.raw_groups import RawMember
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture
+def cluster(source):
+    return KafkaCluster("us-east", {"bootstrap.servers": source.bootstrap_servers})
+
+
+@pytest.fixture
+def orders(source, unique_topic):
+    create_topic(source.bootstrap_servers, unique_topic, partitions=2)
+    return unique_topic
+
+
+@pytest.fixture
+def bootstrap(source):
+    return source.bootstrap_servers
+
+
+def test_a_new_group_is_seeded_and_read_back_with_its_metadata(cluster, orders, names):
+    first, second = TopicPartition(orders, 0), TopicPartition(orders, 1)
+    cluster.commit_offsets(names("group"), {first: (7, "1:AbCdEf0123456789-_Zz:x")})
+
+    read = cluster.committed(names("group"), [first, second])
+
+    assert read == {first: (7, "1:AbCdEf0123456789-_Zz:x"), second: None}
+    assert cluster.group_offsets(names("group")) == {first: 7}
+    assert cluster.groups()[names("group")] == "EMPTY"
+
+
+@pytest.mark.story  # it starts a JVM
+def test_streams_groups_are_listed_and_share_groups_have_no_offsets(cluster, orders, names):
+    with mm2_tools() as gateway:
+        servers = cluster._admin.servers
+        streams = RawMember(gateway, servers, "Streams", names("Streams"), orders)
+        share = RawMember(gateway, servers, "Share", names("Share"), orders)
+        share.join()
+        streams.join()
+        streams.leave()
+        cluster.commit_offsets(names("Streams"), {TopicPartition(orders, 0): (7, "md")})
+
+        found = cluster.groups()
+
+        assert [found[names(kind)] for kind in ("Streams", "Share")] == ["UNKNOWN", "UNKNOWN"]
+        assert cluster.group_commits(names("Streams")) == {TopicPartition(orders, 0): (7, "md")}
+        assert cluster.group_commits(names("Share")) == {}
+        share.leave()
+
+
+def test_the_first_group_of_a_fresh_cluster_is_seeded_as_soon_as_it_has_a_coordinator(make_broker):
+    servers = make_broker("fresh").bootstrap_servers
+    create_topic(servers, "wide", partitions=60)
+    fresh = KafkaCluster("eu-west", {"bootstrap.servers": servers})
+
+    fresh.commit_offsets("first", {TopicPartition("wide", 0): (7, "")})
+
+    assert fresh.group_offsets("first") == {TopicPartition("wide", 0): 7}
+
+
+@pytest.mark.parametrize("attempt", range(2))
+def test_the_first_question_for_a_group_of_a_fresh_cluster_is_answered(make_broker, attempt):
+    # Processes of their own: librdkafka's administrative client dies of it three times in four.
+    servers = make_broker(f"fresh-{attempt}").bootstrap_servers
+
+    assert _asked(servers, "cluster.committed('g', [TopicPartition('x', 0)])").endswith(": None}")
+    assert _asked(servers, "cluster.group_offsets('another')") == "{}"
+
+
+def test_a_group_asked_for_while_its_cluster_is_away_is_answered_when_it_is_back(make_broker):
+    # A request of librdkafka's that ran out of time kills the process when the broker is back.
+    broker = make_broker("away")
+
+    told = _asked(
+        broker.bootstrap_servers,
+        "cluster.probe()",
+        f"os.kill({broker.pid}, signal.SIGSTOP)",
+        f"threading.Timer(3, os.kill, ({broker.pid}, signal.SIGCONT)).start()",
+        "[cluster.group_offsets(f'g{n}') for n in range(5)]",
+    )
+
+    assert told == "[{}, {}, {}, {}, {}]"
+
+
+def test_clients_without_an_answer_end_and_a_cluster_that_is_gone_is_named_in_time(
+    make_broker, monkeypatch
+):
+    monkeypatch.setattr(groups, "COORDINATOR_S", 4.0)
+    broker = make_broker("lost")
+    lost = KafkaCluster("eu-west", {"bootstrap.servers": broker.bootstrap_servers})
+    lost.probe()
+    broker.kill()
+
+    with pytest.raises(UnreachableError, match="eu-west"):
+        lost.group_offsets("g")
+
+    for thread in threading.enumerate():
+        if thread.name == "end of a Kafka client":
+            thread.join(30)
+            assert not thread.is_alive()
+
+
+def _asked(servers, *lines):
+    """Return what the last of *lines* evaluates to, in a process that may die of it."""
+    code = "\n".join(
+        [
+            "import os, signal, threading",
+            "from resources.kafka.cluster import KafkaCluster",
+            "from schemas.kafka.partition import TopicPartition",
+            f"cluster = KafkaCluster('eu-west', {{'bootstrap.servers': {servers!r}}})",
+            *lines[:-1],
+            f"print({lines[-1]})",
+        ]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=cli_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+def test_a_group_that_nobody_knows_has_committed_nothing(cluster, orders, names):
+    assert cluster.committed(names("new"), [TopicPartition(orders, 0)]) == {
+        TopicPartition(orders, 0): None
+    }
+    assert cluster.group_offsets(names("new")) == {}
+
+
+def test_progress_is_read_as_the_last_transaction_left_it(cluster, bootstrap, orders, names):
+    partition, group = TopicPartition(orders, 0), names("progress")
+    cluster.commit_offsets(group, {partition: (0, "")})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("writer")})
+    producer.init_transactions(10)
+    metadata = consumer.consumer_group_metadata()
+    for progress in range(1, 21):
+        producer.begin_transaction()
+        producer.produce(orders, b"v", partition=0)
+        producer.send_offsets_to_transaction(
+            [KafkaPartition(orders, 0, progress, f"at {progress}")], metadata, 10
+        )
+        producer.commit_transaction(10)
+
+        # The answer to a commit comes before its marker: the group is unstable for a moment.
+        assert cluster.committed(group, [partition]) == {partition: (progress, f"at {progress}")}
+    consumer.close()
+
+
+def test_an_open_transaction_is_waited_for_and_then_named(
+    cluster, bootstrap, orders, names, monkeypatch
+):
+    monkeypatch.setattr(groups, "WAIT_S", 0.5)
+    partition, group = TopicPartition(orders, 0), names("progress")
+    cluster.commit_offsets(group, {partition: (3, "")})
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("writer")})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [KafkaPartition(orders, 0, 9)], consumer.consumer_group_metadata(), 10
+    )
+
+    with pytest.raises(RequestRefusedError, match="UNSTABLE_OFFSET_COMMIT"):
+        cluster.committed(group, [partition])
+
+    assert cluster.committed(group, [partition], require_stable=False) == {partition: (3, "")}
+    producer.abort_transaction(10)
+    consumer.close()
+
+
+def test_offsets_of_a_group_with_members_are_left_alone(cluster, bootstrap, orders, names):
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names("busy")})
+    consumer.subscribe([orders])
+    give_up_at = time.monotonic() + 30
+    while not consumer.assignment() and time.monotonic() < give_up_at:
+        consumer.poll(0.1)
+
+    try:
+        with pytest.raises(GroupActiveError, match=names("busy")):
+            cluster.commit_offsets(names("busy"), {TopicPartition(orders, 0): (1, "")})
+    finally:
+        consumer.close()
+
+
+def test_offsets_that_another_client_committed_with_metadata_are_read(cluster, source, names):
+    topic, group = names("wide"), names("streams")
+    create_topic(source.bootstrap_servers, topic, partitions=60)
+    wanted = {TopicPartition(topic, n): 100 + n for n in range(60)}
+    cluster.commit_offsets(names("first"), {TopicPartition(topic, 0): (0, "")})
+    _commit_as_java_does(source.bootstrap_servers, group, wanted, metadata="md")
+
+    assert cluster.group_offsets(group) == wanted
+    assert cluster.committed(group, wanted) == {each: (at, "md") for each, at in wanted.items()}
+
+
+def _commit_as_java_does(bootstrap, group, offsets, metadata):
+    """Send OffsetCommit 2: unlike librdkafka's, its metadata does not end with a NUL byte."""
+
+    def text(word):
+        return struct.pack(">h", len(word)) + word.encode()
+
+    [topic] = {each.topic for each in offsets}
+    body = text(group) + struct.pack(">i", -1) + text("") + struct.pack(">q", -1)
+    body += struct.pack(">i", 1) + text(topic) + struct.pack(">i", len(offsets))
+    for each, offset in offsets.items():
+        body += struct.pack(">iq", each.partition, offset) + text(metadata)
+    request = struct.pack(">hhi", 8, 2, 1) + text("java") + body
+    host, port = bootstrap.split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        stream = connection.makefile("rb")
+        answer = stream.read(*struct.unpack(">i", stream.read(4)))
+    errors = [struct.unpack(">h", answer[-6 * n + 4 :][:2])[0] for n in range(1, len(offsets) + 1)]
+    assert errors == [0] * len(offsets)

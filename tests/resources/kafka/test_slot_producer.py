@@ -1,0 +1,563 @@
+"""A slot's transactions on a real broker: every field as it was, and nothing half done."""
+
+import threading
+
+import numpy as np
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from resources.kafka import slot_producer as producer_module
+from resources.kafka.cluster import KafkaCluster
+from resources.kafka.slot_producer import SlotProducer
+from resources.librdkafka import arrow_producer as column_producer
+from schemas.config.flow import Flow
+from schemas.errors import (
+    ChunkRefusedError,
+    DeltamirrorError,
+    FencedError,
+    RangeUnfinishedError,
+    UnreachableError,
+)
+from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.replay.slot_work import Progress
+from tests.support.brokers import Record, consume_all, create_topic, high_watermarks, produce
+from tests.support.fake_cluster import Said, rows, says
+from tests.support.log_segment import written
+
+pytestmark = pytest.mark.kafka
+
+ORDERS = SourcePartition("orders", "life1", 0)
+ODD = [
+    Said(None, None),
+    Said(b"", b""),
+    Said(None, b""),
+    Said(b"", None),
+    Said(b"\0\xff", b"\xfe\0"),
+    Said(b"v", b"k", (("a", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"3"))),
+    Said(b"v", b"k", (("null", None), ("empty", b""), ("", b"empty key"), ("nul", b"a\0b"))),
+    Said(b"v", b"k", (("\u00e9\u4e2d", b"\xff"),)),
+    Said(b"v", b"k", (), -1),
+    Said(b"v", b"k", (), 1),
+    Said(b"v", b"k", (), 9_300_000_000_000_000),
+]
+
+
+def batch(*said, start=0):
+    return rows(ORDERS, list(enumerate(said, start)))
+
+
+@pytest.fixture
+def flow(names):
+    return Flow(names("east"), "eu-west")
+
+
+@pytest.fixture
+def remote(target, unique_topic):
+    create_topic(target.bootstrap_servers, unique_topic, partitions=2)
+    return TopicPartition(unique_topic, 0)
+
+
+@pytest.fixture
+def open_slot(target, flow):
+    """Open the slot as a process would: `open_slot()`."""
+    made = []
+
+    def opened(**settings):
+        places = {"bootstrap.servers": target.bootstrap_servers}
+        made.append(SlotProducer(flow, 3, {**places, **settings}, places))
+        return made[-1]
+
+    yield opened
+    for slot in made:
+        slot.close()
+
+
+def send(slot, remote, *said, next_offset=None):
+    """Send *said* in a transaction; return the offsets they got."""
+    slot.fence()
+    slot.begin()
+    slot.send(remote, batch(*said))
+    offsets = slot.settle()[remote]
+    slot.commit({remote: at(next_offset or len(said))})
+    return offsets.tolist()
+
+
+def at(next_offset, life="life1"):
+    return Progress(next_offset, life, "AAAAAAAAAAAAAAAAAAAAAA")
+
+
+def shown(target, remote, isolation="read_committed"):
+    """Return (offset, what it says) of the records that a reader is shown."""
+    return [
+        (
+            m.offset(),
+            Said(m.value(), m.key(), tuple(m.headers() or ()), m.timestamp()[1]),
+        )
+        for m in consume_all(target.bootstrap_servers, remote.topic, isolation)
+        if m.partition() == remote.partition
+    ]
+
+
+def test_every_field_arrives_as_it_was_at_the_offset_that_was_told(open_slot, remote, target):
+    offsets = send(open_slot(), remote, *ODD)
+
+    assert shown(target, remote) == list(zip(offsets, ODD, strict=True))
+
+
+def test_records_go_to_their_partition_whatever_their_key(open_slot, target, remote):
+    other = TopicPartition(remote.topic, 1)
+    slot = open_slot()
+    slot.fence()
+    slot.begin()
+    slot.send(remote, batch(Said(b"a", b"same"), Said(b"b", b"same")))
+    slot.send(other, batch(Said(b"c", b"same")))
+    offsets = slot.settle()
+    slot.commit({remote: at(2), other: at(1)})
+
+    assert {p: o.tolist() for p, o in offsets.items()} == {remote: [0, 1], other: [0]}
+    assert [s.value for _, s in shown(target, remote)] == [b"a", b"b"]
+    assert [s.value for _, s in shown(target, other)] == [b"c"]
+
+
+def test_offsets_pass_the_marker_of_the_transaction_before(open_slot, remote):
+    slot = open_slot()
+
+    assert send(slot, remote, Said(b"a"), Said(b"b")) == [0, 1]
+    assert send(slot, remote, Said(b"c")) == [3]
+
+
+def test_a_large_transaction_has_an_offset_for_every_record(open_slot, remote):
+    slot = open_slot()
+    slot.fence()
+    slot.begin()
+    for start in range(0, 30_000, 10_000):
+        said = [Said(b"x" * 50)] * 10_000
+        slot.send(remote, batch(*said, start=start))
+    offsets = slot.settle()[remote]
+    slot.commit({remote: at(30_000)})
+
+    assert np.array_equal(offsets, np.arange(30_000))
+
+
+def test_a_record_larger_than_the_clients_own_limit_arrives(open_slot, target, names):
+    topic = names("large")
+    create_topic(target.bootstrap_servers, topic, max_message_bytes=5_000_000)
+    large = TopicPartition(topic, 0)
+
+    send(open_slot(), large, Said(b"x" * 3_000_000))
+
+    assert [len(s.value) for _, s in shown(target, large)] == [3_000_000]
+
+
+def test_progress_is_there_with_its_incarnation_and_no_sooner(open_slot, remote):
+    slot = open_slot()
+    slot.fence()
+    assert slot.progress([remote]) == {}
+    slot.begin()
+    slot.send(remote, batch(Said()))
+    slot.settle()
+
+    slot.commit({remote: at(12, "life1+2")})
+
+    assert slot.progress([remote]) == {remote: at(12, "life1+2")}
+    assert open_slot().progress([remote]) == {remote: at(12, "life1+2")}
+
+
+def test_progress_whose_metadata_others_wrote_without_a_nul_is_read_as_it_is(
+    open_slot, remote, flow, target
+):
+    cluster = KafkaCluster("eu-west", {"bootstrap.servers": target.bootstrap_servers})
+    slot = open_slot()
+    slot.fence()
+    for number, life in enumerate(("l", "life1", "a-life-of-a-much-greater-length" * 3)):
+        told = at(number, life)
+        cluster.commit_offsets(flow.progress_group, {remote: (number, told.metadata)})
+
+        assert slot.progress([remote]) == {remote: told}
+
+
+def test_progress_moves_without_a_record_and_leaves_no_marker(open_slot, remote, target):
+    slot = open_slot()
+    slot.fence()
+    slot.begin()
+    assert slot.settle() == {}
+    slot.commit({remote: at(7)})
+
+    assert slot.progress([remote]) == {remote: at(7)}
+    assert high_watermarks(target.bootstrap_servers, remote.topic)[0] == 0
+
+
+def test_progress_that_is_seeded_is_told_and_then_moved_by_transactions(open_slot, remote):
+    slot = open_slot()
+    slot.fence()
+    slot.seed({remote: at(40)})
+
+    assert slot.progress([remote]) == {remote: at(40)}
+    send(slot, remote, Said(), next_offset=41)
+    assert slot.progress([remote]) == {remote: at(41)}
+
+
+def test_an_abort_leaves_nothing_that_is_shown_and_the_next_try_works(open_slot, remote, target):
+    slot = open_slot()
+    send(slot, remote, Said(b"before"))
+    slot.begin()
+    slot.send(remote, batch(Said(b"gone")))
+    slot.settle()
+    slot.abort()
+
+    assert send(slot, remote, Said(b"after"), next_offset=2) == [4]
+
+    assert [s.value for _, s in shown(target, remote)] == [b"before", b"after"]
+    assert slot.progress([remote]) == {remote: at(2)}
+
+
+def test_what_a_dead_process_left_open_is_settled_by_the_next(open_slot, remote, target):
+    dead = open_slot()
+    dead.fence()
+    dead.begin()
+    dead.send(remote, batch(Said(b"gone")))
+    dead.settle()
+
+    send(open_slot(), remote, Said(b"a"))
+
+    assert [s.value for _, s in shown(target, remote)] == [b"a"]
+
+
+def test_a_zombie_is_fenced_and_nothing_of_it_is_ever_shown(open_slot, remote, target):
+    zombie = open_slot()
+    zombie.fence()
+    zombie.begin()
+    zombie.send(remote, batch(Said(b"zombie")))
+    zombie.settle()
+
+    send(open_slot(), remote, Said(b"a"))
+    with pytest.raises(FencedError):
+        zombie.commit({remote: at(99)})
+    zombie.abort()
+
+    assert [s.value for _, s in shown(target, remote)] == [b"a"]
+    assert open_slot().progress([remote]) == {remote: at(1)}
+
+
+def test_a_zombie_that_was_idle_is_fenced_when_it_sends(open_slot, remote, target):
+    zombie = open_slot()
+    send(zombie, remote, Said(b"a"))
+    send(open_slot(), remote, Said(b"b"), next_offset=2)
+
+    with pytest.raises(FencedError):
+        send(zombie, remote, Said(b"c"), next_offset=99)
+
+    assert [s.value for _, s in shown(target, remote)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("milliseconds", [5_000, 30_000])
+def test_a_transaction_may_be_limited_to_any_time(open_slot, remote, milliseconds):
+    slot = open_slot(**{"transaction.timeout.ms": milliseconds})
+
+    assert send(slot, remote, Said(b"v")) == [0]
+
+
+def test_slots_do_not_fence_one_another(open_slot, target, flow, remote):
+    places = {"bootstrap.servers": target.bootstrap_servers}
+    one, other = open_slot(), SlotProducer(flow, 4, places, places)
+    one.fence()
+
+    send(other, remote, Said(b"a"))
+    send(one, remote, Said(b"b"), next_offset=2)
+
+    assert len(shown(target, remote)) == 2
+    other.close()
+
+
+EXACT = [
+    Said(b"v", b"k", (("h", b"1"),), 0),
+    Said(None, None, ((b"\xff", b"\xfe"), (b"h", None)), 5),
+    Said(b"", b"", (("a\0b", b""), ("a", b"")), 5),
+]
+
+
+@pytest.mark.parametrize("odd", EXACT, ids=["timestamp 0", "not UTF-8", "NUL"])
+def test_a_record_that_confluents_producer_would_alter_lies_there_as_it_was(
+    open_slot, remote, target, odd
+):
+    slot, plain = open_slot(), Said(b"v", b"k", (("h", b"1"),), 5)
+
+    offsets = send(slot, remote, plain, odd, plain)
+    assert slot.progress([remote]) == {remote: at(3)}
+    offsets += send(slot, remote, odd, next_offset=4)
+    slot.fence()
+    offsets += send(slot, remote, plain, next_offset=5)
+
+    sent = [plain, odd, plain, odd, plain]
+    found = {w.offset: w[1:] for w in written(target.home, remote.topic)}
+    assert [found[o] for o in offsets] == [_as_written(said) for said in sent]
+    assert [m.offset() for m in _messages(target, remote)] == offsets
+    assert slot.progress([remote]) == {remote: at(5)}
+
+
+def _as_written(said):
+    headers = [(k.encode() if isinstance(k, str) else k, v) for k, v in said.headers]
+    return said.timestamp_ms, said.key, said.value, headers
+
+
+def _messages(target, remote):
+    return consume_all(target.bootstrap_servers, remote.topic)
+
+
+def test_a_record_whose_timestamp_0_cannot_be_written_is_named(
+    open_slot, remote, target, monkeypatch
+):
+    monkeypatch.setattr(column_producer, "_STAMP", 88)
+    plain, slot = Said(b"v", b"k", (), 5), open_slot()
+    slot.fence()
+    slot.begin()
+
+    with pytest.raises(ChunkRefusedError, match=r"timestamp 0 .*offset 21 ") as refused:
+        slot.send(remote, batch(plain, EXACT[0], plain, start=20))
+    slot.abort()
+
+    assert set(refused.value.partitions) == {remote}
+    assert shown(target, remote) == []
+
+
+@pytest.mark.parametrize("said", [Said(timestamp_ms=5), EXACT[0]], ids=["plain", "timestamp 0"])
+def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
+    open_slot, target, names, said
+):
+    topic = names("stamped")
+    create_topic(target.bootstrap_servers, topic, message_timestamp_type="LogAppendTime")
+    stamped, slot = TopicPartition(topic, 0), open_slot()
+    slot.fence()
+    slot.begin()
+    slot.send(stamped, batch(said))
+
+    with pytest.raises(ChunkRefusedError, match="LogAppendTime") as refused:
+        slot.settle()
+    slot.abort()
+
+    assert set(refused.value.partitions) == {stamped}
+    assert shown(target, stamped) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        pytest.param({"max_message_bytes": 2_000}, Said(b"\xff" * 9_000), id="too large"),
+        pytest.param({"cleanup_policy": "compact"}, Said(b"v", None), id="null key, compacted"),
+        pytest.param(
+            {"message_timestamp_after_max_ms": 3_600_000},
+            Said(timestamp_ms=9_300_000_000_000_000),
+            id="far future",
+        ),
+    ],
+)
+def test_what_the_broker_refuses_names_its_partition(open_slot, target, names, settings, said):
+    topic = names("strict")
+    create_topic(target.bootstrap_servers, topic, **settings)
+    strict, slot = TopicPartition(topic, 0), open_slot()
+    slot.fence()
+    slot.begin()
+    slot.send(strict, batch(said))
+
+    with pytest.raises(ChunkRefusedError) as refused:
+        slot.settle()
+    slot.abort()
+
+    assert set(refused.value.partitions) == {strict}
+    assert shown(target, strict) == []
+
+
+def test_only_the_refused_partition_is_named_and_at_once_however_much_waits_behind_it(
+    open_slot, target, names, monkeypatch
+):
+    monkeypatch.setattr(producer_module, "PATIENCE_S", 600.0)  # who waits for it never ends
+    topic = names("mixed")
+    create_topic(target.bootstrap_servers, topic, partitions=2, max_message_bytes=2_000)
+    sick, healthy = (TopicPartition(topic, i) for i in (0, 1))
+    slot = open_slot(**{"batch.size": 1_000})
+    slot.fence()
+    slot.begin()
+    slot.send(sick, batch(Said(b"\xff" * 9_000)))
+    slot.send(healthy, batch(*[Said(b"x" * 100)] * 20_000))
+
+    with pytest.raises(ChunkRefusedError) as refused:
+        slot.settle()
+    slot.abort()
+
+    assert set(refused.value.partitions) == {sick}
+
+
+def test_a_partition_that_is_not_there_is_refused(open_slot, remote):
+    slot = open_slot()
+    slot.fence()
+    slot.begin()
+    nowhere = TopicPartition(remote.topic, 77)
+
+    def write():
+        slot.send(nowhere, batch(Said()))
+        slot.settle()
+
+    with pytest.raises(ChunkRefusedError) as refused:
+        write()
+    slot.abort()
+
+    assert set(refused.value.partitions) == {nowhere}
+
+
+class TestATargetThatFallsSilent:
+    """On a broker of its own: after a freeze a broker may be away for a while."""
+
+    @pytest.fixture
+    def target(self, make_broker):
+        return make_broker("silent")
+
+    def test_a_target_that_does_not_answer_is_told_within_its_time(
+        self, open_slot, remote, target, monkeypatch
+    ):
+        slot = open_slot()
+        slot.fence()
+        slot.begin()
+        slot.send(remote, batch(Said(b"a")))
+        monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
+        target.freeze()
+        try:
+            with pytest.raises(DeltamirrorError) as silent:
+                slot.settle()
+            slot.abort()
+            with pytest.raises(DeltamirrorError) as still:
+                open_slot().fence()
+        finally:
+            target.thaw()
+
+        assert isinstance(silent.value, UnreachableError)
+        assert isinstance(still.value, UnreachableError)
+
+    def test_a_batch_that_was_sent_twice_is_no_sign_of_a_topic_that_sets_its_own_timestamps(
+        self, open_slot, remote, target
+    ):
+        slot = open_slot(**{"socket.timeout.ms": 1_500})
+        send(slot, remote, Said(b"a"))
+        slot.begin()
+        slot.send(remote, batch(Said(b"b")))
+        slot.settle()
+        target.freeze()
+        thaws = threading.Timer(4.0, target.thaw)
+        thaws.start()
+        slot.send(remote, batch(Said(b"c")))
+        try:
+            offsets = slot.settle()[remote]
+        finally:
+            thaws.join()
+
+        assert slot._open().stamped_anew is not None
+        written = shown(target, remote, "read_uncommitted")[1:]
+        assert [(offset, said.value) for offset, said in written] == [
+            *zip(offsets.tolist(), (b"b", b"c"), strict=True)
+        ]
+
+    def test_a_commit_that_got_no_answer_is_found_out_by_the_next_process(
+        self, open_slot, remote, target, monkeypatch
+    ):
+        slot = open_slot(**{"socket.timeout.ms": 1_500})
+        slot.fence()
+        slot.seed({remote: at(0)})
+        slot.begin()
+        slot.send(remote, batch(Said(b"a")))
+        slot.settle()
+        monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
+        target.freeze()
+        try:
+            with pytest.raises(DeltamirrorError):
+                slot.commit({remote: at(1)})
+            slot.abort()
+        finally:
+            target.thaw()
+        monkeypatch.undo()
+
+        after = open_slot()
+        after.fence()
+        known = after.progress([remote])[remote].next_offset
+
+        assert known == len(shown(target, remote))
+
+
+# Reading back
+
+
+def read_back(slot, remote, start=0):
+    found = []
+    slot.read_back(
+        remote,
+        start,
+        lambda b: found.extend(zip(b.column("offset").to_pylist(), says(b), strict=True)),
+    )
+    return found
+
+
+def test_what_is_written_is_read_back_as_it_was_from_an_offset_on(open_slot, remote):
+    slot = open_slot()
+    offsets = send(slot, remote, *ODD)
+    send(slot, remote, Said(b"last"), next_offset=20)
+
+    assert read_back(slot, remote)[: len(ODD)] == list(zip(offsets, ODD, strict=True))
+    assert read_back(slot, remote, len(ODD)) == [(len(ODD) + 1, Said(b"last"))]
+
+
+def test_reading_back_ends_behind_markers_and_at_the_logs_end(open_slot, remote):
+    slot = open_slot()
+    send(slot, remote, Said(b"a"))
+
+    assert read_back(slot, remote, 2) == []
+    assert read_back(slot, TopicPartition(remote.topic, 1)) == []
+
+
+def test_a_log_says_where_it_begins_and_whether_it_is_compacted(open_slot, target, names):
+    plain, compacted = TopicPartition(names("plain"), 0), TopicPartition(names("compacted"), 0)
+    create_topic(target.bootstrap_servers, plain.topic)
+    create_topic(target.bootstrap_servers, compacted.topic, cleanup_policy="compact,delete")
+    produce(target.bootstrap_servers, plain.topic, [Record(b"k", b"v")] * 3)
+    admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
+    cut = KafkaPartition(plain.topic, 0, 2)
+    admin.delete_records([cut])[cut].result(30)
+    slot = open_slot()
+
+    assert [slot.begins(p) for p in (plain, compacted)] == [2, 0]
+    assert [slot.is_compacted(p) for p in (plain, compacted)] == [False, True]
+    assert not slot.is_compacted(TopicPartition(names("missing"), 0))
+
+
+def test_aborted_records_are_not_read_back_and_foreign_ones_are(open_slot, remote, target):
+    slot = open_slot()
+    slot.fence()
+    slot.begin()
+    slot.send(remote, batch(Said(b"gone")))
+    slot.settle()
+    slot.abort()
+    slot.fence()  # the abort's marker is there
+    produce(target.bootstrap_servers, remote.topic, [Record(None, b"foreign", timestamp=9)])
+
+    assert [s.value for _, s in read_back(slot, remote)] == [b"foreign"]
+
+
+def test_records_hidden_by_another_transaction_are_waited_for_and_never_taken_for_absent(
+    open_slot, remote, target, names, monkeypatch
+):
+    monkeypatch.setattr("resources.kafka.range_reader.PATIENCE_S", 1.0)
+    held = Producer(
+        {"bootstrap.servers": target.bootstrap_servers, "transactional.id": names("foreign")}
+    )
+    held.init_transactions(10)
+    held.begin_transaction()
+    held.produce(remote.topic, b"open", partition=0)
+    held.flush(10)
+    slot = open_slot()
+    send(slot, remote, Said(b"hidden"))
+
+    with pytest.raises(RangeUnfinishedError):
+        read_back(slot, remote)
+    held.commit_transaction(10)
+    consume_all(target.bootstrap_servers, remote.topic)
+
+    assert [s.value for _, s in read_back(slot, remote)] == [b"open", b"hidden"]

@@ -1,0 +1,94 @@
+"""Header keys are read with every byte, from a real broker whose log says what they are."""
+
+import pytest
+
+from resources.kafka.range_reader import RangeReader
+from resources.librdkafka import arrow_consumer as column_consumer
+from resources.librdkafka.headers import is_known
+from schemas.errors import RecordUnreadableError
+from schemas.kafka.partition import SourcePartition, Watermarks
+from schemas.staging.read_range import OffsetRange
+from tests.support.brokers import Record, create_topic, produce_exactly
+from tests.support.fake_cluster import says
+from tests.support.log_segment import written
+
+pytestmark = pytest.mark.kafka
+
+PLAIN = Record(b"k", b"v", [("h", b"1"), ("h", None)], 5)
+
+
+@pytest.fixture
+def read(source, unique_topic):
+    """Write records to a topic and read them: how far it came, and the batches."""
+    create_topic(source.bootstrap_servers, unique_topic)
+    reader = RangeReader({"bootstrap.servers": source.bootstrap_servers})
+
+    def read(*records):
+        produce_exactly(source.bootstrap_servers, unique_topic, records)
+        n, batches = len(records), []
+        partition = SourcePartition(unique_topic, "life1", 0)
+        wanted = OffsetRange(partition, 0, n, 0, None, Watermarks(0, n, n))
+        reached = reader.read([wanted], 2**40, lambda _, batch: batches.append(batch))
+        return reached[wanted], batches
+
+    yield read
+    reader.close()
+
+
+def headers_of(batch):
+    return [[(_bytes(key), value) for key, value in said.headers] for said in says(batch)]
+
+
+def _bytes(key):
+    return key.encode() if isinstance(key, str) else key
+
+
+ODD_KEYS = [
+    pytest.param(b"\xff\xfe", id="not UTF-8"),
+    pytest.param(b"a\0b", id="a NUL within"),
+    pytest.param(b"12345678\0", id="a NUL at the end"),
+    pytest.param(b"\0", id="nothing but a NUL"),
+    pytest.param(b"x" * 64 + b"\xff", id="not UTF-8 at its 65th byte"),
+    pytest.param("\u00e9".encode() * 40, id="long and UTF-8"),
+    pytest.param(b"", id="empty"),
+]
+
+
+@pytest.mark.parametrize("key", ODD_KEYS)
+def test_every_byte_of_a_header_key_is_read_and_its_neighbours_are_as_they_were(
+    read, source, unique_topic, key
+):
+    odd = Record(b"k", b"v", [("a", b"1"), (key, b"\0x"), (key, None)], 5)
+    records = [PLAIN, odd, Record(b"k", b"v", [], 5), PLAIN]
+
+    reached, (batch,) = read(*records)
+
+    assert reached.error is None
+    assert headers_of(batch) == [[(_bytes(k), v) for k, v in r.headers] for r in records]
+    assert headers_of(batch) == [w.headers for w in written(source.home, unique_topic)]
+
+
+def test_header_keys_are_kept_as_bytes_only_where_one_is_not_utf8(read):
+    plain, odd = [("h", b"1")], [("h", b"1"), (b"\xff", b"2")]
+
+    _, (batch,) = read(*(Record(b"k", b"v", headers) for headers in (plain, odd)))
+
+    assert batch.column("raw_header_keys").to_pylist() == [None, [b"h", b"\xff"]]
+    assert [h["key"] for h in batch.column("headers")[1].as_py()] == ["h", "\ufffd"]
+
+
+def test_a_release_of_the_client_that_is_not_known_reads_no_headers_and_names_the_record(
+    read, monkeypatch
+):
+    monkeypatch.setattr(column_consumer, "is_known", lambda: False)
+    bare = Record(b"k", b"v", [], 5)
+
+    reached, (batch,) = read(bare, bare, PLAIN, bare)
+
+    assert isinstance(reached.error, RecordUnreadableError)
+    assert (reached.end, reached.error.offset) == (2, 2)
+    assert batch.column("offset").to_pylist() == [0, 1]
+
+
+def test_this_release_of_the_client_is_known():
+    assert is_known()

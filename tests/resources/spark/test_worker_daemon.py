@@ -1,0 +1,53 @@
+"""What is loaded before workers are forked is what they run, and no thread gets lost by it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from resources.librdkafka import compiled as loops
+from resources.spark.worker_daemon import load
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.storage_world import replay, stage
+from tests.support.world import World
+
+COMPILED = (loops.describe, loops.gather, loops.destroy, loops.send, loops.report)
+THREADS = """
+import json, os
+from resources.spark.worker_daemon import load
+load()
+def name(path): return open(f"{path}/comm").read().strip()
+names = {name(f"/proc/self/task/{task}") for task in os.listdir("/proc/self/task")}
+print(json.dumps(sorted(names - {name("/proc/self")})))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
+def test_no_thread_runs_before_workers_are_forked_but_one_that_sees_to_forks_itself():
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert json.loads(done.stdout) in ([], ["jemalloc_bg_thd"])
+
+
+@pytest.mark.kafka
+def test_what_workers_run_was_compiled_before_they_were_forked(source, target, names, tmp_path):
+    topic = names("orders")
+    create_topic(source.bootstrap_servers, topic)
+    records = [Record(b"k", b"v", [("name", b"value")]), Record(None, b"v"), Record(b"k", None)]
+    produce(source.bootstrap_servers, topic, records)
+    load()
+    known = {each: list(each.signatures) for each in COMPILED}
+    here = World(tmp_path, source, target, [topic])
+
+    stage(here)
+    assert replay(here) == {}
+
+    assert {each: list(each.signatures) for each in COMPILED} == known

@@ -1,0 +1,227 @@
+"""Spark's workers stay and answer job after job, and tell in one line why one of them did not."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from resources.spark.session import Workers
+from schemas.errors import SparkFailedError
+from tests.support.brokers import cli_environment
+from tests.support.world import until
+
+
+@pytest.fixture
+def crew_of():
+    crews = []
+
+    def made(make):
+        crews.append(Workers(2).crew(make))
+        return crews[-1]
+
+    yield made
+    for crew in crews:
+        crew.close()
+
+
+class Sums:
+    """Keeps a sum from job to job, and says whose process it is in."""
+
+    def __init__(self):
+        self.sum = 0
+
+    def __call__(self, number):
+        self.sum += number
+        return [(os.getpid(), self.sum)]
+
+
+def _double():
+    return lambda number: [2 * number]
+
+
+def _double_once(repaired):
+    if not repaired.exists():
+        raise ValueError("it is not repaired")
+    return _double()
+
+
+def _fail(number):
+    raise ValueError(f"{number} is not a number")
+
+
+def _die(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _die_of_none(number):
+    if number is None:
+        _die(number)
+    return [number]
+
+
+def _sleep(begun):
+    begun.touch()
+    time.sleep(20)
+    return []
+
+
+def test_each_job_is_answered(crew_of):
+    assert sorted(crew_of(_double).run({0: 1, 1: 2})) == [2, 4]
+
+
+def test_workers_are_reached_where_names_of_temporary_files_are_long(
+    crew_of, tmp_path, monkeypatch
+):
+    long = tmp_path / ("n" * 200)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+
+    assert crew_of(_double).run({0: 1}) == [2]
+
+
+def test_a_worker_is_the_same_from_job_to_job_and_keeps_what_it_made(crew_of):
+    crew = crew_of(Sums)
+
+    ((first, _),) = crew.run({1: 3})
+    ((again, total),) = crew.run({1: 4})
+
+    assert (again, total) == (first, 7)
+
+
+def test_each_number_is_a_worker_of_its_own(crew_of):
+    answers = crew_of(Sums).run({0: 1, 1: 1})
+
+    assert len({pid for pid, _ in answers}) == 2
+    assert os.getpid() not in {pid for pid, _ in answers}
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        pytest.param(_fail, "a Spark task failed: ValueError: 7 is not a number", id="an error"),
+        pytest.param(
+            _die, "a Spark task failed: its Python worker was killed or crashed", id="a death"
+        ),
+    ],
+)
+def test_a_job_that_fails_tells_why_in_one_line(crew_of, work, told):
+    with pytest.raises(SparkFailedError) as failure:
+        crew_of(lambda: work).run({0: 7})
+
+    assert str(failure.value) == told
+
+
+def test_a_worker_whose_work_raised_does_the_next_job(crew_of):
+    crew = crew_of(lambda: lambda number: [1 // number, os.getpid()])
+    (_, pid) = crew.run({0: 1})
+
+    with pytest.raises(SparkFailedError):
+        crew.run({0: 0})
+
+    assert crew.run({0: 1}) == [1, pid]
+
+
+def test_the_next_job_is_answered_by_a_new_worker_where_one_died(crew_of):
+    crew = crew_of(lambda: _die_of_none)
+    with pytest.raises(SparkFailedError):
+        crew.run({0: None})
+
+    assert crew.run({0: 5}) == [5]
+
+
+def test_a_worker_that_was_called_and_did_not_begin_is_told_and_another_does_the_next_job(
+    crew_of, tmp_path
+):
+    repaired = tmp_path / "repaired"
+    crew = crew_of(partial(_double_once, repaired))
+    crew.call(1)
+
+    with pytest.raises(SparkFailedError, match="it is not repaired"):
+        crew.gather()
+    repaired.touch()
+
+    assert crew.run({0: 1}) == [2]
+
+
+def test_where_one_dies_the_others_are_waited_for_and_stay(crew_of):
+    crew = crew_of(lambda: _die_of_none)
+    with pytest.raises(SparkFailedError):
+        crew.run({0: None, 1: 1})
+
+    assert sorted(crew.run({0: 2, 1: 3})) == [2, 3]
+
+
+def test_who_waits_for_an_answer_is_told_when_the_crew_is_closed(crew_of, tmp_path):
+    crew = crew_of(lambda: _sleep)
+    failures = []
+
+    def wait():
+        try:
+            crew.run({0: tmp_path / "begun"})
+        except SparkFailedError as error:
+            failures.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    until((tmp_path / "begun").exists, "the job has begun")
+    crew.close()
+    waiting.join(15)
+
+    assert len(failures) == 1
+
+
+def test_a_worker_that_is_let_go_before_it_began_is_no_failure_to_spark(crew_of):
+    crew = crew_of(Sums)
+    crew.call(1)
+    (worker,) = crew._workers.values()
+
+    crew.close()
+    worker.wait_for_end(60)
+
+    assert not worker._job.is_alive()
+    assert worker._error is None
+
+
+def test_a_worker_that_was_let_go_ends(crew_of):
+    crew = crew_of(Sums)
+    crew.run({0: 1})
+    (worker,) = crew._workers.values()
+
+    crew.close()
+    worker.wait_for_end(60)
+
+    assert not worker._job.is_alive()
+    assert worker._error is None
+
+
+def test_a_process_ends_in_silence_though_a_thread_still_waits_for_an_answer_of_spark():
+    script = r"""
+import atexit, contextlib, sys, threading
+from resources.spark.session import spark_context
+
+def ask():
+    # Who ends with something unread, which so much is, does not hang up but resets the connection.
+    with contextlib.suppress(Exception):
+        client.send_command("c\nz:java.lang.Thread\nsleep\nL60000\ne\n" + "e\n" * 50_000)
+
+asking = threading.Thread(target=ask, daemon=True)
+# What is registered first is called last: when Spark is gone.
+atexit.register(asking.join, 60)
+client = spark_context(2)._gateway._gateway_client
+asking.start()
+print("the end", file=sys.stderr, flush=True)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=cli_environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.stderr.partition("the end\n")[1:] == ("the end\n", "")

@@ -1,0 +1,216 @@
+"""Groups are set on the target by themselves and resume there: nothing again, nothing skipped."""
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from deltamirror.groups.snapshots import snapshot_groups
+from deltamirror.groups.sync import sync_groups
+from schemas.kafka.partition import TopicPartition
+from tests.support.brokers import (
+    Record,
+    commit_group,
+    committed_offsets,
+    consume_all,
+    create_topic,
+    high_watermarks,
+    produce,
+)
+from tests.support.kafka_cli import console_consumer
+from tests.support.mm2_java_classes import mm2_tools
+from tests.support.raw_groups import RawMember
+from tests.support.world import FLOW, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
+
+RECORDS = 6_000
+LAGS = (0, 100, 5_000)
+CLASSIC, NEW = "classic", "consumer"
+
+
+@pytest.fixture
+def here(world, unique_topic, names):
+    """A mirrored topic, 0 to 5,999, with aborted records in the middle that shift all offsets."""
+    here = world(
+        unique_topic,
+        **{
+            f"{FLOW}.groups": f"{names('group')}.*",
+            "sync.group.offsets.enabled": "true",
+            "deltamirror.replay.chunk.records": "700",
+        },
+    )
+    at = here.source.bootstrap_servers
+    create_topic(at, unique_topic)
+    values = [Record(b"k", b"%d" % n) for n in range(RECORDS)]
+    produce(at, unique_topic, values[: RECORDS // 2])
+    produce(at, unique_topic, values[:5], transactional_id=names("app"), commit=False)
+    produce(at, unique_topic, values[RECORDS // 2 :])
+    here.mirror()
+    return here
+
+
+def stop_at(here, topic, group, lag, metadata=""):
+    """Let *group* have read all of the source's records but the last *lag*."""
+    offsets = [message.offset() for message in consume_all(here.source.bootstrap_servers, topic)]
+    here.site.cluster("us-east").commit_offsets(
+        group, {TopicPartition(topic, 0): ([*offsets, offsets[-1] + 1][-lag - 1], metadata)}
+    )
+
+
+def sync(here):
+    """Look at the source's groups, and set the target's."""
+    site = here.site
+    snapshot_groups(site, "us-east")
+    return sync_groups(site, site.config.flow(FLOW))
+
+
+def member(bootstrap, group, protocol=CLASSIC):
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "group.protocol": protocol,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+
+
+def read_on(bootstrap, group, topic, protocol=CLASSIC, at_most=RECORDS):
+    """Read as a member of *group* to the end, or *at_most*; commit, leave, return the values."""
+    consumer = member(bootstrap, group, protocol)
+    consumer.subscribe([topic])
+    values = []
+
+    def is_over():
+        messages = consumer.consume(at_most - len(values), timeout=0.1)
+        errors = [message.error().code() for message in messages if message.error()]
+        values.extend(int(message.value()) for message in messages if not message.error())
+        assert set(errors) <= {KafkaError._PARTITION_EOF}
+        return bool(errors) or len(values) == at_most
+
+    try:
+        until(is_over, f"{group} reads {topic} to its end")
+        if values:
+            consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return values
+
+
+@pytest.mark.parametrize("protocol", [CLASSIC, NEW])
+def test_each_group_resumes_at_its_very_next_record_however_far_behind_it_is(
+    here, unique_topic, names, protocol
+):
+    groups = {lag: f"{names('group')}-{lag}" for lag in LAGS}
+    for lag, group in groups.items():
+        stop_at(here, unique_topic, group, lag)
+
+    moved = sync(here).moved
+
+    assert moved == dict.fromkeys(groups.values(), 1)
+    for lag, group in groups.items():
+        remote = here.remote(unique_topic)
+        read = read_on(here.target.bootstrap_servers, group, remote, protocol)
+        assert read == list(range(RECORDS - lag, RECORDS))
+
+
+def test_a_group_of_the_new_protocol_is_carried_over(here, unique_topic, names):
+    group = names("group")
+    before = read_on(here.source.bootstrap_servers, group, unique_topic, NEW, at_most=1_234)
+    until(lambda: sync(here).moved == {group: 1}, "the group is idle and moved")
+
+    after = read_on(here.target.bootstrap_servers, group, here.remote(unique_topic), NEW)
+
+    assert before + after == list(range(RECORDS))
+
+
+def test_javas_own_console_consumer_resumes_at_the_very_next_record(here, unique_topic, names):
+    stop_at(here, unique_topic, names("group"), lag=100)
+    sync(here)
+
+    read = console_consumer(
+        here.target.bootstrap_servers, here.remote(unique_topic), names("group"), at_most=100
+    )
+
+    assert read == [str(n) for n in range(RECORDS - 100, RECORDS)]
+
+
+def test_what_a_group_keeps_beside_its_offsets_comes_along(here, unique_topic, names):
+    # As Kafka Streams does: base64 of a version and the stream's time.
+    stop_at(here, unique_topic, names("group"), 100, metadata="AgAAAYvP5WgA")
+
+    sync(here)
+
+    (commit,) = here.site.cluster("eu-west").group_commits(names("group")).values()
+    assert commit[1] == "AgAAAYvP5WgA"
+
+
+def test_a_streams_group_is_carried_over_and_left_alone_where_it_is_active(
+    here, unique_topic, names
+):
+    remote, group = TopicPartition(here.remote(unique_topic), 0), names("group")
+    target = here.site.cluster("eu-west")
+    with mm2_tools() as gateway:
+        source = here.source.bootstrap_servers
+        before = RawMember(gateway, source, "Streams", group, unique_topic)
+        before.join()
+        before.leave()
+        stop_at(here, unique_topic, group, lag=100, metadata="AgAAAYvP5WgA")
+        at = here.target.bootstrap_servers
+        after = RawMember(gateway, at, "Streams", group, remote.topic)
+        after.join()
+
+        assert sync(here).active == [group]
+        assert target.group_commits(group) == {}
+
+        after.leave()
+
+    assert sync(here).moved == {group: 1}
+    (offset, metadata) = target.group_commits(group)[remote]
+    left = [each for each in consume_all(at, remote.topic) if each.offset() >= offset]
+    assert (len(left), metadata) == (100, "AgAAAYvP5WgA")
+
+
+def test_an_active_group_is_left_alone_and_follows_when_its_members_are_gone(
+    here, unique_topic, names
+):
+    stop_at(here, unique_topic, names("group"), lag=100)
+    remote = here.remote(unique_topic)
+    consumer = member(here.target.bootstrap_servers, names("group"))
+    try:
+        consumer.subscribe([remote])
+        until(lambda: consumer.poll(0.1) is not None, "the group is at work")
+        consumer.commit(offsets=[KafkaPartition(remote, 0, 3)], asynchronous=False)
+
+        assert sync(here).active == [names("group")]
+        assert committed_offsets(here.target.bootstrap_servers, names("group")) == {(remote, 0): 3}
+    finally:
+        consumer.close()
+
+    assert sync(here).moved == {names("group"): 1}
+    read = read_on(here.target.bootstrap_servers, names("group"), remote)
+    assert read == list(range(RECORDS - 100, RECORDS))
+
+
+def test_a_group_that_is_ahead_on_the_target_is_not_moved_back(here, unique_topic, names):
+    stop_at(here, unique_topic, names("group"), lag=100)
+    remote = here.remote(unique_topic)
+    end = high_watermarks(here.target.bootstrap_servers, remote)[0]
+    commit_group(here.target.bootstrap_servers, names("group"), {(remote, 0): end})
+
+    assert sync(here).moved == {}
+    assert committed_offsets(here.target.bootstrap_servers, names("group")) == {(remote, 0): end}
+
+
+def test_a_run_that_is_to_end_leaves_its_groups_set(here, unique_topic, names):
+    stop_at(here, unique_topic, names("group"), lag=100)
+
+    here.mirror()
+
+    read = read_on(
+        here.target.bootstrap_servers, names("group"), here.remote(unique_topic), at_most=1
+    )
+    assert read == [RECORDS - 100]

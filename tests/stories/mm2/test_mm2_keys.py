@@ -1,0 +1,304 @@
+"""MirrorMaker 2's own classes and our `config check` say the same of every key, everywhere."""
+
+import re
+from itertools import combinations_with_replacement, product
+
+import pytest
+
+from resources.config import properties_file as properties
+from resources.config.load import check, read_config
+from resources.config.mm2_properties import Mm2File
+from schemas.config.client_keys import client_key, client_names
+from schemas.config.flow import Flow
+from schemas.config.flow_keys import KEYS
+from schemas.config.keys import Kind, Status, parse_boolean, split_list
+from schemas.mm2.differences import DIFFERENCES
+from tests.support.mm2_java_classes import mm2_tools
+from tests.support.mm2_key_reference import CONNECTORS, FILE, KeyJudge
+
+pytestmark = pytest.mark.story
+
+ROLES = ("consumer", "producer", "admin")
+PLACES = {"T": "", "C": "B.", "F": "A->B."}
+# Of a worker's keys MirrorMaker 2 reads these at the top level (MirrorMakerConfig.workerConfig).
+TOP_OF_WORKER = (
+    *("offset.storage", "config.storage", "status.storage", "task", "worker"),
+    *("key.converter", "value.converter", "header.converter"),
+)
+TAKEN = {Status.HONOURED, Status.TRANSLATED}
+ON_PURPOSE = {key for difference in DIFFERENCES for key in difference.keys}
+
+
+@pytest.fixture(scope="module")
+def mm2():
+    with mm2_tools() as gateway:
+        yield KeyJudge(gateway)
+
+
+@pytest.fixture(scope="module")
+def read_at(mm2):
+    """The names that MirrorMaker 2 reads at each place, from its definitions."""
+    connectors = frozenset().union(*map(mm2.names, CONNECTORS))
+    cluster, worker = mm2.names("cluster"), mm2.names("worker")
+    clients = {f"{role}.{name}" for role in ROLES for name in mm2.names(role)}
+    overrides = {f"{role}.override.{name}" for role in ROLES for name in mm2.names(role)}
+    filters = ("topic filter", "group filter", "property filter")
+    of_sides = {f"{side}.{name}" for side in ("source", "target") for name in clients}
+    of_sides |= {f"{side}.cluster.{name}" for side in ("source", "target") for name in cluster}
+    return {
+        "T": mm2.names("file")
+        | connectors
+        | cluster
+        | {name for name in worker if name.startswith(TOP_OF_WORKER)},
+        "C": cluster | worker | clients,
+        "F": connectors
+        | mm2.names("source connector").union(*map(mm2.names, filters))
+        | (clients | overrides | of_sides),
+    }
+
+
+@pytest.fixture
+def ours(tmp_path):
+    """What `config check` says of each key of a file, by the key as it stands there."""
+
+    def verdicts(said):
+        path = tmp_path / "mm2.properties"
+        path.write_text(properties.write({**FILE, **said}), encoding="iso-8859-1")
+        return {verdict.key: verdict for verdict in check(path)}
+
+    return verdicts
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_no_key_that_mirrormaker_2_reads_is_unknown_here(read_at, ours, place):
+    keys = {f"{PLACES[place]}{name}" for name in read_at[place]} - FILE.keys()
+    verdicts = ours(dict.fromkeys(keys, "1"))
+
+    assert len(keys) > 100
+    assert [key for key in sorted(keys) if verdicts[key].status is Status.UNKNOWN] == []
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_key_that_mirrormaker_2_reads_elsewhere_only_has_no_effect_and_a_reason(
+    read_at, ours, place
+):
+    elsewhere = frozenset().union(*read_at.values()) - read_at[place]
+    keys = {f"{PLACES[place]}{name}" for name in elsewhere} - FILE.keys()
+    verdicts = ours(dict.fromkeys(keys, "1"))
+
+    assert len(keys) > 10
+    assert [key for key in sorted(keys) if verdicts[key].status is not Status.NO_EFFECT] == []
+    assert all(verdicts[key].note for key in keys)
+
+
+VALUES = (
+    *("true", "FALSE", " true ", "yes", "", "1", " 5 ", "-1", "-2", "0", "1.5", "1_000"),
+    *("40000", "99999999999", "1" + "0" * 20, "a,a", "a,,b", " a , b ", ",", "source", "SOURCE"),
+    *("legacy", "new, legacy", "all", "restart", "interval", "Requested"),
+)
+
+
+# The values (regular expressions) that one of both refuses alone.
+STRICTER = {
+    **dict.fromkeys((name for name in KEYS if name.endswith("replication.factor")), "-2"),
+    "use.defaults.from": "(?!source$|target$).*",
+    "errors.tolerance": "all",
+    "transforms": ".+",
+    "predicates": ".+",
+}
+LAXER = {"connector.plugin.version": "a,,b|new, legacy"}
+DEFAULTS = {"tasks.max", *(name for name in KEYS if name.endswith(".topic.replication.factor"))}
+
+
+@pytest.fixture(scope="module")
+def definition_of(mm2):
+    """The ConfigDef of each key of a flow that our own table has too."""
+    definitions = ("property filter", "source connector", *reversed(CONNECTORS))
+    found = {name: each for each in definitions for name in mm2.names(each)}
+    return {name: found[name] for name, key in KEYS.items() if "F" in key.scopes and name in found}
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_value_is_refused_where_mirrormaker_2_refuses_it(mm2, definition_of, ours, value):
+    theirs = set()
+    for definition in set(definition_of.values()):
+        names = [name for name, each in definition_of.items() if each == definition]
+        theirs |= mm2.bad_values(definition, dict.fromkeys(names, value))
+    verdicts = ours({f"A->B.{name}": value for name in definition_of})
+    refused = {n for n in definition_of if verdicts[f"A->B.{n}"].status is Status.REFUSED}
+
+    more, fewer = (
+        {name for name, pattern in known.items() if re.fullmatch(pattern, value)}
+        for known in (STRICTER, LAXER)
+    )
+    assert refused == (theirs | more) - fewer
+
+
+CLIENT_VALUES = (
+    *("true", "", " 5 ", "-2", "-1", "0", "18", "1.5", "9999999999", "zstd", "None", "none"),
+    *("use_all_dns_ips", "read_committed", "earliest"),
+)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_value_of_a_client_is_refused_where_java_refuses_it(mm2, ours, role):
+    names = [n for n in client_names(role) if (key := client_key(role, n)) and key.librdkafka]
+
+    for value in CLIENT_VALUES:
+        verdicts = ours({f"B.{role}.{name}": value for name in names})
+        refused = {n for n in names if verdicts[f"B.{role}.{n}"].status is Status.REFUSED}
+        assert refused == mm2.bad_values(role, dict.fromkeys(names, value)), value
+
+
+def test_a_key_has_mirrormaker_2s_default(mm2, definition_of):
+    taken = {name: each for name, each in definition_of.items() if KEYS[name].status in TAKEN}
+    filled_in = mm2.filled_in()
+    theirs = {name: filled_in.get(name) or mm2.default(each, name) for name, each in taken.items()}
+
+    others = {n for n in taken if _meant(n, KEYS[n].default) != _meant(n, theirs[n])}
+    assert len(taken) > 30
+    assert others == DEFAULTS
+
+
+def _meant(name, text):
+    """Return a default without the ways to write it; of a class the name alone."""
+    if text is None:
+        return None
+    match KEYS[name].kind:
+        case Kind.LIST | Kind.PATTERNS:
+            return split_list(text)
+        case Kind.BOOLEAN:
+            return parse_boolean(text)
+    return text.rpartition(".")[2] or text
+
+
+# What the file says beside A->B.enabled=true; the keys that MirrorMaker 2 refuses; those of ours.
+SYNCS, CHECKPOINTS = "emit.offset-syncs.enabled", "emit.checkpoints.enabled"
+TOGETHER = {
+    "nothing": ({}, "", ""),
+    "no syncs, set up at the flow": (
+        {f"A->B.{SYNCS}": "false", "A->B.offset-syncs.topic.location": "target"},
+        SYNCS,
+        f"A->B.{SYNCS}",
+    ),
+    "no syncs, set up at the top": (
+        {SYNCS: "false", "offset-syncs.topic.replication.factor": "1"},
+        SYNCS,
+        SYNCS,
+    ),
+    "no syncs at the flow, set up at the top": (
+        {f"A->B.{SYNCS}": "false", "offset-syncs.topic.replication.factor": "1"},
+        SYNCS,
+        f"A->B.{SYNCS}",
+    ),
+    "no syncs, in capitals": ({SYNCS: "False", "offset-syncs.topic.location": "target"}, "", ""),
+    "no syncs, but at the flow": (
+        {SYNCS: "false", f"A->B.{SYNCS}": "true", "offset-syncs.topic.location": "target"},
+        "",
+        "",
+    ),
+    "no syncs of the other flow": (
+        {f"B->A.{SYNCS}": "false", "offset-syncs.topic.location": "target"},
+        "",
+        "",
+    ),
+    "no syncs, set up at a cluster": (
+        {SYNCS: "false", "A.offset-syncs.topic.location": "x"},
+        SYNCS,
+        "",
+    ),
+    "no syncs": ({SYNCS: "false"}, SYNCS, ""),
+    "no checkpoints": ({CHECKPOINTS: "false"}, CHECKPOINTS, ""),
+    "no checkpoints, no flow": ({CHECKPOINTS: "false", "A->B.enabled": "false"}, "", ""),
+    "exactly once": ({"A->B.exactly.once.support": "required"}, "exactly.once.support", ""),
+    "exactly once of committed records": (
+        {
+            "A->B.exactly.once.support": "required",
+            "A.consumer.isolation.level": "read_committed",
+        },
+        "",
+        "",
+    ),
+    "a cluster twice": ({"clusters": "A,B,A"}, "", ""),
+    "a cluster without a name": ({"clusters": "A,,B"}, "the file", "clusters"),
+    "no such protocol": ({"security.protocol": "TLS"}, "the file", "security.protocol"),
+    "a protocol in small letters": ({"security.protocol": "ssl"}, "", ""),
+    "a provider twice": (
+        {"config.providers": "env,env"},
+        "config.providers",
+        "config.providers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("said", "theirs", "our"), TOGETHER.values(), ids=TOGETHER)
+def test_keys_that_cannot_stand_together_are_refused_as_by_mirrormaker_2(
+    mm2, ours, said, theirs, our
+):
+    said = {"A->B.enabled": "true", **said}
+    refused = {key for key, verdict in ours(said).items() if verdict.status is Status.REFUSED}
+
+    assert mm2.refusals(said) == set(filter(None, [theirs]))
+    assert refused == set(filter(None, [our]))
+    assert bool(theirs) == bool(our) or theirs in ON_PURPOSE
+
+
+def test_each_difference_is_in_the_table():
+    assert STRICTER.keys() | LAXER.keys() | DEFAULTS <= ON_PURPOSE
+
+
+SWITCHES = ("enabled", "A->B.enabled", "emit.heartbeats.enabled", "B->A.emit.heartbeats.enabled")
+
+
+def test_the_flows_that_run_and_those_that_emit_heartbeats_are_mirrormaker_2s(mm2, tmp_path):
+    for values in product((None, "true", "false"), repeat=len(SWITCHES)):
+        pairs = zip(SWITCHES, values, strict=True)
+        said = {key: value for key, value in pairs if value is not None}
+        path = tmp_path / "mm2.properties"
+        path.write_text(properties.write({**FILE, **said}), encoding="iso-8859-1")
+        read = read_config(path)
+
+        flows = {each.flow.name for each in read.flows}
+        assert (flows, {each.flow.name for each in read.heartbeats}) == mm2.runs(said), said
+
+
+# Where a client's key may stand, with places at which MirrorMaker 2 does not read it.
+PRECEDENCE = {
+    "consumer": ("", "A.", "A.consumer.", "A->B.consumer.", "A->B.source.consumer.", "A->B."),
+    "producer": ("", "B.", "B.producer.", "A->B.producer.override.", "A->B.producer."),
+    "admin": ("", "A.", "A.admin.", "admin.", "B.", "A->B."),
+}
+# Names that may hold the name of a place: what connects, and what a client has of its own.
+NAMES = {
+    "connecting": dict.fromkeys(ROLES, ("cluster",)),
+    "of its own": {
+        "consumer": ("consumer", "cluster"),
+        "producer": ("producer", "cluster", "worker"),  # a worker would read them at B
+        "admin": ("admin", "cluster"),
+    },
+}
+
+
+@pytest.mark.parametrize("what", NAMES)
+@pytest.mark.parametrize("client", ROLES)
+def test_of_two_places_of_a_clients_key_the_same_wins(mm2, tmp_path, client, what):
+    asked = {"consumer": mm2.consumer, "producer": mm2.producer, "admin": mm2.source_admin}[client]
+    of_its_own = asked({})
+    names = [name for name in mm2.free_names(*NAMES[what][client]) if name not in of_its_own]
+    pairs = combinations_with_replacement(PRECEDENCE[client], 2)
+    places = dict(zip(names, pairs, strict=False))
+    said = {f"{place}{name}": f"at {place}" for name, pair in places.items() for place in pair}
+
+    theirs, found = asked(said), _client(client, tmp_path, said)
+
+    assert next(pairs, None) is None  # there were names enough
+    assert {n: found.get(n) for n in places} == {n: theirs.get(n) for n in places}
+
+
+def _client(client, home, said):
+    path = home / "mm2.properties"
+    path.write_text(properties.write({**FILE, **said}), encoding="iso-8859-1")
+    file, flow = Mm2File.read(path), Flow("A", "B")
+    if client == "producer":
+        return file.data_producer(flow)
+    return file.client("A", client, flow if client == "consumer" else None)

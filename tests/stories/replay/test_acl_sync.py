@@ -1,0 +1,181 @@
+"""Access rules of source topics are made for remote topics, on brokers that keep them."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+from confluent_kafka.admin import (
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from deltamirror.topics.acls import TopicAcls
+from schemas.kafka.acl import TopicAcl
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.secured_broker import MIRROR, log_in, secured_brokers
+from tests.support.world import FLOW, World, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    with secured_brokers(tmp_path_factory.mktemp("guarded"), "east", "west") as (_, brokers):
+        yield brokers
+
+
+@pytest.fixture
+def between(tmp_path, unique_topic):
+    made = []
+
+    def make(source, target, **said):
+        said = {"sync.topic.acls.interval.seconds": "1", **said}
+        made.append(World(tmp_path, source, target, [unique_topic], said))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+
+
+@pytest.fixture
+def read(unique_topic):
+    return TopicAcl(unique_topic, "User:bob", "*", "READ", "ALLOW")
+
+
+def syncs(world, site=None):
+    return TopicAcls(site or world.site, world.config.flow(FLOW))
+
+
+def become(cluster, topic, *expected):
+    """Wait until the rules of *topic* are the *expected* ones: a broker learns them late."""
+
+    def there():
+        return {acl for acl in cluster.topic_acls() if acl.topic == topic}
+
+    until(lambda: there() == set(expected), f"{topic} has {expected}")
+
+
+def test_sync_topic_acls(guarded, between, read):
+    """As testSyncTopicACLsUseProvidedForwardingAdmin of MirrorMaker 2, and what it leaves out."""
+    here = between(*guarded)
+    us_east, eu_west = here.site.cluster("us-east"), here.site.cluster("eu-west")
+    describe, write = replace(read, operation="DESCRIBE"), replace(read, operation="WRITE")
+    us_east.create_acls([read, describe, write])
+    become(us_east, read.topic, read, describe, write)
+
+    syncs(here).sync()
+
+    remote = here.remote(read.topic)
+    become(eu_west, remote, replace(read, topic=remote), replace(describe, topic=remote))
+
+
+def test_a_rule_that_goes_on_the_source_stays_and_nothing_is_made_twice(
+    guarded, between, read, monkeypatch
+):
+    here = between(*guarded)
+    site, remote = here.site, here.remote(read.topic)
+    us_east, eu_west, sync = site.cluster("us-east"), site.cluster("eu-west"), syncs(here, site)
+    gone = replace(read, principal="User:gone")
+    us_east.create_acls([read, gone])
+    become(us_east, read.topic, read, gone)
+    sync.sync()
+    both = {replace(acl, topic=remote) for acl in (read, gone)}
+    become(eu_west, remote, *both)
+    _delete(guarded[0], gone)
+    become(us_east, read.topic, read)
+    sent = []
+    monkeypatch.setattr(eu_west, "create_acls", lambda acls: sent.extend(acls) or {})
+
+    sync.sync()
+
+    become(eu_west, remote, *both)
+    assert sent == []
+
+
+def test_a_source_that_tells_no_rules_is_told_once(source, guarded, between, caplog):
+    caplog.set_level(logging.INFO, "deltamirror.topics.acls")
+    sync = syncs(between(source, guarded[1]))
+
+    sync.sync()
+    sync.sync()
+
+    (line,) = [r for r in caplog.records if r.name == "deltamirror.topics.acls"]
+    assert (line.levelname, "us-east tells none" in line.getMessage()) == ("INFO", True)
+
+
+def test_a_target_without_an_authorizer_is_told_once(guarded, target, between, read, caplog):
+    caplog.set_level(logging.INFO, "deltamirror.topics.acls")
+    here = between(guarded[0], target)
+    here.site.cluster("us-east").create_acls([read])
+    become(here.site.cluster("us-east"), read.topic, read)
+    sync = syncs(here)
+
+    sync.sync()
+    sync.sync()
+
+    (line,) = [r for r in caplog.records if r.name == "deltamirror.topics.acls"]
+    assert line.levelname == "INFO"
+    assert line.getMessage() == "ACLs are not synced: eu-west has no authorizer"
+
+
+def test_a_user_who_may_not_make_rules_is_told_once_which_right_is_missing(
+    guarded, between, read, caplog
+):
+    east, west = guarded
+    said = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
+    said = {f"eu-west.{key}": value for key, value in said.items()}
+    here = between(east, west, **said, **{"eu-west.bootstrap.servers": west.at("SASL")})
+    here.site.cluster("us-east").create_acls([read])
+    become(here.site.cluster("us-east"), read.topic, read)
+    sync = syncs(here)
+
+    sync.sync()
+    sync.sync()
+
+    (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert line.startswith("an ACL is missing on eu-west: cluster eu-west refused to make ACLs: ")
+    assert "lacks Alter on cluster" in line
+
+
+def test_a_running_mirror_makes_the_rules_that_plan_named(guarded, between, read):
+    here = between(*guarded)
+    create_topic(guarded[0].bootstrap_servers, read.topic)
+    produce(guarded[0].bootstrap_servers, read.topic, [Record(b"k", b"v")])
+    here.site.cluster("us-east").create_acls([read])
+    become(here.site.cluster("us-east"), read.topic, read)
+    remote = here.remote(read.topic)
+
+    (flow,) = here.answer("plan")["flows"]
+    here.start()
+
+    become(here.site.cluster("eu-west"), remote, replace(read, topic=remote))
+    assert flow["acls"] == [
+        {
+            "topic": remote,
+            "principal": "User:bob",
+            "host": "*",
+            "operation": "READ",
+            "permission": "ALLOW",
+        }
+    ]
+    until(lambda: f"allow User:bob READ on topic {remote}" in here.log(), "it is logged")
+
+
+def _delete(broker, acl):
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    wanted = AclBindingFilter(
+        ResourceType.TOPIC,
+        acl.topic,
+        ResourcePatternType.LITERAL,
+        acl.principal,
+        None,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    for deleted in admin.delete_acls([wanted]).values():
+        deleted.result(30)

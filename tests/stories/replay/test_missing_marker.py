@@ -1,0 +1,114 @@
+"""A broker ends a transaction and leaves a marker out: the next commit shows none of its records.
+
+That is what KRaft brokers do where the partition has no leader at that moment. Here the marker is
+taken out of the log afterwards, by giving the partition the folder that it had before.
+"""
+
+import pytest
+
+from resources.kafka.slot_producer import SlotProducer
+from schemas.config.flow import Flow
+from schemas.kafka.partition import SourcePartition, TopicPartition
+from schemas.replay.slot_work import Progress
+from tests.support.brokers import consume_all, create_topic
+from tests.support.fake_cluster import Said, rows
+from tests.support.unclean_leader import OlderCopy, watermarks
+
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
+
+FLOW = Flow("us-east", "eu-west")
+OURS = TopicPartition("us-east.orders", 0)
+SOURCE = SourcePartition("orders", "life1", 0)
+
+
+@pytest.fixture
+def broker(make_broker):
+    made = make_broker("eu-west")
+    create_topic(made.bootstrap_servers, OURS.topic)
+    return made
+
+
+@pytest.fixture
+def writer(broker):
+    """Open the slot's producer as a new process would; what was opened before is let go."""
+    settings = {"bootstrap.servers": broker.bootstrap_servers}
+    opened = []
+
+    def open_():
+        opened.append(SlotProducer(FLOW, OURS.partition, settings, settings))
+        opened[-1].fence()
+        return opened[-1]
+
+    yield open_
+    for each in opened:
+        each.close()
+
+
+def send(slot, *values):
+    slot.begin()
+    slot.send(OURS, rows(SOURCE, [(i, Said(value)) for i, value in enumerate(values)]))
+    return slot.settle()[OURS]
+
+
+def commit(slot, next_offset):
+    slot.commit({OURS: Progress(next_offset, "life1", "remote")})
+
+
+def shown(broker):
+    return [message.value() for message in consume_all(broker.bootstrap_servers, OURS.topic)]
+
+
+@pytest.fixture
+def left_open(broker, writer, tmp_path):
+    """Two records of a transaction that was aborted, without the marker that says so."""
+    slot = writer()
+    slot.seed({OURS: Progress(0, "life1", "remote")})
+    send(slot, b"never", b"committed")
+    before_its_end = OlderCopy(broker, OURS, tmp_path / "older")
+    writer()
+    before_its_end.put_back()
+    marks = watermarks(broker, OURS)
+    assert (marks.stable, marks.high) == (0, 2)
+
+
+@pytest.mark.usefixtures("left_open")
+def test_what_a_transaction_without_its_marker_left_is_not_shown_with_the_next_one(broker, writer):
+    slot = writer()
+
+    slot.clear({OURS: 0})
+    send(slot, b"exactly", b"once")
+    commit(slot, 2)
+
+    assert shown(broker) == [b"exactly", b"once"]
+
+
+@pytest.mark.usefixtures("left_open")
+def test_brokers_show_it_with_the_next_one_where_nobody_looks(broker, writer):
+    slot = writer()
+
+    send(slot, b"exactly", b"once")
+    commit(slot, 2)
+
+    assert shown(broker) == [b"never", b"committed", b"exactly", b"once"]
+
+
+@pytest.mark.usefixtures("left_open")
+def test_what_the_map_has_is_not_taken_for_left_over(broker, writer):
+    slot = writer()
+
+    slot.clear({OURS: 2})
+    send(slot, b"more")
+    commit(slot, 3)
+
+    assert shown(broker) == [b"never", b"committed", b"more"]
+
+
+def test_where_nothing_is_open_nothing_is_sent(broker, writer):
+    slot = writer()
+    slot.seed({OURS: Progress(0, "life1", "remote")})
+    send(slot, b"a")
+    commit(slot, 1)
+
+    writer().clear({OURS: 1})
+
+    assert watermarks(broker, OURS).high == 2

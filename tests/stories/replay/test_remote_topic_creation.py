@@ -1,0 +1,87 @@
+"""Remote topics that are there already, and those that cannot be made; one mirror runs for all."""
+
+from uuid import uuid4
+
+import pytest
+
+from schemas.errors import NotCaughtUpError
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.world import World, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
+
+MARK = uuid4().hex
+PLAIN, NARROW, WIDE, TWIN = (f"{word}-{MARK}" for word in ("plain", "narrow", "wide", "twin"))
+TOO_LONG = f"long-{MARK}".ljust(245, "x")
+PARTITIONS = {PLAIN: 2, NARROW: 3, WIDE: 2, TWIN: 1, TOO_LONG: 1}
+
+
+@pytest.fixture(scope="module")
+def mirrored(clusters, tmp_path_factory):
+    """Return a world that was mirrored as far as it goes, and what the run said at its end."""
+    source, target = (broker.start() for broker in clusters)
+    for name, partitions in PARTITIONS.items():
+        create_topic(source.bootstrap_servers, name, partitions)
+        records = [Record(b"k", b"%d" % i, partition=i) for i in range(partitions)]
+        produce(source.bootstrap_servers, name, records)
+    create_topic(target.bootstrap_servers, f"us-east.{NARROW}", 1)
+    create_topic(target.bootstrap_servers, f"us-east.{WIDE}", 4)
+    # To Kafka `.` and `_` are the same in topics' names, since metrics are named after them.
+    create_topic(target.bootstrap_servers, f"us-east_{TWIN}", 1)
+    said = {"replication.factor": "-1"}
+    world = World(tmp_path_factory.mktemp("world"), source, target, list(PARTITIONS), said)
+    with pytest.raises(NotCaughtUpError) as told:
+        world.mirror()
+    yield world, str(told.value)
+    world.end()
+
+
+def arrived(world, topic):
+    return [(m.partition(), m.value()) for m in world.arrived(topic)]
+
+
+def partitions(world, topic):
+    return world.site.cluster("eu-west").topics([f"us-east.{topic}"])[f"us-east.{topic}"].partitions
+
+
+def test_a_replication_factor_of_minus_1_is_left_to_the_target(mirrored):
+    world, _ = mirrored
+
+    assert arrived(world, PLAIN) == [(0, b"0"), (1, b"1")]
+
+
+def test_a_topic_made_beforehand_is_widened_and_each_record_is_in_its_partition(mirrored):
+    world, _ = mirrored
+
+    assert partitions(world, NARROW) == 3
+    assert arrived(world, NARROW) == [(0, b"0"), (1, b"1"), (2, b"2")]
+
+
+def test_a_topic_made_beforehand_with_more_partitions_keeps_them(mirrored):
+    world, _ = mirrored
+
+    assert partitions(world, WIDE) == 4
+    assert arrived(world, WIDE) == [(0, b"0"), (1, b"1")]
+
+
+def test_topics_that_cannot_be_made_are_told_and_stop_no_other(mirrored):
+    world, told = mirrored
+
+    (flow,) = world.answer("status")["flows"]
+    errors = {p["topic"]: p["error"] for p in flow["partitions"] if p["error"]}
+    assert errors.keys() == {TWIN, TOO_LONG}
+    assert "its name has 253 characters, Kafka takes 249" in errors[TOO_LONG]
+    assert f"us-east_{TWIN}" in errors[TWIN]
+    assert any(error in told for error in errors.values())
+
+
+def test_a_topic_that_could_not_be_made_arrives_once_it_can(mirrored):
+    world, _ = mirrored
+    eu_west = world.site.cluster("eu-west")
+    eu_west.delete_topics([f"us-east_{TWIN}"])
+    until(lambda: f"us-east_{TWIN}" not in eu_west.topics(), "the twin is gone")
+
+    with pytest.raises(NotCaughtUpError, match="253 characters"):
+        world.mirror()
+
+    assert arrived(world, TWIN) == [(0, b"0")]

@@ -1,0 +1,352 @@
+"""What others do to a remote topic or to the flow's progress: told, and never a copy or a loss."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import Producer
+
+from schemas.kafka.partition import TopicPartition
+from tests.support.brokers import (
+    Record,
+    commit_group,
+    consume_all,
+    create_topic,
+    high_watermarks,
+    produce,
+)
+from tests.support.cli import answer, run
+from tests.support.fake_cluster import neighbours
+from tests.support.target_faults import (
+    GROUP,
+    WAIT_S,
+    arrived,
+    assert_exact,
+    delete_records,
+    delete_topic,
+    disturb,
+    forget_both,
+    forget_map,
+    forget_progress,
+    make_anew,
+    pairs,
+    progress,
+    resume,
+    running,
+    set_config,
+    stops,
+    troubles,
+    write,
+)
+from tests.support.world import FLOW, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
+
+
+@pytest.fixture
+def here(world, source, unique_topic):
+    """A world of one topic, of which a, b and c are mirrored."""
+    create_topic(source.bootstrap_servers, unique_topic)
+    here = world(unique_topic)
+    write(here, unique_topic, b"a", b"b", b"c")
+    here.mirror()
+    return here
+
+
+@pytest.fixture
+def remote(here, unique_topic):
+    return here.remote(unique_topic)
+
+
+# The topic
+
+
+def test_a_remote_topic_made_anew_waits_for_an_order_and_then_has_every_record_once(
+    here, remote, unique_topic
+):
+    make_anew(here, remote)
+    write(here, unique_topic, b"d")
+
+    stops(here, "the target topic was re-created")
+    assert arrived(here, unique_topic) == []
+
+    resume(here, unique_topic)
+    here.mirror()
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_remote_topic_that_was_deleted_is_made_but_not_filled_from_the_middle(
+    here, remote, unique_topic
+):
+    delete_topic(here, remote)
+    write(here, unique_topic, b"d")
+
+    stops(here, "the target topic was re-created")
+    assert arrived(here, unique_topic) == []
+
+    resume(here, unique_topic)
+    here.mirror()
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d"]
+
+
+@pytest.mark.parametrize("meanwhile", [(), (b"x",) * 9], ids=["empty", "longer than before"])
+def test_a_remote_topic_made_anew_between_two_looks_is_told_before_a_record_is_shown(
+    here, remote, unique_topic, monkeypatch, meanwhile
+):
+    monkeypatch.setattr("deltamirror.topics.remote_topics.LOOK_S", 3600.0)
+    with running(here):
+        write(here, unique_topic, b"d")
+        until(lambda: arrived(here, unique_topic)[-1:] == [b"d"], "the loop is at work")
+        make_anew(here, remote)
+        disturb(here, remote, *meanwhile)
+        write(here, unique_topic, b"e")
+        until(lambda: "re-created" in "".join(troubles(here)), "status tells it")
+
+    assert arrived(here, unique_topic) == list(meanwhile)
+    stops(here, "the target topic was re-created")
+    resume(here, unique_topic)
+    here.mirror()
+    assert arrived(here, unique_topic) == [*meanwhile, b"a", b"b", b"c", b"d", b"e"]
+
+
+def test_records_deleted_on_the_target_do_not_come_back_and_the_rest_arrives_once(
+    here, remote, unique_topic
+):
+    delete_records(here, remote, 2)
+    write(here, unique_topic, b"d")
+
+    here.mirror()
+
+    assert arrived(here, unique_topic) == [b"c", b"d"]
+    assert [up for up, _ in pairs(here, unique_topic)] == [0, 1, 2, 3]
+    told = answer("verify", "--config", str(here.path))
+    assert (told["lost"], told["duplicated"], told["flows"][0]["expired_downstream"]) == (0, 0, 2)
+
+
+# Progress
+
+
+def test_progress_that_was_deleted_is_found_again_and_told(here, remote, unique_topic, caplog):
+    forget_progress(here)
+    write(here, unique_topic, b"d")
+
+    here.mirror()
+
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d"]
+    assert progress(here, remote) == 4
+    assert f"has no progress of {remote}" in caplog.text
+
+
+@pytest.mark.parametrize("offset", [1, 99], ids=["back", "forward"])
+def test_progress_that_another_tool_has_set_is_not_taken_for_ours_and_is_put_right(
+    here, remote, unique_topic, caplog, offset
+):
+    commit_group(here.target.bootstrap_servers, GROUP, {(remote, 0): offset})
+    write(here, unique_topic, b"d")
+
+    here.mirror()
+
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d"]
+    assert progress(here, remote) == 4
+    assert f"has no progress of {remote}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [
+        pytest.param(1, "progress on the target is 1, the offset map ends at 3", id="back"),
+        pytest.param(4, "only 0 are on the target", id="forward, within what is staged"),
+        pytest.param(
+            99, "is 99, but what is staged ends at 5; the offset map ends at 3", id="far forward"
+        ),
+    ],
+)
+def test_progress_that_was_set_in_our_name_stops_the_partition_until_it_is_put_back(
+    here, remote, unique_topic, offset, words
+):
+    site = here.site
+    target = site.cluster("eu-west")
+    ((partition, (was, said)),) = target.committed(
+        GROUP, [TopicPartition(remote, 0)], require_stable=False
+    ).items()
+    run("pause", "--flow", FLOW, "--config", str(here.path))
+    write(here, unique_topic, b"d", b"e")
+    run("run", "--until-caught-up", "--config", str(here.path), code=1)
+    target.commit_offsets(GROUP, {partition: (offset, said)})
+    run("resume", "--flow", FLOW, "--config", str(here.path))
+
+    stops(here, words)
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c"]
+
+    target.commit_offsets(GROUP, {partition: (was, said)})
+    here.mirror()
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d", b"e"]
+
+
+# Progress and map
+
+
+def test_progress_and_map_that_are_both_gone_are_found_again_in_the_targets_log(
+    here, remote, unique_topic, caplog
+):
+    caplog.set_level(logging.INFO)
+    known = pairs(here, unique_topic)
+    forget_map(here)
+    forget_progress(here)
+    write(here, unique_topic, b"d")
+
+    here.mirror()
+
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d"]
+    assert pairs(here, unique_topic)[:3] == known
+    assert progress(here, remote) == 4
+    assert "there was no offset map" in caplog.text
+
+
+def test_where_the_head_of_the_log_is_gone_too_the_rest_of_it_tells(here, remote, unique_topic):
+    forget_map(here)
+    forget_progress(here)
+    delete_records(here, remote, 2)
+    write(here, unique_topic, b"d")
+
+    here.mirror()
+
+    assert arrived(here, unique_topic) == [b"c", b"d"]
+    assert [up for up, _ in pairs(here, unique_topic)] == [2, 3]
+
+
+def test_where_nothing_tells_how_far_replay_was_it_waits_for_an_order(here, remote, unique_topic):
+    forget_map(here)
+    forget_progress(here)
+    delete_records(here, remote, high_watermarks(here.target.bootstrap_servers, remote)[0])
+    write(here, unique_topic, b"d")
+
+    stops(here, "no progress and no offset map")
+    assert arrived(here, unique_topic) == []
+
+    resume(here, unique_topic)
+    here.mirror()
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d"]
+
+
+# Other producers
+
+
+def test_other_producers_before_and_between_change_nothing_of_what_arrives(
+    world, source, unique_topic
+):
+    create_topic(source.bootstrap_servers, unique_topic)
+    here = world(unique_topic)
+    remote = here.remote(unique_topic)
+    create_topic(here.target.bootstrap_servers, remote)
+    disturb(here, remote, b"x")
+    write(here, unique_topic, b"a", b"b")
+    here.mirror()
+    disturb(here, remote, b"b", b"y")
+    disturb(here, remote, b"z", transactional_id=f"{remote}-other")
+    disturb(here, remote, b"never", transactional_id=f"{remote}-other", commit=False)
+    write(here, unique_topic, b"c", b"d")
+    here.mirror()
+
+    assert arrived(here, unique_topic) == [b"x", b"a", b"b", b"b", b"y", b"z", b"c", b"d"]
+    assert_exact(here, unique_topic, b"a", b"b", b"c", b"d")
+
+
+@pytest.mark.parametrize("gone", [forget_map, forget_both])
+def test_a_map_that_is_gone_beside_identical_foreign_records_is_never_guessed(
+    here, remote, unique_topic, gone
+):
+    disturb(here, remote, b"c")
+    gone(here)
+    write(here, unique_topic, b"d")
+
+    stops(here, "fits, but so does another one")
+
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"c"]
+
+
+def test_a_foreign_transaction_that_stays_open_holds_up_no_replay_and_a_rebuild_says_so(
+    here, remote, unique_topic
+):
+    open_one = Producer(
+        {
+            "bootstrap.servers": here.target.bootstrap_servers,
+            "transactional.id": f"{remote}-open",
+            "transaction.timeout.ms": 600_000,
+        }
+    )
+    open_one.init_transactions(WAIT_S)
+    open_one.begin_transaction()
+    open_one.produce(remote, b"foreign", partition=0)
+    assert open_one.flush(WAIT_S) == 0
+    write(here, unique_topic, b"d")
+
+    here.mirror()
+
+    hidden = consume_all(here.target.bootstrap_servers, remote, "read_uncommitted")
+    aborted = b""  # to a client, what is open may as well be our own without its marker
+    assert [m.value() for m in hidden] == [b"a", b"b", b"c", b"foreign", aborted, b"d"]
+    assert progress(here, remote) == 4
+    known = pairs(here, unique_topic)
+    forget_map(here)
+    stops(here, "another producer's transaction is open there since offset 4")
+    assert pairs(here, unique_topic) == []
+
+    open_one.commit_transaction(WAIT_S)
+    here.mirror()
+    assert pairs(here, unique_topic) == known
+    assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"foreign", b"d"]
+
+
+# What the target does not take
+
+
+HOUR_MS = "3600000"
+AGES = str(2**63 - 1)
+REFUSALS = [
+    pytest.param(
+        {"message_timestamp_before_max_ms": HOUR_MS},
+        Record(b"k", b"bad", timestamp=1_000_000),
+        {"message_timestamp_before_max_ms": AGES},
+        id="too old",
+    ),
+    pytest.param(
+        {"message_timestamp_after_max_ms": HOUR_MS},
+        Record(b"k", b"bad", timestamp=9_300_000_000_000),
+        {"message_timestamp_after_max_ms": AGES},
+        id="too far ahead",
+    ),
+    pytest.param(
+        {"cleanup_policy": "compact"},
+        Record(None, b"bad"),
+        {"cleanup_policy": "delete"},
+        id="no key, compacted",
+    ),
+]
+
+
+@pytest.mark.parametrize(("limits", "record", "lifted"), REFUSALS)
+def test_a_record_that_the_target_refuses_stops_its_partition_alone_until_the_limit_is_lifted(
+    world, source, names, limits, record, lifted
+):
+    sick = names("sick")
+    healthy = neighbours(sick, 2)
+    # The limit would be lifted at once: the source has none.
+    here = world(sick, *healthy, **{"sync.topic.configs.enabled": "false"})
+    create_topic(source.bootstrap_servers, sick)
+    create_topic(here.target.bootstrap_servers, here.remote(sick), **limits)
+    produce(source.bootstrap_servers, sick, [Record(b"k", b"good"), record, Record(b"k", b"next")])
+    for topic in healthy:
+        create_topic(source.bootstrap_servers, topic)
+        produce(source.bootstrap_servers, topic, [Record(b"k", b"%d" % i) for i in range(5)])
+
+    stops(here, r"the target refused a record in \[0, 3\)")
+
+    for topic in healthy:
+        assert arrived(here, topic) == [b"%d" % i for i in range(5)]
+    assert arrived(here, sick) == []
+    set_config(here, here.remote(sick), **lifted)
+    run("resume", "--flow", FLOW, "--config", str(here.path))
+    here.mirror()
+    assert arrived(here, sick) == [b"good", b"bad", b"next"]

@@ -1,0 +1,207 @@
+"""Offsets of a source that hold no record: each interval is named with its cause, none is skipped.
+
+Staging is ticked in this process. What the view says is held against a reader that shows what the
+source holds, on its own.
+"""
+
+import time
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+from deltamirror.control import ACCEPT_GAP, Orders
+from resources.delta.views import ask
+from resources.spark.session import spark_session
+from schemas.errors import RecordsExpiredError
+from schemas.kafka.partition import TopicPartition
+from schemas.views import GAPS
+from tests.support.brokers import Record, consume_all, create_topic, high_watermarks, produce
+from tests.support.unclean_leader import watermarks
+from tests.support.world import World, until
+
+pytestmark = pytest.mark.kafka
+
+UNCOMPACTED = "transaction markers or aborted"
+COMPACTED = "compacted, transaction markers or aborted"
+
+
+def records(*values):
+    return [Record(b"k", value) for value in values]
+
+
+def gaps(here, topic):
+    """Return (start, end, cause) of each gap, as the view tells them."""
+    return [
+        (row["start_offset"], row["end_offset"], row["cause"])
+        for row in ask(GAPS, here.site.lake, "us-east", topic).to_pylist()
+    ]
+
+
+def missing(here, topic):
+    """Return the offsets that the source shows no record at, as one more reader finds them."""
+    bootstrap = here.source.bootstrap_servers
+    (end,) = high_watermarks(bootstrap, topic).values()
+    shown = {message.offset() for message in consume_all(bootstrap, topic)}
+    return [offset for offset in range(end) if offset not in shown]
+
+
+def offsets(found):
+    return [offset for start, end, _ in found for offset in range(start, end)]
+
+
+def test_markers_and_aborted_records_are_gaps_of_a_topic_that_is_not_compacted(
+    world, source, unique_topic, names
+):
+    create_topic(source.bootstrap_servers, unique_topic)
+    for n in range(4):
+        written = records(b"%d" % n, b"more")
+        is_kept = n % 2 == 0
+        transaction = {"transactional_id": names("app"), "commit": is_kept}
+        produce(source.bootstrap_servers, unique_topic, written, **transaction)
+        produce(source.bootstrap_servers, unique_topic, records(b"plain"))
+    here = world(unique_topic)
+
+    with here.staging() as staging:
+        staging.tick()
+
+    found = gaps(here, unique_topic)
+    assert found == [(start, end, UNCOMPACTED) for start, end, _ in found]
+    assert offsets(found) == missing(here, unique_topic) == [2, 4, 5, 6, 10, 12, 13, 14]
+
+
+def compacted(make_broker, topic):
+    """Return a broker whose *topic* has been compacted, and has records behind that."""
+    broker = make_broker("compacting", properties={"log.cleaner.backoff.ms": "100"})
+    settings = {"segment_ms": 100, "min_cleanable_dirty_ratio": 0.001}
+    create_topic(broker.bootstrap_servers, topic, cleanup_policy="compact", **settings)
+    written = 0
+
+    def is_compacted():
+        nonlocal written
+        # A segment is closed by the record that comes after its time.
+        produce(broker.bootstrap_servers, topic, records(b"%d" % written, b"x", b"y"))
+        written += 3
+        time.sleep(0.2)
+        return len(consume_all(broker.bootstrap_servers, topic)) < written
+
+    until(is_compacted, "the broker compacts")
+    produce(broker.bootstrap_servers, topic, [Record(b"other", b"last")])
+    return broker
+
+
+@pytest.mark.story
+def test_what_was_compacted_is_a_gap_of_a_compacted_topic_and_the_rest_arrives(
+    tmp_path, make_broker, target, unique_topic
+):
+    here = World(tmp_path, compacted(make_broker, unique_topic), target, [unique_topic])
+
+    here.mirror()
+
+    found = gaps(here, unique_topic)
+    kept = [m.value() for m in consume_all(here.source.bootstrap_servers, unique_topic)]
+    staged = here.site.lake.records("us-east").rows(["offset", "value"]).sort_by("offset")
+    assert {cause for *_, cause in found} == {COMPACTED}
+    assert offsets(found) == [
+        offset
+        for offset in range(high_watermarks(here.source.bootstrap_servers, unique_topic)[0])
+        if offset not in staged["offset"].to_pylist()
+    ]
+    # What is compacted later stays staged.
+    assert set(kept) <= set(staged["value"].to_pylist())
+    assert [m.value() for m in here.arrived(unique_topic)] == staged["value"].to_pylist()
+
+
+@pytest.mark.story
+def test_records_that_retention_took_before_they_were_staged_stop_the_partition_until_accepted(
+    tmp_path, make_broker, target, unique_topic, names
+):
+    quickly = {"log.retention.check.interval.ms": "200", "log.segment.delete.delay.ms": "0"}
+    broker = make_broker("forgetful", properties=quickly)
+    other, partition = names("other"), TopicPartition(unique_topic, 0)
+    for topic in (unique_topic, other):
+        create_topic(broker.bootstrap_servers, topic)
+    here = World(tmp_path, broker, target, [unique_topic, other])
+    produce(broker.bootstrap_servers, unique_topic, records(b"0", b"1"))
+    with here.staging() as staging:
+        staging.tick()
+        produce(broker.bootstrap_servers, unique_topic, records(b"2", b"3", b"4"))
+        _retain(broker, unique_topic, "1")
+        until(lambda: watermarks(broker, partition).low == 5, "retention takes all records")
+        _retain(broker, unique_topic, "-1")
+        produce(broker.bootstrap_servers, unique_topic, records(b"5"))
+        produce(broker.bootstrap_servers, other, records(b"well"))
+
+        staging.tick()
+
+        assert isinstance(staging.troubles[partition], RecordsExpiredError)
+        assert "[2, 5) expired" in str(staging.troubles[partition])
+        assert staging.frontier(TopicPartition(other, 0)) == 1
+
+        Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+        staging.tick()
+    here.mirror()
+    assert gaps(here, unique_topic) == [(2, 5, "expired, accepted")]
+    assert [m.value() for m in here.arrived(unique_topic)] == [b"0", b"1", b"5"]
+
+
+def _retain(broker, topic, ms):
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    entry = ConfigEntry("retention.ms", ms, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource("topic", topic, incremental_configs=[entry])
+    [future.result(30) for future in admin.incremental_alter_configs([resource]).values()]
+
+
+def test_a_log_that_began_later_than_0_when_it_was_first_seen_has_that_on_record(
+    world, source, unique_topic
+):
+    create_topic(source.bootstrap_servers, unique_topic)
+    produce(source.bootstrap_servers, unique_topic, records(b"0", b"1", b"2"))
+    admin = AdminClient({"bootstrap.servers": source.bootstrap_servers})
+    deleted = admin.delete_records([KafkaPartition(unique_topic, 0, 2)])
+    [future.result(30) for future in deleted.values()]
+    here = world(unique_topic)
+
+    with here.staging() as staging:
+        staging.tick()
+
+    assert gaps(here, unique_topic) == [(0, 2, "gone before staging began")]
+
+
+def test_what_latest_left_out_is_on_record(world, source, unique_topic):
+    create_topic(source.bootstrap_servers, unique_topic)
+    produce(source.bootstrap_servers, unique_topic, records(b"0", b"1"))
+    here = world(unique_topic, **{"us-east.consumer.auto.offset.reset": "latest"})
+    with here.staging() as staging:
+        staging.tick()
+        produce(source.bootstrap_servers, unique_topic, records(b"2"))
+
+        staging.tick()
+
+        assert staging.frontier(TopicPartition(unique_topic, 0)) == 3
+    assert gaps(here, unique_topic) == [(0, 2, "older than auto.offset.reset=latest")]
+
+
+@pytest.mark.story
+def test_spark_sql_answers_the_view_that_the_docs_print_as_the_command_does(
+    world, source, unique_topic, names
+):
+    create_topic(source.bootstrap_servers, unique_topic)
+    written = records(b"kept"), records(b"aborted")
+    for each, is_kept in zip(written, (True, False), strict=True):
+        transaction = {"transactional_id": names("app"), "commit": is_kept}
+        produce(source.bootstrap_servers, unique_topic, each, **transaction)
+    here = world(unique_topic)
+    with here.staging() as staging:
+        staging.tick()
+    spark = spark_session().newSession()
+    cluster = here.site.lake.root.absolute() / "clusters" / "us-east"
+    for table in ("records", "segments"):
+        spark.sql(f"CREATE TEMPORARY VIEW {table} AS SELECT * FROM delta.`{cluster / table}`")
+
+    spark.sql(f"CREATE TEMPORARY VIEW gaps AS {GAPS.sql}")
+    answered = spark.sql("SELECT * FROM gaps ORDER BY start_offset").collect()
+
+    told = here.answer("gaps", "--topic", unique_topic)["gaps"]
+    assert [{"cluster": "us-east", **row.asDict()} for row in answered] == told
+    assert [(row["start_offset"], row["end_offset"]) for row in told] == [(1, 4)]

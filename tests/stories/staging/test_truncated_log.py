@@ -1,0 +1,131 @@
+"""A source's log that is cut, as by an unclean leader election: told, never staged past."""
+
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from deltamirror.control import ACCEPT_GAP, Orders
+from schemas.errors import LogTruncatedError, RecordsExpiredError
+from schemas.kafka.partition import TopicPartition
+from tests.support.brokers import Record, create_topic, high_watermarks, produce
+from tests.support.unclean_leader import OlderCopy, elect_again, watermarks
+from tests.support.world import World, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
+
+
+def values(first, end):
+    return [b"%d" % n for n in range(first, end)]
+
+
+class Cut:
+    """A log of ten records, all staged, of which an older copy holds four; and a healthy topic."""
+
+    def __init__(self, tmp_path, broker, target, names):
+        self.broker, self.topic, self.other = broker, names("cut"), names("whole")
+        self.partition = TopicPartition(self.topic, 0)
+        for topic in (self.topic, self.other):
+            create_topic(broker.bootstrap_servers, topic)
+        self.here = World(tmp_path, broker, target, [self.topic, self.other])
+        self.write(values(0, 4))
+        older = OlderCopy(broker, self.partition, tmp_path / "older")
+        self.write(values(4, 10))
+        with self.here.staging() as staging:
+            staging.tick()
+        older.put_back()
+
+    def write(self, written, topic=None):
+        records = [Record(None, value) for value in written]
+        produce(self.broker.bootstrap_servers, topic or self.topic, records)
+
+    def arrived(self):
+        return [m.value() for m in self.here.arrived(self.topic)]
+
+    def staged(self):
+        rows = self.here.site.lake.records("us-east").rows(["topic", "topic_id", "offset", "value"])
+        return sorted(
+            ("+" in row["topic_id"], row["offset"], row["value"])
+            for row in rows.to_pylist()
+            if row["topic"] == self.topic
+        )
+
+
+@pytest.fixture
+def cut(tmp_path, make_broker, target, names):
+    return Cut(tmp_path, make_broker("unclean"), target, names)
+
+
+def trouble(staging, cut):
+    """Tick until the broker that came back has answered; return what stands in the way."""
+    for _ in range(5):
+        staging.tick()
+        if isinstance(staging.troubles.get(cut.partition), LogTruncatedError):
+            break
+    return staging.troubles.get(cut.partition)
+
+
+def test_a_log_that_ends_before_what_is_staged_is_told_with_what_is_gone(cut):
+    with cut.here.staging() as staging:
+        error = trouble(staging, cut)
+
+    assert isinstance(error, LogTruncatedError)
+    assert "staged up to 10" in str(error)
+    assert "records [4, 10) are gone" in str(error)
+
+
+def test_a_log_that_was_cut_and_has_grown_past_the_frontier_is_found_by_its_leaders_epoch(cut):
+    cut.write(values(100, 120))
+    assert high_watermarks(cut.broker.bootstrap_servers, cut.topic) == {0: 24}
+    cut.write([b"well"], cut.other)
+    with cut.here.staging() as staging:
+        error = trouble(staging, cut)
+
+        assert isinstance(error, LogTruncatedError)
+        assert "staged up to 10" in str(error)
+        assert "records [4, 10) are gone, it ends at 24" in str(error)
+        assert [value for *_, value in cut.staged()] == values(0, 10)
+        assert staging.frontier(TopicPartition(cut.other, 0)) == 1
+
+        Orders(cut.here.site.lake.control).give(ACCEPT_GAP, "us-east", cut.topic)
+        staging.tick()
+    cut.here.mirror()
+    now = values(0, 4) + values(100, 120)
+    former = [(False, n, value) for n, value in enumerate(values(0, 10))]
+    assert cut.staged() == former + [(True, n, value) for n, value in enumerate(now)]
+    assert cut.arrived() == values(0, 10) + now
+
+
+def test_an_election_that_cuts_nothing_is_no_cut_also_behind_a_gap_that_was_accepted(
+    tmp_path, make_broker, unique_topic
+):
+    broker, partition = make_broker("elected"), TopicPartition(unique_topic, 0)
+    create_topic(broker.bootstrap_servers, unique_topic)
+    here = World(tmp_path, broker, broker, [unique_topic])  # nothing is replayed
+
+    def write(*values):
+        produce(broker.bootstrap_servers, unique_topic, [Record(None, value) for value in values])
+
+    write(b"0", b"1")
+    with here.staging() as staging:
+        staging.tick()
+        epoch = watermarks(broker, partition).leader_epoch
+        broker.kill()
+        broker.start()
+        elect_again(broker, partition, epoch)
+        write(b"2", b"3", b"4", b"5")
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        deleted = admin.delete_records([KafkaPartition(unique_topic, 0, 4)])
+        [future.result(30) for future in deleted.values()]
+        until(lambda: _expired(staging, partition), "the gap is told")
+
+        Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+        until(lambda: (staging.tick(), staging.frontier(partition) == 6)[1], "it goes on")
+
+        assert staging.troubles == {}
+    rows = here.site.lake.records("us-east").rows(["offset", "value"]).sort_by("offset")
+    assert rows["value"].to_pylist() == [b"0", b"1", b"4", b"5"]
+
+
+def _expired(staging, partition):
+    staging.tick()
+    return isinstance(staging.troubles.get(partition), RecordsExpiredError)

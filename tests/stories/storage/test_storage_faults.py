@@ -1,0 +1,364 @@
+"""The lake's disk fills up, its files are torn, deleted, copied, or written by somebody else.
+
+Nothing is lost or doubled, the error says what to do, that is done here, and the next run goes on.
+Where no process has to die, tasks run in this one and not in Spark's workers.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
+
+from deltamirror.maintenance.maintain import maintain
+from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.replay.replayer import Replaying
+from deltamirror.staging.committer import Committer
+from deltamirror.staging.stager import Staging
+from resources.delta.records_table import Records
+from resources.spark.session import spark_session
+from schemas.errors import (
+    CommitsGoneError,
+    LakeError,
+    StagedFileError,
+    StageIncompleteError,
+    TableDamagedError,
+)
+from tests.support.brokers import create_topic
+from tests.support.disk_faults import fill, small_disk
+from tests.support.fake_context import Inline
+from tests.support.storage_world import (
+    AT_ONCE,
+    PARTITIONS,
+    assert_all_arrived_once,
+    data_files,
+    go_on,
+    keys,
+    records_path,
+    refused,
+    replay,
+    stage,
+    write,
+)
+from tests.support.world import FLOW, World, until
+
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
+
+DISK_BYTES = 2 * 2**20
+DAY_S = 24 * 3600
+PATIENCE_S = 240.0
+"""Starting Spark is part of some waits: a minute and more where the machine is busy."""
+
+
+@pytest.fixture
+def here(world, source, unique_topic):
+    """A world that mirrors one topic of two partitions, which holds one turn of records."""
+    create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
+    made = world(unique_topic)
+    made.topic, made.turns = unique_topic, 0
+    write(made)
+    return made
+
+
+def delete(file: Path) -> None:
+    file.unlink()
+
+
+def tear(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:-100])
+
+
+def garble(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [delete, tear, garble])
+def test_a_damaged_file_is_not_used_and_restaging_reads_its_records_again(here, damage):
+    stage(here)
+    write(here)
+    stage(here)
+    damage(data_files(here)[0])
+
+    with pytest.raises(StagedFileError, match="cannot be read") as told:
+        replay(here)
+    assert "maintain --restage" in told.value.hint
+
+    done = here.answer("maintain", "--restage")
+    assert (done["clusters"][0]["files"], done["errors"]) == (1, [])
+    assert done["clusters"][0]["from_source"] == AT_ONCE
+    go_on(here)
+    assert_all_arrived_once(here)
+
+
+def test_what_the_source_no_longer_holds_either_is_named_and_a_copy_of_the_file_helps(here):
+    stage(here)
+    file = data_files(here)[0]
+    copy = file.read_bytes()
+    tear(file)
+    admin = AdminClient({"bootstrap.servers": here.source.bootstrap_servers})
+    for p in range(PARTITIONS):
+        at = KafkaPartition(here.topic, p, AT_ONCE // 2)
+        admin.delete_records([at])[at].result(30)
+
+    done = here.cli("maintain", "--restage", "--format", "json")
+
+    (error,) = json.loads(done.stdout)["errors"]
+    assert (done.returncode, error["type"]) == (1, "SegmentLostError")
+    assert f"{AT_ONCE} records staged in [0, {AT_ONCE})" in error["message"]
+    file.write_bytes(copy)
+    go_on(here)
+    for p in range(PARTITIONS):
+        assert keys(here, p) == [b"%d" % n for n in range(2 * AT_ONCE)]
+
+
+def commits(table: Path) -> list[Path]:
+    return sorted((table / "_delta_log").glob("*.json"))
+
+
+def test_a_lost_commit_is_told_before_anything_is_staged_behind_it_and_made_good(here):
+    stage(here)
+    assert replay(here) == {}
+    write(here)
+    stage(here)
+    commits(records_path(here))[-1].write_bytes(b"")  # as a crash of the machine leaves it
+
+    with pytest.raises(CommitsGoneError) as told:
+        stage(here)
+    assert "maintain --restage" in told.value.hint
+
+    assert here.answer("maintain", "--restage")["clusters"][0]["from_source"] == 2 * AT_ONCE
+    go_on(here)
+    assert_all_arrived_once(here)
+
+
+def missing(log: list[Path]) -> None:
+    log[1].unlink()
+
+
+def garbled(log: list[Path]) -> None:
+    log[-1].write_bytes(b"\0" * 500)
+
+
+@pytest.mark.parametrize("damage", [missing, garbled])
+def test_a_stage_whose_log_is_broken_is_moved_away_and_staged_anew(here, damage):
+    for _ in range(2):
+        stage(here)
+        assert replay(here) == {}
+        write(here)
+    damage(commits(records_path(here)))
+
+    error = refused(here, "run", "--until-caught-up")
+    assert error["type"] == "TableDamagedError"
+    assert str(records_path(here)) in error["message"]
+    assert "docs/operations.md" in error["hint"]
+
+    cluster = records_path(here).parent
+    shutil.move(cluster, cluster.with_name("damaged"))
+    go_on(here)
+    assert_all_arrived_once(here)
+
+
+def rows(here: World) -> list[tuple[int, ...]]:
+    """Return the map's runs in the order of their offsets."""
+    table = here.site.lake.offset_map(here.config.flow(FLOW).flow)
+    found = table.rows(["upstream_start", "partition", "downstream_start", "length"]).to_pylist()
+    return sorted(tuple(row.values()) for row in found)
+
+
+@pytest.mark.parametrize("damage", [missing, garbled])
+def test_an_offset_map_whose_log_is_broken_is_moved_away_and_paired_anew(here, damage):
+    for _ in range(2):
+        stage(here)
+        assert replay(here) == {}
+        write(here)
+    table = here.site.lake.offset_map(here.config.flow(FLOW).flow)
+    before = rows(here)
+    damage(commits(table.path))
+
+    with pytest.raises(TableDamagedError, match="offset_map cannot be read"):
+        replay(here)
+
+    shutil.move(table.path, table.path.with_name("damaged"))
+    assert replay(here) == {}
+    assert rows(here)[: len(before)] == before
+    go_on(here)
+    assert_all_arrived_once(here)
+
+
+def test_a_broken_ledger_is_moved_away_and_told_again_by_the_records(here):
+    for _ in range(2):
+        stage(here)
+        assert replay(here) == {}
+        write(here)
+    table = here.site.lake.segments("us-east")
+    before = table.rows().num_rows
+    garbled(commits(table.path))
+
+    with pytest.raises(TableDamagedError, match="segments cannot be read"):
+        stage(here)
+
+    shutil.move(table.path, table.path.with_name("damaged"))
+    stage(here)
+    assert here.site.lake.segments("us-east").rows().num_rows == before + PARTITIONS
+    go_on(here)
+    assert_all_arrived_once(here)
+
+
+FULL_AT = [
+    pytest.param(Staging, "_stage", stage, id="at a data file"),
+    pytest.param(Records, "stage", stage, id="at the commit of records"),
+    pytest.param(Committer, "seal", stage, id="at the ledger"),
+    pytest.param(OffsetMap, "write", replay, id="at the offset map"),
+]
+
+
+@pytest.mark.parametrize(("owner", "name", "step"), FULL_AT)
+def test_a_full_disk_loses_nothing_and_room_is_all_that_the_next_run_needs(
+    world, source, unique_topic, tmp_path, monkeypatch, owner, name, step
+):
+    create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
+        here = world(unique_topic, **{"deltamirror.lake": str(disk / "lake")})
+        here.topic, here.turns = unique_topic, 0
+        go_on(here)
+        write(here)
+        if step is replay:
+            stage(here)
+        whole, fillers = getattr(owner, name), []
+
+        def full(*args, **options):
+            fillers.append(fill(disk))
+            return whole(*args, **options)
+
+        monkeypatch.setattr(owner, name, full)
+        before = set((disk / "lake").rglob("*.parquet"))
+        with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as told:
+            step(here)
+        assert "free space" in told.value.hint
+        assert fillers
+        monkeypatch.undo()
+        if owner is Records:
+            assert set((disk / "lake").rglob("*.parquet")) == before, "room is taken by nothing"
+
+        fillers[-1].unlink()
+        go_on(here)
+        assert_all_arrived_once(here)
+
+
+def test_a_second_run_on_a_lake_is_refused_and_says_who_is_at_it(here):
+    with here.staging():
+        replaying = Replaying(here.site, here.config.flow(FLOW), Inline())
+        replaying.open()
+        try:
+            error = refused(here, "run", "--until-caught-up")
+        finally:
+            replaying.close()
+
+    assert error["type"] == "LeaseHeldError"
+    assert f"replay {FLOW} is done by another process (process " in error["message"]
+
+
+def optimized_by_deltalake(path: Path) -> None:
+    DeltaTable(str(path)).optimize.compact()
+
+
+def optimized_by_spark(path: Path) -> None:
+    spark_session().sql(f"OPTIMIZE delta.`{path}`").collect()
+
+
+def deleted_by_spark(path: Path) -> None:
+    spark_session().sql(f"DELETE FROM delta.`{path}` WHERE offset BETWEEN 30 AND 50").collect()
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "from_source"),
+    [(optimized_by_deltalake, False), (optimized_by_spark, False), (deleted_by_spark, True)],
+)
+def test_a_stage_that_somebody_rewrote_is_not_used_until_it_is_restaged(here, rewrite, from_source):
+    for _ in range(3):
+        stage(here)
+        write(here)
+    rewrite(records_path(here))
+    stage(here)  # beside a foreign commit: the frontier is the table's own
+
+    errors = replay(here)
+    assert {type(error) for error in errors.values()} == {StageIncompleteError}
+    assert "maintain --restage" in next(iter(errors.values())).hint
+
+    done = here.answer("maintain", "--restage")
+    assert done["errors"] == []
+    assert (done["clusters"][0]["from_source"] > 0) == from_source
+    DeltaTable(str(records_path(here))).vacuum(
+        0, dry_run=False, enforce_retention_duration=False, full=True
+    )
+    go_on(here)
+    assert_all_arrived_once(here)
+
+
+def test_a_clock_that_is_set_back_and_ahead_changes_nothing_that_arrives(here, monkeypatch):
+    now = time.time
+    for days in (0, -400, 400, 0):
+        monkeypatch.setattr(time, "time", lambda: now() + days * DAY_S)  # noqa: B023
+        go_on(here)
+        stage(here)
+        site = here.site
+        site.config = replace(site.config, stage_retention_ms=30 * DAY_S * 1000)
+        maintain(site)
+        write(here)
+        stage(here)
+    monkeypatch.undo()
+
+    assert replay(here) == {}
+    assert_all_arrived_once(here)
+
+
+def test_a_copy_of_a_lake_in_use_that_is_run_into_the_same_target_doubles_and_loses_nothing(here):
+    run = here.start()
+    until(lambda: arrived(here) > 0, "the first records arrive", PATIENCE_S)
+    copy = here.home / "copy"
+    for _ in range(5):
+        write(here)
+    shutil.copytree(here.home / "lake", copy)  # as `cp -r`, in the middle of it
+    there = replace_lake(here, copy)
+    other = there.start()
+    for _ in range(10):
+        write(here)
+    everything = here.turns * AT_ONCE * PARTITIONS
+    until(lambda: arrived(here) >= everything, "everything arrives", PATIENCE_S)
+    for each in (run, other):
+        each.terminate()
+        each.wait(60)
+
+    assert_all_arrived_once(here)
+    outcome = there.cli("run", "--until-caught-up", "--format", "json", timeout=300)
+    if outcome.returncode != 0:
+        assert json.loads(outcome.stdout)["error"]["hint"], outcome.stderr
+    go_on(here)
+    assert_all_arrived_once(here)
+
+
+def arrived(here: World) -> int:
+    try:
+        return len(here.arrived(here.topic))
+    except (KeyError, KafkaException):
+        return 0
+
+
+def replace_lake(here: World, lake: Path) -> World:
+    """Return a world with a file of its own that names *lake*, between the same clusters."""
+    home = here.home / "other"
+    home.mkdir()
+    extra = {**here.extra, "deltamirror.lake": str(lake)}
+    made = World(home, here.source, here.target, here.topics, extra)
+    made.runs = here.runs
+    return made

@@ -1,0 +1,296 @@
+"""A mirrored world is the same on all sides; what is then planted anywhere is found, all of it."""
+
+import json
+from collections import defaultdict
+from itertools import count
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from deltamirror.control import PAUSE, Orders
+from deltamirror.verification.verify import verify
+from resources.delta.table import LakeTable
+from schemas.errors import NotCaughtUpError, TopicMissingError
+from schemas.kafka.partition import TopicPartition, slot_of
+from schemas.replay.slot_work import Progress
+from schemas.tables import VERIFICATION
+from schemas.verification import EXPLAINED, KINDS
+from tests.stories.verification.planting import (
+    altered,
+    double,
+    files_of,
+    rewrite,
+    stage_by_hand,
+    swapped,
+    without,
+)
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.world import FLOW
+
+pytestmark = [pytest.mark.kafka, pytest.mark.story]
+
+NONE = dict.fromkeys((*KINDS, *EXPLAINED), 0)
+SIZE = 40
+
+
+@pytest.fixture
+def topics(source, names):
+    """Make filled topics, each in a slot of its own: a file of the stage holds one topic."""
+    taken = set()
+
+    def make(*words):
+        found = {}
+        for word in words:
+            name = next(n for i in count() if slot_of(n := names(f"{word}{i}"), 0) not in taken)
+            taken.add(slot_of(name, 0))
+            found[word] = name
+            fill(source.bootstrap_servers, name, names("app"))
+        return found
+
+    return make
+
+
+def fill(bootstrap, topic, transaction):
+    """Write 40 records, some in transactions, with an aborted one between them."""
+    create_topic(bootstrap, topic)
+    records = [
+        Record(b"k%d" % (i % 7), b"%s-%d" % (topic.encode(), i), [("h", b"%d" % i)], 1_000 + i)
+        for i in range(SIZE)
+    ]
+    produce(bootstrap, topic, records[:10])
+    produce(bootstrap, topic, records[10:20], transactional_id=transaction)
+    produce(bootstrap, topic, records[:5], transactional_id=transaction, commit=False)
+    produce(bootstrap, topic, records[20:])
+
+
+def by_topic(found):
+    sums = defaultdict(dict)
+    for each in found.partitions:
+        sums[each.partition.topic] = each.counts
+    return sums
+
+
+def more(number=4):
+    return [Record(b"k", b"more-%d" % i, timestamp=2_000 + i) for i in range(number)]
+
+
+def send_instead(here, topic, sent, mapped=()):
+    """Stage four more records of *topic*, write *sent* to the target instead, say it is done.
+
+    *mapped*: for each of the first records, how far behind the target's end it is said to be.
+    """
+    site, remote = here.site, TopicPartition(here.remote(topic), 0)
+    group = site.config.flow(FLOW).flow.progress_group
+    offset, metadata = site.cluster("eu-west").committed(group, [remote])[remote]
+    Orders(site.lake.control).give(PAUSE, FLOW, topic)
+    produce(here.source.bootstrap_servers, topic, more())
+    with pytest.raises(NotCaughtUpError):
+        here.mirror()
+    end = site.cluster("eu-west").watermarks([remote])[remote].high
+    produce(here.target.bootstrap_servers, remote.topic, sent)
+    progress = Progress.read(offset, metadata)
+    site.cluster("eu-west").commit_offsets(group, {remote: (offset + 4, progress.metadata)})
+    runs = site.lake.offset_map(site.config.flow(FLOW).flow)
+    for number, behind in enumerate(mapped):
+        runs.append(
+            [
+                {
+                    "topic": topic, "incarnation": progress.incarnation, "partition": 0,
+                    "upstream_start": offset + number, "target_topic": remote.topic,
+                    "target_topic_id": progress.target_topic_id, "target_partition": 0,
+                    "downstream_start": end + behind, "length": 1, "run_id": "planted",
+                    "committed_at": 1,
+                }
+            ]
+        )  # fmt: skip
+
+
+def test_what_is_planted_in_the_stage_is_found_and_nothing_else(world, topics):
+    named = topics("deleted", "changed", "swapped", "doubled", "shortened", "untouched")
+    here = world(*named.values())
+    here.mirror()
+    site = here.site
+    clean = verify(site)
+    assert clean.is_same, clean.to_json()
+    assert clean.totals == {"records": SIZE * len(named), **NONE}
+
+    records, (file,) = files_of(site, named["deleted"])
+    (records.path / file.path).unlink()
+    rewrite(site, named["changed"], altered(4))
+    rewrite(site, named["swapped"], swapped)
+    double(site, named["doubled"])
+    rewrite(site, named["shortened"], without(37, 38, 39))
+    found = verify(site)
+
+    counts = by_topic(found)
+    assert counts[named["deleted"]] == NONE | {"lost": SIZE}
+    assert counts[named["changed"]] == NONE | {"altered": 1}
+    assert counts[named["swapped"]] == NONE | {"altered": 2, "reordered": 2}
+    assert counts[named["doubled"]] == NONE | {"duplicated": SIZE}
+    assert counts[named["shortened"]] == NONE | {"lost": 3}
+    assert counts[named["untouched"]] == NONE
+    alone = verify(site, topics=[named["changed"]], sides=["staged"])
+    assert alone.totals["altered"] == 1
+    with pytest.raises(TopicMissingError):
+        verify(site, topics=["no-such-topic"])
+
+
+def test_what_only_the_source_knows_better_is_found_though_the_ledger_agrees_with_the_stage(
+    world, topics
+):
+    named = topics("sealed-empty", "left-out", "altered", "swapped")
+    here = world(*named.values())
+    here.mirror()
+    changes = [without(0, 1, 2, 3), without(1, 3), altered(2), swapped]
+    for topic, change in zip(named.values(), changes, strict=True):
+        produce(here.source.bootstrap_servers, topic, more())
+        stage_by_hand(here.site, topic, change)
+    here.mirror()
+
+    assert verify(here.site, sides=["staged", "target"]).is_same
+    found = verify(here.site, sides=["source", "staged"])
+
+    counts = by_topic(found)
+    assert counts[named["sealed-empty"]] == NONE | {"lost": 4}
+    assert counts[named["left-out"]] == NONE | {"lost": 2}
+    assert counts[named["altered"]] == NONE | {"altered": 1}
+    assert counts[named["swapped"]] == NONE | {"altered": 2}
+    assert {d.sides for each in found.partitions for d in each.differences} == {
+        ("source", "staged")
+    }
+
+
+def test_what_is_planted_on_the_target_is_found_and_nothing_else(world, topics):
+    named = topics("copied", "never-sent", "late", "changed")
+    here = world(*named.values())
+    here.mirror()
+    first = here.arrived(named["copied"])[3]
+    copy = Record(first.key(), first.value(), first.headers(), first.timestamp()[1])
+    stranger = Record(b"k", b"not ours")
+    produce(here.target.bootstrap_servers, here.remote(named["copied"]), [copy, stranger])
+    one, two, three, four = more()
+    send_instead(here, named["never-sent"], [])
+    send_instead(here, named["late"], [two, three, four, one])
+    other = Record(b"k", b"changed", timestamp=2_001)
+    send_instead(here, named["changed"], [one, other, three, four], mapped=range(4))
+
+    found = verify(here.site)
+
+    counts = by_topic(found)
+    assert counts[named["copied"]] == NONE | {"duplicated": 1, "foreign": 1}
+    assert counts[named["never-sent"]] == NONE | {"lost": 4}
+    assert counts[named["late"]] == NONE | {"reordered": 3}
+    assert counts[named["changed"]] == NONE | {"altered": 1}
+    assert {d.sides for each in found.partitions for d in each.differences} == {
+        ("staged", "target")
+    }
+
+
+def test_it_exits_with_1_and_names_the_first_differences_and_their_sides(world, topics):
+    named = topics("changed")
+    here = world(*named.values())
+    here.mirror()
+    assert here.cli("verify").returncode == 0
+    rewrite(here.site, named["changed"], altered(4))
+
+    shown = here.cli("verify")
+    done = here.cli("verify", "--format", "json")
+
+    assert (shown.returncode, done.returncode) == (1, 1)
+    assert f"verified {SIZE} records: 0 lost, 0 duplicated, 0 reordered, 1 altered" in shown.stdout
+    assert f"altered {named['changed']}[0]@4 (source, staged)" in shown.stderr
+    answer = json.loads(done.stdout)
+    (difference,) = answer["differences"]
+    assert (difference["flow"], difference["topic"]) == (FLOW, named["changed"])
+    assert (difference["partition"], difference["offset"]) == (0, 4)
+    assert (difference["kind"], difference["sides"]) == ("altered", ["source", "staged"])
+    place = here.site.lake.of_flow(here.site.config.flow(FLOW).flow, VERIFICATION).path
+    kept = LakeTable(place, VERIFICATION).rows(["altered"]).column("altered").to_pylist()
+    assert sorted(kept) == [0, 1, 1]
+
+
+def test_a_cluster_that_is_down_is_an_error_of_its_side_and_the_others_are_compared(
+    world, make_broker, target, unique_topic, names
+):
+    alone = make_broker("down")
+    fill(alone.bootstrap_servers, unique_topic, names("app"))
+    here = world(unique_topic, **{"us-east.bootstrap.servers": alone.bootstrap_servers})
+    here.mirror()
+    alone.kill()
+
+    found = verify(here.site)
+
+    assert [error["type"] for error in found.errors] == ["UnreachableError"]
+    assert not found.is_same
+    assert found.totals == {"records": SIZE, **NONE}
+
+
+def test_an_open_transaction_on_the_target_is_told_and_what_lies_before_it_is_compared(
+    world, topics, names, monkeypatch
+):
+    monkeypatch.setattr("deltamirror.verification.verify.SETTLE_S", 0.5)
+    (topic,) = topics("hanging").values()
+    here = world(topic)
+    here.mirror()
+    producer = Producer(
+        {"bootstrap.servers": here.target.bootstrap_servers, "transactional.id": names("open")}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(here.remote(topic), b"open", partition=0)
+    assert producer.flush(30) == 0
+    produce(here.source.bootstrap_servers, topic, more())
+    here.mirror()
+
+    hidden = verify(here.site)
+    producer.commit_transaction(30)
+    shown = verify(here.site)
+
+    assert [error["type"] for error in hidden.errors] == ["TargetHeldBackError"]
+    assert hidden.totals == {"records": SIZE + 4, **NONE}
+    assert shown.is_same
+    assert shown.totals == {"records": SIZE + 4, **NONE, "foreign": 1}
+
+
+def test_what_left_the_source_since_it_was_staged_is_told_and_not_lost(world, topics):
+    (topic,) = topics("expired").values()
+    here = world(topic)
+    here.mirror()
+    admin = AdminClient({"bootstrap.servers": here.source.bootstrap_servers})
+    (deleted,) = admin.delete_records([KafkaPartition(topic, 0, 13)]).values()
+    deleted.result(30)
+
+    found = verify(here.site)
+
+    assert found.is_same
+    assert found.totals == {"records": SIZE, **NONE, "gone_upstream": 13}
+
+
+def test_both_lives_of_a_topic_that_was_made_anew_are_compared(world, topics, source, names):
+    (topic,) = topics("anew").values()
+    here = world(topic)
+    here.mirror()
+    admin = AdminClient({"bootstrap.servers": source.bootstrap_servers})
+    admin.delete_topics([topic])[topic].result(30)
+    _make(source.bootstrap_servers, topic, names("second"))
+    here.mirror()
+    assert verify(here.site).totals == {"records": 2 * SIZE, **NONE}
+
+    records, (first, _) = files_of(here.site, topic)
+    (records.path / first.path).unlink()
+    found = verify(here.site)
+
+    assert found.totals == {"records": SIZE, **NONE, "lost": SIZE}
+
+
+def _make(bootstrap, topic, transaction):
+    """Fill *topic* as soon as the broker has forgotten the one that was deleted."""
+    for _ in range(100):
+        try:
+            fill(bootstrap, topic, transaction)
+        except KafkaException:
+            continue
+        return
+    raise TimeoutError(topic)

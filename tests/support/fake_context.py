@@ -1,0 +1,53 @@
+"""A site with a real lake and two clusters in dicts, whose tasks run right here."""
+
+from dataclasses import replace
+
+from deltamirror.context import Site
+from tests.support.fake_cluster import FakeCluster, FakeSource, FakeTarget
+from tests.support.lake import config
+
+
+class FakeClusters(Site):
+    """A site of one flow, us-east->eu-west, with *bounds* of the work."""
+
+    def __init__(self, root, monkeypatch, **bounds):
+        super().__init__(replace(config(root), **bounds))
+        self.source = self._clusters["us-east"] = FakeCluster("us-east")
+        self.target = self._clusters["eu-west"] = FakeCluster("eu-west")
+        self.reader = FakeSource(self.source)
+        self.faults = None
+        monkeypatch.setattr("deltamirror.worker_tasks.RangeReader", lambda settings: self.reader)
+        monkeypatch.setattr(
+            "deltamirror.worker_tasks.SlotProducer",
+            lambda flow, slot, *_: FakeTarget(self.target, flow, slot, self.faults),
+        )
+
+    @property
+    def flow(self):
+        return self.config.flows[0]
+
+
+class Inline:
+    """Workers that do everything at once, in this process."""
+
+    def crew(self, make):
+        return InlineCrew(make)
+
+
+class InlineCrew:
+    def __init__(self, make):
+        self._make, self._works = make, {}
+
+    def call(self, count):
+        pass
+
+    def gather(self):
+        pass
+
+    def run(self, jobs):
+        for number in jobs:
+            self._works.setdefault(number, self._make())
+        return [answer for number, job in jobs.items() for answer in self._works[number](job)]
+
+    def close(self):
+        self._works = {}

@@ -1,0 +1,139 @@
+"""Groups that no client here can join: their requests made by Kafka's Java classes, sent by hand.
+
+Streams groups (KIP-1071) are joined by Kafka Streams alone, which the brokers' jars do not hold.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from py4j.java_gateway import JavaGateway
+
+from resources.kafka.cluster import KafkaCluster
+from tests.support.world import until
+
+JOIN, LEAVE = 0, -1
+OLD = 3  # of TxnOffsetCommit: one whose partition the client has to announce itself
+MESSAGES, REQUESTS = "org.apache.kafka.common.message", "org.apache.kafka.common.requests"
+
+
+class RawClient:
+    """A connection to the broker at *bootstrap*, the coordinator of *group* among others."""
+
+    def __init__(self, gateway: JavaGateway, bootstrap: str, group: str) -> None:
+        self._gateway, self._group = gateway, group
+        # A fresh cluster's groups have a coordinator only once somebody has asked for it.
+        KafkaCluster("raw", {"bootstrap.servers": bootstrap}).group_offsets(group)
+        host, port = bootstrap.split(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=10)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._socket.close()
+
+    def _answer(self, request: Any) -> Any:
+        """Send *request* and return the answer to it."""
+        header = self._new(
+            f"{REQUESTS}.RequestHeader", request.apiKey(), request.version(), "raw", 1
+        )
+        utils = self._gateway.jvm.org.apache.kafka.common.utils.Utils
+        said = bytes(utils.toArray(request.serializeWithHeader(header)))
+        self._socket.sendall(struct.pack(">i", len(said)) + said)
+        (length,) = struct.unpack(">i", self._read(4))
+        buffer = self._gateway.jvm.java.nio.ByteBuffer.wrap(self._read(length))
+        responses = self._gateway.jvm.org.apache.kafka.common.requests.AbstractResponse
+        return responses.parseResponse(buffer, header)
+
+    def _read(self, length: int) -> bytes:
+        found = b""
+        while len(found) < length:
+            more = self._socket.recv(length - len(found))
+            assert more, "the broker closed the connection"
+            found += more
+        return found
+
+    def _new(self, name: str, *arguments: Any) -> Any:
+        # Nested classes too: their names hold a dollar sign.
+        made: Any = self._gateway.jvm
+        for part in name.split("."):
+            made = getattr(made, part)
+        return made(*arguments)
+
+    def _list(self, *items: Any) -> Any:
+        made = self._gateway.jvm.java.util.ArrayList()
+        for item in items:
+            made.add(item)
+        return made
+
+
+class RawMember(RawClient):
+    """A member of a group of *kind*, `Streams` or `Share`, that reads *topic* of a broker."""
+
+    def __init__(
+        self, gateway: JavaGateway, bootstrap: str, kind: str, group: str, topic: str
+    ) -> None:
+        super().__init__(gateway, bootstrap, group)
+        self._kind, self._topic = kind, topic
+        self._id = gateway.jvm.org.apache.kafka.common.Uuid.randomUuid().toString()
+
+    def join(self) -> None:
+        """Become a member; a group that is new is made. It lasts for a session's timeout."""
+        until(lambda: self._heartbeat(JOIN) == 0, f"{self._group} has a coordinator and a member")
+
+    def leave(self) -> None:
+        """Leave the group, and close the connection."""
+        assert self._heartbeat(LEAVE) == 0
+        self.close()
+
+    def _heartbeat(self, epoch: int) -> int:
+        """Return the error code that the broker answers to a heartbeat; 0 is none."""
+        data = self._new(f"{MESSAGES}.{self._kind}GroupHeartbeatRequestData")
+        data.setGroupId(self._group).setMemberId(self._id).setMemberEpoch(epoch)
+        if epoch == JOIN and self._kind == "Share":
+            data.setSubscribedTopicNames(self._list(self._topic))
+        elif epoch == JOIN:
+            tasks = self._list()
+            data.setTopology(self._topology()).setProcessId("p").setRebalanceTimeoutMs(30_000)
+            data.setActiveTasks(tasks).setStandbyTasks(tasks).setWarmupTasks(tasks)
+        answer = self._answer(
+            self._new(f"{REQUESTS}.{self._kind}GroupHeartbeatRequest$Builder", data).build()
+        )
+        return int(answer.data().errorCode())
+
+    def _topology(self) -> Any:
+        messages = f"{MESSAGES}.StreamsGroupHeartbeatRequestData"
+        part = self._new(f"{messages}$Subtopology")
+        part.setSubtopologyId("0").setSourceTopics(self._list(self._topic))
+        return self._new(f"{messages}$Topology").setEpoch(1).setSubtopologies(self._list(part))
+
+
+class RawTransaction(RawClient):
+    """What a broker takes up too late: progress of a transaction that is over."""
+
+    def leave_hanging(self, transactional_id: str, topic: str, partition: int) -> None:
+        """Commit an offset of a transaction of *transactional_id* that no marker will ever end."""
+        messages = f"{MESSAGES}.TxnOffsetCommitRequestData"
+        producer_id, epoch = self._begin(transactional_id)
+        place = self._new(f"{messages}$TxnOffsetCommitRequestPartition")
+        place.setPartitionIndex(partition).setCommittedOffset(1).setCommittedMetadata("late")
+        told = self._new(f"{messages}$TxnOffsetCommitRequestTopic")
+        told.setName(topic).setPartitions(self._list(place))
+        data = self._new(messages).setTransactionalId(transactional_id).setGroupId(self._group)
+        data.setProducerId(producer_id).setProducerEpoch(epoch).setTopics(self._list(told))
+        answer = self._answer(self._new(f"{REQUESTS}.TxnOffsetCommitRequest", data, OLD))
+        assert [str(error) for error in answer.errorCounts()] == ["NONE"], answer.toString()
+
+    def _begin(self, transactional_id: str) -> tuple[int, int]:
+        data = self._new(f"{MESSAGES}.InitProducerIdRequestData")
+        data.setTransactionalId(transactional_id).setTransactionTimeoutMs(60_000)
+        request = self._new(f"{REQUESTS}.InitProducerIdRequest$Builder", data).build()
+        told: list[Any] = []
+
+        def is_told() -> bool:
+            told[:] = [self._answer(request).data()]
+            return bool(told[0].errorCode() == 0)
+
+        until(is_told, f"{transactional_id} has a producer's id")
+        return int(told[0].producerId()), int(told[0].producerEpoch())

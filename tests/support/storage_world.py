@@ -1,0 +1,82 @@
+"""A world whose tasks run in this process: staged, replayed and asked without Spark."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from deltamirror.replay.replayer import Replaying
+from schemas.errors import DeltamirrorError
+from tests.support.brokers import Record, produce
+from tests.support.fake_context import Inline
+from tests.support.world import FLOW, World
+
+PARTITIONS = 2
+AT_ONCE = 40
+
+
+def write(here: World) -> None:
+    """Write one more turn of records to the source."""
+    first = here.turns * AT_ONCE
+    records = (
+        Record(b"%d" % n, b"value %d" % n, [("n", b"%d" % n)], partition=p)
+        for n in range(first, first + AT_ONCE)
+        for p in range(PARTITIONS)
+    )
+    produce(here.source.bootstrap_servers, here.topic, records)
+    here.turns += 1
+
+
+def stage(here: World) -> None:
+    """Stage all that is there, without Spark and without replay."""
+    with here.staging() as staging:
+        while staging.tick().segments:
+            pass
+
+
+def replay(here: World) -> dict[object, DeltamirrorError]:
+    """Replay all that is staged, without Spark; return the partitions that were left out."""
+    replaying = Replaying(here.site, here.config.flow(FLOW), Inline())
+    try:
+        replaying.open()
+        while not replaying.tick().is_idle:
+            pass
+        return dict(replaying.troubles)
+    finally:
+        replaying.close()
+
+
+def go_on(here: World) -> None:
+    """Write one more turn, and mirror everything there is as a new process."""
+    write(here)
+    stage(here)
+    assert replay(here) == {}
+
+
+def records_path(here: World) -> Path:
+    return here.site.lake.records("us-east").path
+
+
+def data_files(here: World) -> list[Path]:
+    """Return the live files of the stage, oldest first."""
+    records = here.site.lake.records("us-east")
+    return [records.path / f.path for f in sorted(records.files(), key=lambda f: f.sequence)]
+
+
+def keys(here: World, partition: int) -> list[bytes | None]:
+    return [m.key() for m in here.arrived(here.topic) if m.partition() == partition]
+
+
+def assert_all_arrived_once(here: World) -> None:
+    """Assert that every record of every turn arrived once, in order, and that all sides agree."""
+    for partition in range(PARTITIONS):
+        assert keys(here, partition) == [b"%d" % n for n in range(here.turns * AT_ONCE)]
+    found = here.answer("verify")
+    assert [found[n] for n in ("lost", "duplicated", "reordered", "altered")] == [0, 0, 0, 0]
+
+
+def refused(here: World, *args: str) -> dict[str, str]:
+    """Return the error with which a command ends, having ended with exit code 1."""
+    done = here.cli(*args, "--format", "json", timeout=300)
+    assert done.returncode == 1, done.stderr
+    return dict(json.loads(done.stdout)["error"])
