@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from assets.keys import map_key, records_key, site_of
-from assets.metadata import parity_numbers
+from assets.keys import offset_map_key, open_context, records_key
+from assets.metadata import parity_metadata
 from resources.dagster_resources import MirrorFile
 from resources.delta.arrow_schema import arrow_schema
 from schemas.config.flow import Flow
@@ -40,8 +40,8 @@ def cluster_checks(alias: str) -> list[dg.AssetChecksDefinition]:
         description="No record was let go; offsets that never held one are counted by cause.",
     )
     def _gaps(file: MirrorFile) -> dg.AssetCheckResult:
-        with site_of(file) as site:
-            rows = site.lake.segments(alias).rows(
+        with open_context(file) as context:
+            rows = context.lake.segments(alias).rows(
                 ["start", "end", "count", "gap_cause"], ds.field("gap_cause") != ""
             )
         missing = pc.subtract(pc.subtract(rows["end"], rows["start"]), rows["count"])
@@ -63,8 +63,8 @@ def cluster_checks(alias: str) -> list[dg.AssetChecksDefinition]:
     )
     def _table_schema(file: MirrorFile) -> dg.AssetCheckResult:
         wanted = arrow_schema(RECORDS)
-        with site_of(file) as site:
-            table = site.lake.records(alias)
+        with open_context(file) as context:
+            table = context.lake.records(alias)
             # A table that nobody made yet is right by definition; asking does not make it.
             found = pa.schema(table.delta.schema().to_arrow()) if table.exists() else wanted
         return dg.AssetCheckResult(passed=found == wanted, metadata={"columns": len(found)})
@@ -76,13 +76,13 @@ def flow_checks(flow: Flow) -> list[dg.AssetChecksDefinition]:
     """Return the checks of the offset map and of the last comparison of *flow*."""
 
     @dg.asset_check(
-        asset=map_key(flow),
+        asset=offset_map_key(flow),
         name="rising_runs",
         description="Along every target partition both offsets of the runs rise.",
     )
     def _rising_runs(file: MirrorFile) -> dg.AssetCheckResult:
-        with site_of(file) as site:
-            rows = site.lake.offset_map(flow).rows(RUN_COLUMNS)
+        with open_context(file) as context:
+            rows = context.lake.offset_map(flow).rows(RUN_COLUMNS)
         falling = count_falling(rows.sort_by("downstream_start").to_pylist())
         return dg.AssetCheckResult(
             passed=falling == 0, metadata={"runs": rows.num_rows, "falling": falling}
@@ -94,8 +94,8 @@ def flow_checks(flow: Flow) -> list[dg.AssetChecksDefinition]:
         description="The last comparison found nothing lost, duplicated, reordered or altered.",
     )
     def _parity(file: MirrorFile) -> dg.AssetCheckResult:
-        with site_of(file) as site:
-            numbers = parity_numbers(site, flow)
+        with open_context(file) as context:
+            numbers = parity_metadata(context, flow)
         passed = bool(numbers) and not any(numbers[name] for name in KINDS)
         return dg.AssetCheckResult(passed=passed, metadata=numbers)
 

@@ -13,7 +13,7 @@ from assets.flow_assets import checkpoints, group_offsets, heartbeats, lag, veri
 from assets.jobs import maintain_job, mirror_job, replay_job
 from assets.offset_map import offset_map, remote_topics, replays
 from assets.records import records, source_topics
-from assets.sensors import daily_upkeep, discovery, mirror_supervisor
+from assets.sensors import daily_maintenance, discovery_sensor, mirror_supervisor
 from resources.config.load import read_config
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import CONFIG_VARIABLE, Config
@@ -55,8 +55,8 @@ def _definitions(path: Path, config: Config) -> dg.Definitions:
             *(check for flow in flows for check in flow_checks(flow)),
         ],
         jobs=[mirror_job, replay_job, maintain_job],
-        schedules=[daily_upkeep],
-        sensors=[mirror_supervisor, *(discovery(alias) for alias in sources)],
+        schedules=[daily_maintenance],
+        sensors=[mirror_supervisor, *(discovery_sensor(alias) for alias in sources)],
         resources={"file": MirrorFile(path=str(path)), "spark": Spark()},
         # One Spark for all steps of a run; each step in a process of its own would start its own.
         executor=dg.in_process_executor,

@@ -15,21 +15,21 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from assets.keys import map_key, records_key, topics_of
+from assets.keys import offset_map_key, records_key, topic_partitions_def
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
-from schemas.replay.slot_work import Move
+from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
-TOPIC_EVERY_S = 30.0
+TOPIC_INTERVAL_S = 30.0
 """How often a topic of an asset is told at most."""
 
-TELL_EVERY_S = 1.0
+PUBLISH_INTERVAL_S = 1.0
 """How often anything is told at most."""
 
 
 @dataclass(slots=True)
-class Tally:
+class EventCounts:
     """What moved of a topic since it was last told, in records, bytes and offsets."""
 
     owner: str
@@ -39,10 +39,10 @@ class Tally:
     runs: int = 0
     first_offset: int | None = None
     last_offset: int | None = None
-    told_at: float = float("-inf")
-    has_news: bool = False
+    published_at: float = float("-inf")
+    has_changes: bool = False
 
-    def reach(self, first: int | None, last: int | None) -> None:
+    def extend_offsets(self, first: int | None, last: int | None) -> None:
         """Take in that records from offset *first* to *last* moved; None: no records."""
         if first is not None and last is not None:
             self.first_offset = (
@@ -51,7 +51,7 @@ class Tally:
             self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
 
 
-class News:
+class EventBuffer:
     """A reporter that gathers what moved until somebody asks for the next event.
 
     *row_counts* are the records that each topic of each asset had at the start; without them
@@ -60,62 +60,62 @@ class News:
 
     def __init__(self, row_counts: Mapping[tuple[dg.AssetKey, str], int] | None = None) -> None:
         self._lock = threading.Lock()
-        self._tallies: dict[tuple[dg.AssetKey, str], Tally] = {}
+        self._counts: dict[tuple[dg.AssetKey, str], EventCounts] = {}
         self._row_counts = None if row_counts is None else dict(row_counts)
 
     def staged(self, alias: str, segments: Sequence[Segment]) -> None:
         """Count *segments* of source cluster *alias*."""
         with self._lock:
             for segment in segments:
-                tally = self._count(records_key(alias), alias, segment.topic, segment.count)
-                tally.size_bytes += segment.size_bytes
-                tally.gaps += segment.gaps
-                tally.reach(segment.first, segment.last)
+                counts = self._count(records_key(alias), alias, segment.topic, segment.count)
+                counts.size_bytes += segment.size_bytes
+                counts.gaps += segment.gaps
+                counts.extend_offsets(segment.first, segment.last)
 
-    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
+    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
         """Count *moves* of *flow*."""
         with self._lock:
             for move in moves:
                 topic = move.partition.topic
-                tally = self._count(map_key(flow), flow.key, topic, move.records)
-                tally.runs += len(move.runs)
+                counts = self._count(offset_map_key(flow), flow.key, topic, move.records)
+                counts.runs += len(move.runs)
                 for run in move.runs:
-                    tally.reach(run.downstream_start, run.downstream_end - 1)
+                    counts.extend_offsets(run.downstream_start, run.downstream_end - 1)
 
-    def troubled(self, duty: str, error: DeltamirrorError) -> None:
+    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
         """Say nothing: the loop logs it, and `status` and the asset `lag` show it."""
 
-    def _count(self, key: dg.AssetKey, owner: str, topic: str, records: int) -> Tally:
-        tally = self._tallies.setdefault((key, topic), Tally(owner))
-        tally.records += records
-        tally.has_news = True
+    def _count(self, key: dg.AssetKey, owner: str, topic: str, records: int) -> EventCounts:
+        counts = self._counts.setdefault((key, topic), EventCounts(owner))
+        counts.records += records
+        counts.has_changes = True
         if self._row_counts is not None:
             known = self._row_counts.get((key, topic), 0)
             self._row_counts[key, topic] = known + records
-        return tally
+        return counts
 
-    def next_event(self, now: float, *, is_last: bool = False) -> Event | None:
+    def next_event(self, now: float, *, is_last: bool = False) -> PartitionEvent | None:
         """Return the event that has waited longest; None: none is due at *now* (s, monotonic).
 
         With *is_last* whatever was not told yet is due.
         """
         with self._lock:
             due = [
-                (tally.told_at, place)
-                for place, tally in self._tallies.items()
-                if tally.has_news and (is_last or now - tally.told_at >= TOPIC_EVERY_S)
+                (counts.published_at, place)
+                for place, counts in self._counts.items()
+                if counts.has_changes and (is_last or now - counts.published_at >= TOPIC_INTERVAL_S)
             ]
             if not due:
                 return None
             _, (key, topic) = min(due, key=lambda each: each[0])
-            tally = self._tallies[key, topic]
-            self._tallies[key, topic] = Tally(tally.owner, told_at=now)
+            counts = self._counts[key, topic]
+            self._counts[key, topic] = EventCounts(counts.owner, published_at=now)
             row_count = (self._row_counts or {}).get((key, topic))
-        return Event(key, tally.owner, topic, _metadata(tally, row_count))
+        return PartitionEvent(key, counts.owner, topic, _metadata(counts, row_count))
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class PartitionEvent:
     """That *topic* of the asset *key* moved; *owner* is the cluster or flow it belongs to."""
 
     key: dg.AssetKey
@@ -128,45 +128,45 @@ class Event:
         return dg.AssetMaterialization(self.key, partition=self.topic, metadata=self.metadata)
 
 
-class Teller:
-    """Tells *news* to a Dagster *instance* by *tell*, and adds the topics that it does not know."""
+class EventPublisher:
+    """Publish *events* to a Dagster *instance* and add new topics as partitions."""
 
     def __init__(
         self,
-        news: News,
+        events: EventBuffer,
         instance: dg.DagsterInstance,
-        tell: Callable[[dg.AssetMaterialization], None],
+        report_event: Callable[[dg.AssetMaterialization], None],
     ) -> None:
-        self._news, self._instance, self._tell = news, instance, tell
+        self._events, self._instance, self._publish = events, instance, report_event
         self._known: set[tuple[str, str]] = set()
 
-    def turn(self, now: float) -> None:
+    def publish_due(self, now: float) -> None:
         """Tell one event, if one is due."""
-        self._say(self._news.next_event(now))
+        self._publish_event(self._events.next_event(now))
 
-    def finish(self, now: float) -> None:
+    def publish_rest(self, now: float) -> None:
         """Tell all that was not told yet."""
-        while (event := self._news.next_event(now, is_last=True)) is not None:
-            self._say(event)
+        while (event := self._events.next_event(now, is_last=True)) is not None:
+            self._publish_event(event)
 
-    def _say(self, event: Event | None) -> None:
+    def _publish_event(self, event: PartitionEvent | None) -> None:
         if event is None:
             return
         if (event.owner, event.topic) not in self._known:
-            name = topics_of(event.owner).name
+            name = topic_partitions_def(event.owner).name
             self._instance.add_dynamic_partitions(str(name), [event.topic])
             self._known.add((event.owner, event.topic))
-        self._tell(event.materialization())
+        self._publish(event.materialization())
 
 
-def _metadata(tally: Tally, row_count: int | None) -> dict[str, int]:
+def _metadata(counts: EventCounts, row_count: int | None) -> dict[str, int]:
     found = {
-        "records": tally.records,
-        "size_bytes": tally.size_bytes or None,
-        "gaps": tally.gaps,
-        "runs": tally.runs or None,
-        "first_offset": tally.first_offset,
-        "last_offset": tally.last_offset,
+        "records": counts.records,
+        "size_bytes": counts.size_bytes or None,
+        "gaps": counts.gaps,
+        "runs": counts.runs or None,
+        "first_offset": counts.first_offset,
+        "last_offset": counts.last_offset,
         "dagster/row_count": row_count,
     }
     return {name: value for name, value in found.items() if value is not None}
@@ -174,17 +174,19 @@ def _metadata(tally: Tally, row_count: int | None) -> dict[str, int]:
 
 log = logging.getLogger(__name__)
 
-CLOSE_S = 10.0
+CLOSE_TIMEOUT_S = 10.0
 """How long the end of a run waits for its last reports."""
 
 
-class RunlessReporter:
+class DagsterListener:
     """Reports from a thread of its own, so that a slow or broken Dagster slows no loop down."""
 
     def __init__(self) -> None:
         self._instance = dg.DagsterInstance.get()
-        self._news = News()
-        self._teller = Teller(self._news, self._instance, self._instance.report_runless_asset_event)
+        self._events = EventBuffer()
+        self._publisher = EventPublisher(
+            self._events, self._instance, self._instance.report_runless_asset_event
+        )
         self._stop = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="dagster reporter", daemon=True)
@@ -193,41 +195,41 @@ class RunlessReporter:
 
     def staged(self, alias: str, segments: Sequence[Segment]) -> None:
         """Count *segments* of source cluster *alias*."""
-        self._news.staged(alias, segments)
+        self._events.staged(alias, segments)
 
-    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
+    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
         """Count *moves* of *flow*."""
-        self._news.replayed(flow, moves)
+        self._events.replayed(flow, moves)
 
-    def troubled(self, duty: str, error: DeltamirrorError) -> None:
+    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
         """Say nothing: the loop logs it."""
 
     def close(self) -> None:
         """Report the rest; doing it twice is doing it once."""
         atexit.unregister(self.close)
         self._stop.set()
-        self._thread.join(CLOSE_S)
+        self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
 
-        while not self._stop.wait(TELL_EVERY_S):
-            self._try(self._teller, is_last=False)
-        self._try(self._teller, is_last=True)
+        while not self._stop.wait(PUBLISH_INTERVAL_S):
+            self._publish_safely(self._publisher, is_last=False)
+        self._publish_safely(self._publisher, is_last=True)
         self._instance.dispose()
 
-    def _try(self, teller: Teller, *, is_last: bool) -> None:
+    def _publish_safely(self, publisher: EventPublisher, *, is_last: bool) -> None:
         """Report what is due; of failures in a row the first is logged."""
         try:
-            tell = teller.finish if is_last else teller.turn
-            tell(time.monotonic())
+            report_event = publisher.publish_rest if is_last else publisher.publish_due
+            report_event(time.monotonic())
         except Exception as error:
             if not self._failed:
-                log.warning("Dagster did not take a report: %s", _line(error))
+                log.warning("Dagster did not take a report: %s", _first_line(error))
             self._failed = True
         else:
             self._failed = False
 
 
-def _line(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

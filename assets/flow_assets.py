@@ -4,11 +4,11 @@
 
 import dagster as dg
 
-from assets.keys import group_of, map_key, site_of, source_key
-from assets.metadata import lag_numbers
+from assets.keys import asset_group, offset_map_key, open_context, source_topics_key
+from assets.metadata import lag_metadata
 from deltamirror.groups.checkpoints import write_checkpoints
 from deltamirror.groups.snapshots import snapshot_groups
-from deltamirror.monitoring.heartbeats import Heart
+from deltamirror.monitoring.heartbeats import HeartbeatEmitter
 from deltamirror.monitoring.lag import write_lag
 from deltamirror.verification.verify import verify
 from resources.dagster_resources import MirrorFile
@@ -21,20 +21,20 @@ def group_offsets(alias: str) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=[alias, "group_offsets"],
-        deps=[source_key(alias)],
+        deps=[source_topics_key(alias)],
         description=f"What the consumer groups of {alias} had committed, and when.",
-        group_name=group_of(alias),
+        group_name=asset_group(alias),
         kinds={"kafka", "deltalake"},
     )
     def _group_offsets(file: MirrorFile) -> dg.MaterializeResult[None]:
         """Look at every group that a flow wants, and keep what changed."""
-        with site_of(file) as site:
-            seen = snapshot_groups(site, alias)
+        with open_context(file) as context:
+            seen = snapshot_groups(context, alias)
         return dg.MaterializeResult(
             metadata={
                 "groups": seen.groups,
                 "changed_offsets": seen.changed,
-                "unreadable_groups": len(seen.troubles),
+                "unreadable_groups": len(seen.read_errors),
             }
         )
 
@@ -46,15 +46,15 @@ def checkpoints(flow: Flow) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=[flow.key, "checkpoints"],
-        deps=[map_key(flow), [flow.source, "group_offsets"]],
+        deps=[offset_map_key(flow), [flow.source, "group_offsets"]],
         description=f"Where the groups of {flow.source} resume on {flow.target}.",
-        group_name=group_of(flow.key),
+        group_name=asset_group(flow.key),
         kinds={"kafka", "deltalake"},
     )
     def _checkpoints(file: MirrorFile) -> dg.MaterializeResult[None]:
         """Translate every group's offsets and keep the answers that changed."""
-        with site_of(file) as site:
-            changed = write_checkpoints(site, site.config.flow(flow.name))
+        with open_context(file) as context:
+            changed = write_checkpoints(context, context.config.flow(flow.name))
         groups = len({row["group"] for row in changed})
         return dg.MaterializeResult(
             metadata={"changed_offsets": len(changed), "changed_groups": groups}
@@ -70,13 +70,13 @@ def heartbeats(config: HeartbeatConfig) -> dg.AssetsDefinition:
     @dg.asset(
         key=[flow.key, "heartbeats"],
         description=f"The sign of life of {flow}, in the topic {config.topic} on {flow.target}.",
-        group_name=group_of(flow.key),
+        group_name=asset_group(flow.key),
         kinds={"kafka"},
     )
     def _heartbeats(file: MirrorFile) -> dg.MaterializeResult[None]:
         """Write one heartbeat; while `deltamirror run` runs, it writes them too."""
-        with site_of(file) as site:
-            beat = Heart(site, config).beat()
+        with open_context(file) as context:
+            beat = HeartbeatEmitter(context, config).emit()
         return dg.MaterializeResult(metadata={"timestamp_ms": beat.timestamp_ms})
 
     return _heartbeats
@@ -87,19 +87,19 @@ def lag(flow: Flow) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=[flow.key, "lag"],
-        deps=[map_key(flow)],
+        deps=[offset_map_key(flow)],
         description=f"Offsets of {flow.source} that are not yet on {flow.target}, and their age.",
-        group_name=group_of(flow.key),
+        group_name=asset_group(flow.key),
         kinds={"kafka", "deltalake"},
     )
     def _lag(file: MirrorFile) -> dg.MaterializeResult[None]:
         """Measure every partition of the flow, and keep the numbers."""
-        with site_of(file) as site:
+        with open_context(file) as context:
             # A cluster that is down is no measurement of zero.
-            site.cluster(flow.source).probe()
-            site.cluster(flow.target).probe()
-            rows = write_lag(site, site.config.flow(flow.name))
-        return dg.MaterializeResult(metadata=lag_numbers(rows))
+            context.cluster(flow.source).probe()
+            context.cluster(flow.target).probe()
+            rows = write_lag(context, context.config.flow(flow.name))
+        return dg.MaterializeResult(metadata=lag_metadata(rows))
 
     return _lag
 
@@ -109,15 +109,15 @@ def verification(flow: Flow) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=[flow.key, "verification"],
-        deps=[map_key(flow)],
+        deps=[offset_map_key(flow)],
         description=f"{flow.source}, the stage and {flow.target} compared record by record.",
-        group_name=group_of(flow.key),
+        group_name=asset_group(flow.key),
         kinds={"kafka", "deltalake"},
     )
     def _verification(file: MirrorFile) -> dg.MaterializeResult[None]:
         """Compare everything of the flow; what differs is counted, the check `parity` judges."""
-        with site_of(file) as site:
-            found = verify(site, flows=[flow.name])
+        with open_context(file) as context:
+            found = verify(context, flows=[flow.name])
         for error in found.errors:
             raise dg.Failure(f"not everything could be compared: {error['message']}")
         return dg.MaterializeResult(metadata=found.totals)

@@ -8,14 +8,14 @@ import time
 
 import dagster as dg
 
-from assets.event_reporter import TELL_EVERY_S, News, Teller
-from assets.keys import replays_key, site_of
+from assets.event_reporter import PUBLISH_INTERVAL_S, EventBuffer, EventPublisher
+from assets.keys import open_context, replays_key
 from assets.metadata import row_counts
-from deltamirror.context import Site
-from deltamirror.maintenance.maintain import Maintained, maintain
-from deltamirror.replay.point_in_time import replay_topic
-from deltamirror.run.supervisor import STOP_S, mirror
-from deltamirror.times import time_ms
+from deltamirror.context import MirrorContext
+from deltamirror.maintenance.maintain import MaintenanceResult, maintain
+from deltamirror.replay.point_in_time import replay_point_in_time
+from deltamirror.run.supervisor import STOP_TIMEOUT_S, mirror
+from deltamirror.times import parse_time_ms
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors import LeaseHeldError
@@ -24,35 +24,35 @@ from schemas.replay.point_in_time import Selection
 ONE_AT_A_TIME = {"flow": "all"}
 """The tag that deploy/dagster.yaml lets one run have at a time."""
 
-MINUTES = 30.0
+DEFAULT_RUN_MINUTES = 30.0
 """How long a run mirrors: its log stays readable, and the next one has the newest definitions."""
 
 
 class MirrorConfig(dg.Config):
     """How long a run of `mirror` lasts, in minutes."""
 
-    minutes: float = MINUTES
+    minutes: float = DEFAULT_RUN_MINUTES
 
 
-class Loops:
+class MirrorThread:
     """The loops of *config* in a thread of their own; leaving the context ends them.
 
     The step's own thread must stay free: Dagster interrupts that one when a run is terminated.
     """
 
-    def __init__(self, config: Config, news: News) -> None:
-        self._config, self._news = config, news
+    def __init__(self, config: Config, events: EventBuffer) -> None:
+        self._config, self._events = config, events
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
-    def __enter__(self) -> "Loops":
+    def __enter__(self) -> "MirrorThread":
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(2 * STOP_S)
+        self._thread.join(2 * STOP_TIMEOUT_S)
 
     def has_ended(self, wait_s: float) -> bool:
         """Wait up to *wait_s* seconds for the loops to end by themselves; raise what ended them."""
@@ -63,7 +63,7 @@ class Loops:
 
     def _run(self) -> None:
         try:
-            mirror(self._config, reporter=self._news, stop=self._stop)
+            mirror(self._config, listener=self._events, stop=self._stop)
         except BaseException as error:
             self._error = error
 
@@ -76,19 +76,21 @@ class Loops:
 def _mirror_flows(
     context: dg.OpExecutionContext, config: MirrorConfig, file: MirrorFile, spark: Spark
 ) -> None:
-    with site_of(file) as site:
-        spark.workers(site.config.tasks_max)
-        news = News(row_counts(site))
-        teller = Teller(news, context.instance, context.log_event)
+    with open_context(file) as mirror_context:
+        spark.workers(mirror_context.config.tasks_max)
+        events = EventBuffer(row_counts(mirror_context))
+        publisher = EventPublisher(events, context.instance, context.log_event)
         ends_at = time.monotonic() + config.minutes * 60
         with contextlib.ExitStack() as last:
             # Left in reverse: the loops end first, then what they did to the end is told.
             last.callback(context.log.info, "ended cleanly: the next run goes on from here")
-            last.callback(lambda: teller.finish(time.monotonic()))
-            loops = last.enter_context(Loops(site.config, news))
-            context.log.info("mirroring " + ", ".join(str(f.flow) for f in site.config.flows))
-            while not loops.has_ended(TELL_EVERY_S) and time.monotonic() < ends_at:
-                teller.turn(time.monotonic())
+            last.callback(lambda: publisher.publish_rest(time.monotonic()))
+            loops = last.enter_context(MirrorThread(mirror_context.config, events))
+            context.log.info(
+                "mirroring " + ", ".join(str(f.flow) for f in mirror_context.config.flows)
+            )
+            while not loops.has_ended(PUBLISH_INTERVAL_S) and time.monotonic() < ends_at:
+                publisher.publish_due(time.monotonic())
 
 
 @dg.job(
@@ -125,15 +127,15 @@ class ReplayConfig(dg.Config):
 def _replay_topic(
     context: dg.OpExecutionContext, config: ReplayConfig, file: MirrorFile, spark: Spark
 ) -> None:
-    with site_of(file) as site:
-        plan, records = replay_topic(
-            site,
-            _flow_name(site, config),
+    with open_context(file) as mirror_context:
+        plan, records = replay_point_in_time(
+            mirror_context,
+            _flow_name(mirror_context, config),
             config.topic,
             _selection(config),
             config.target_topic,
             dry_run=config.dry_run,
-            workers=spark.workers(site.config.tasks_max) if not config.dry_run else None,
+            workers=spark.workers(mirror_context.config.tasks_max) if not config.dry_run else None,
         )
     context.log.info("the plan: %s", plan.to_json())
     if config.dry_run:
@@ -150,8 +152,8 @@ def _replay_topic(
     )
 
 
-def _flow_name(site: Site, config: ReplayConfig) -> str:
-    flows = [each.flow.name for each in site.config.flows]
+def _flow_name(mirror_context: MirrorContext, config: ReplayConfig) -> str:
+    flows = [each.flow.name for each in mirror_context.config.flows]
     if config.flow is None and len(flows) != 1:
         raise dg.Failure(f"name the flow: one of {', '.join(flows)}", allow_retries=False)
     return config.flow or flows[0]
@@ -159,7 +161,7 @@ def _flow_name(site: Site, config: ReplayConfig) -> str:
 
 def _selection(config: ReplayConfig) -> Selection:
     try:
-        as_of_ms = None if config.as_of is None else time_ms(config.as_of)
+        as_of_ms = None if config.as_of is None else parse_time_ms(config.as_of)
     except ValueError as error:
         raise dg.Failure(f"as_of: {error}", allow_retries=False) from None
     if as_of_ms is not None and (config.from_offset, config.to_offset) != (None, None):
@@ -173,7 +175,7 @@ def replay_job() -> None:
     _replay_topic()
 
 
-LEASE_S = (MINUTES + 5) * 60
+LEASE_TIMEOUT_S = (DEFAULT_RUN_MINUTES + 5) * 60
 """How long `maintain` waits for a staging lease: a run of `mirror` gives it back by then."""
 
 
@@ -183,18 +185,18 @@ LEASE_S = (MINUTES + 5) * 60
     description="Join small files, remove what has served its time, delete what nobody needs.",
 )
 def _maintain_stages(context: dg.OpExecutionContext, file: MirrorFile) -> None:
-    with site_of(file) as site:
-        for alias in site.config.sources():
-            for done in _maintained(site, alias):
+    with open_context(file) as mirror_context:
+        for alias in mirror_context.config.sources():
+            for done in _maintain_when_free(mirror_context, alias):
                 context.log.info("%s", done)
 
 
-def _maintained(site: Site, alias: str) -> list[Maintained]:
+def _maintain_when_free(mirror_context: MirrorContext, alias: str) -> list[MaintenanceResult]:
     """Maintain *alias* as soon as nobody stages it. Raises LeaseHeldError: somebody goes on."""
-    give_up_at = time.monotonic() + LEASE_S
+    give_up_at = time.monotonic() + LEASE_TIMEOUT_S
     while True:
         try:
-            return maintain(site, alias)
+            return maintain(mirror_context, alias)
         except LeaseHeldError:
             if time.monotonic() > give_up_at:
                 raise

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from resources.dagster_resources import MirrorFile
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
@@ -19,17 +19,17 @@ def records_key(alias: str) -> dg.AssetKey:
     return dg.AssetKey([alias, "records"])
 
 
-def map_key(flow: Flow) -> dg.AssetKey:
+def offset_map_key(flow: Flow) -> dg.AssetKey:
     """Return the key of the offset map of *flow*, whose materialization is the replay."""
     return dg.AssetKey([flow.key, "offset_map"])
 
 
-def source_key(alias: str) -> dg.AssetKey:
+def source_topics_key(alias: str) -> dg.AssetKey:
     """Return the key of a cluster's topics in their part as a source."""
     return dg.AssetKey([alias, "topics"])
 
 
-def remote_key(flow: Flow) -> dg.AssetKey:
+def remote_topics_key(flow: Flow) -> dg.AssetKey:
     """Return the key of what *flow* made on its target.
 
     Not the cluster's topics as a source: two flows that mirror each other would be a circle.
@@ -42,24 +42,24 @@ def replays_key(flow: Flow) -> dg.AssetKey:
     return dg.AssetKey([flow.key, "replays"])
 
 
-def topics_of(owner: str) -> dg.DynamicPartitionsDefinition:
+def topic_partitions_def(owner: str) -> dg.DynamicPartitionsDefinition:
     """Return the topics of *owner* (a cluster's alias or a flow's key) as partitions."""
     return dg.DynamicPartitionsDefinition(name=f"{owner}__topics")
 
 
-def group_of(owner: str) -> str:
+def asset_group(owner: str) -> str:
     """Return the asset group of *owner*; Dagster refuses `-` and `.` in a group."""
     return re.sub(r"[^A-Za-z0-9_]", "_", owner)
 
 
 @contextmanager
-def site_of(file: MirrorFile) -> Iterator[Site]:
+def open_context(file: MirrorFile) -> Iterator[MirrorContext]:
     """Open the site that *file* names; an error of ours ends the step as a sentence and a hint."""
     try:
-        site = Site(file.config())
+        context = MirrorContext(file.config())
         try:
-            yield site
+            yield context
         finally:
-            site.close()
+            context.close()
     except DeltamirrorError as error:
         raise dg.Failure(str(error), metadata={"error": error.kind, "hint": error.hint}) from error

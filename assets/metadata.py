@@ -10,22 +10,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from assets.keys import map_key, records_key
-from deltamirror.context import Site
+from assets.keys import offset_map_key, records_key
+from deltamirror.context import MirrorContext
 from schemas.config.flow import Flow
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS
 
 Metadata = dict[str, Any]
 
-SHOWN = 40
+MAX_ROWS = 40
 """Series and table rows at most: Dagster keeps every one of them in every event."""
 
 
-def staged_numbers(site: Site, alias: str, topic: str) -> Metadata:
+def staged_metadata(context: MirrorContext, alias: str, topic: str) -> Metadata:
     """Return what is staged of *topic*: records, bytes, offsets, gaps (offsets without record)."""
     columns = ["topic_id", "partition", "start", "end", "count", "size_bytes", "first", "last"]
-    rows = site.lake.segments(alias).rows(columns, ds.field("topic") == topic)
+    rows = context.lake.segments(alias).rows(columns, ds.field("topic") == topic)
     spans = pc.sum(pc.subtract(rows["end"], rows["start"])).as_py() or 0
     records = _sum(rows, "count")
     table = (
@@ -40,14 +40,14 @@ def staged_numbers(site: Site, alias: str, topic: str) -> Metadata:
         "size_bytes": _sum(rows, "size_bytes"),
         "gaps": spans - records,
         **_bounds(rows, "first", "last"),
-        "partitions": _table(table, "partition"),
+        "partitions": _table_metadata(table, "partition"),
     }
 
 
-def mapped_numbers(site: Site, flow: Flow, topic: str) -> Metadata:
+def mapped_metadata(context: MirrorContext, flow: Flow, topic: str) -> Metadata:
     """Return what is replayed of *topic*: records, runs, the first and last offset they got."""
     columns = ["target_topic", "target_topic_id", "target_partition", "downstream_start", "length"]
-    rows = site.lake.offset_map(flow).rows(columns, ds.field("topic") == topic)
+    rows = context.lake.offset_map(flow).rows(columns, ds.field("topic") == topic)
     last = pc.subtract(pc.add(rows["downstream_start"], rows["length"]), 1)
     rows = rows.append_column("last", last)
     table = (
@@ -68,16 +68,16 @@ def mapped_numbers(site: Site, flow: Flow, topic: str) -> Metadata:
         "dagster/row_count": _sum(rows, "length"),
         "runs": rows.num_rows,
         **_bounds(rows, "downstream_start", "last"),
-        "partitions": _table(table, "partition"),
+        "partitions": _table_metadata(table, "partition"),
     }
 
 
-def lag_numbers(rows: Sequence[Mapping[str, Any]]) -> Metadata:
+def lag_metadata(rows: Sequence[Mapping[str, Any]]) -> Metadata:
     """Return the rows of `lag` of one time as series: totals first, then the worst topics."""
     topics: dict[str, int] = {}
     for row in rows:
         topics[row["topic"]] = topics.get(row["topic"], 0) + row["lag"]
-    worst = sorted(topics, key=lambda topic: (-topics[topic], topic))[:SHOWN]
+    worst = sorted(topics, key=lambda topic: (-topics[topic], topic))[:MAX_ROWS]
     return {
         # Dagster sorts series by name: the totals come first.
         "a_total_lag": sum(topics.values()),
@@ -87,9 +87,9 @@ def lag_numbers(rows: Sequence[Mapping[str, Any]]) -> Metadata:
     }
 
 
-def parity_numbers(site: Site, flow: Flow) -> Metadata:
+def parity_metadata(context: MirrorContext, flow: Flow) -> Metadata:
     """Return what the newest comparison of each partition of *flow* found; empty: none was made."""
-    rows = site.lake.of_flow(flow, VERIFICATION).rows().to_pylist()
+    rows = context.lake.flow_table(flow, VERIFICATION).rows().to_pylist()
     newest: dict[tuple[str, int], Mapping[str, int]] = {}
     for row in sorted(rows, key=lambda row: row["verified_at_ms"]):
         newest[row["topic"], row["partition"]] = row
@@ -98,19 +98,21 @@ def parity_numbers(site: Site, flow: Flow) -> Metadata:
     return {name: sum(row[name] for row in newest.values()) for name in ("records", *KINDS)}
 
 
-def row_counts(site: Site) -> dict[tuple[dg.AssetKey, str], int]:
+def row_counts(context: MirrorContext) -> dict[tuple[dg.AssetKey, str], int]:
     """Return how many records of each topic every source's stage and every flow's map hold."""
     found: dict[tuple[dg.AssetKey, str], int] = {}
-    for alias in site.config.sources():
-        rows = site.lake.segments(alias).rows(["topic", "count"])
-        found |= _by_topic(records_key(alias), rows, "count")
-    for config in site.config.flows:
-        rows = site.lake.offset_map(config.flow).rows(["topic", "length"])
-        found |= _by_topic(map_key(config.flow), rows, "length")
+    for alias in context.config.sources():
+        rows = context.lake.segments(alias).rows(["topic", "count"])
+        found |= _count_by_topic(records_key(alias), rows, "count")
+    for config in context.config.flows:
+        rows = context.lake.offset_map(config.flow).rows(["topic", "length"])
+        found |= _count_by_topic(offset_map_key(config.flow), rows, "length")
     return found
 
 
-def _by_topic(key: dg.AssetKey, rows: pa.Table, column: str) -> dict[tuple[dg.AssetKey, str], int]:
+def _count_by_topic(
+    key: dg.AssetKey, rows: pa.Table, column: str
+) -> dict[tuple[dg.AssetKey, str], int]:
     totals = rows.group_by("topic").aggregate([(column, "sum")])
     return {(key, row["topic"]): row[f"{column}_sum"] for row in totals.to_pylist()}
 
@@ -125,7 +127,7 @@ def _bounds(rows: pa.Table, first: str, last: str) -> Metadata:
     return {} if low is None else {"first_offset": low, "last_offset": high}
 
 
-def _table(rows: pa.Table, order: str) -> dg.TableMetadataValue:
-    shown = rows.sort_by(order).slice(0, SHOWN).to_pylist()
+def _table_metadata(rows: pa.Table, order: str) -> dg.TableMetadataValue:
+    shown = rows.sort_by(order).slice(0, MAX_ROWS).to_pylist()
     schema = dg.TableSchema([dg.TableColumn(name) for name in rows.column_names])
     return dg.MetadataValue.table([dg.TableRecord(row) for row in shown], schema)

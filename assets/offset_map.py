@@ -5,16 +5,16 @@
 import dagster as dg
 
 from assets.keys import (
-    group_of,
-    map_key,
+    asset_group,
+    offset_map_key,
+    open_context,
     records_key,
-    remote_key,
+    remote_topics_key,
     replays_key,
-    site_of,
-    topics_of,
+    topic_partitions_def,
 )
-from assets.metadata import mapped_numbers, staged_numbers
-from deltamirror.run.single_topic import replay_topic
+from assets.metadata import mapped_metadata, staged_metadata
+from deltamirror.run.single_topic import materialize_topic
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.flow import Flow
 
@@ -22,10 +22,10 @@ from schemas.config.flow import Flow
 def remote_topics(flow: Flow) -> dg.AssetSpec:
     """Return the topics that *flow* keeps on its target, as their readers see them."""
     return dg.AssetSpec(
-        remote_key(flow),
-        deps=[map_key(flow)],
+        remote_topics_key(flow),
+        deps=[offset_map_key(flow)],
         description=f"The topics of {flow.source} on cluster {flow.target}.",
-        group_name=group_of(flow.key),
+        group_name=asset_group(flow.key),
         kinds={"kafka"},
     )
 
@@ -36,7 +36,7 @@ def replays(flow: Flow) -> dg.AssetSpec:
         replays_key(flow),
         deps=[records_key(flow.source)],
         description=f"Point-in-time replays of {flow.source} on {flow.target}: the job `replay`.",
-        group_name=group_of(flow.key),
+        group_name=asset_group(flow.key),
         kinds={"kafka"},
     )
 
@@ -48,11 +48,11 @@ def offset_map(flow: Flow) -> dg.AssetsDefinition:
     )
 
     @dg.asset(
-        key=map_key(flow),
-        partitions_def=topics_of(flow.key),
+        key=offset_map_key(flow),
+        partitions_def=topic_partitions_def(flow.key),
         deps=[by_topic],
         description=f"Which offset on {flow.target} every record of {flow.source} was given.",
-        group_name=group_of(flow.key),
+        group_name=asset_group(flow.key),
         kinds={"kafka", "spark", "deltalake"},
     )
     def _offset_map(
@@ -60,13 +60,13 @@ def offset_map(flow: Flow) -> dg.AssetsDefinition:
     ) -> dg.MaterializeResult[None]:
         """Send what is staged of a topic to the target and keep where each record went."""
         topic = context.partition_key
-        with site_of(file) as site:
-            before = mapped_numbers(site, flow, topic)["dagster/row_count"]
-            workers = spark.workers(site.config.tasks_max)
-            replay_topic(site, site.config.flow(flow.name), topic, workers)
-            numbers = mapped_numbers(site, flow, topic)
+        with open_context(file) as mirror_context:
+            before = mapped_metadata(mirror_context, flow, topic)["dagster/row_count"]
+            workers = spark.workers(mirror_context.config.tasks_max)
+            materialize_topic(mirror_context, mirror_context.config.flow(flow.name), topic, workers)
+            numbers = mapped_metadata(mirror_context, flow, topic)
             replayed_now = numbers["dagster/row_count"] - before
-            staged = staged_numbers(site, flow.source, topic)["dagster/row_count"]
+            staged = staged_metadata(mirror_context, flow.source, topic)["dagster/row_count"]
         # A topic that was replayed again from its beginning was mapped more than once.
         lag = max(0, staged - numbers["dagster/row_count"])
         return dg.MaterializeResult(metadata={"records": replayed_now, "lag": lag, **numbers})

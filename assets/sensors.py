@@ -5,17 +5,17 @@
 import dagster as dg
 
 from assets.jobs import maintain_job, mirror_job
-from assets.keys import group_of, topics_of
-from deltamirror.context import Site
+from assets.keys import asset_group, topic_partitions_def
+from deltamirror.context import MirrorContext
 from resources.dagster_resources import MirrorFile
 from schemas.errors import DeltamirrorError
 
-DISCOVER_EVERY_S = 30
-SUPERVISE_EVERY_S = 15
-AT_ONCE = 5_000
+DISCOVER_INTERVAL_S = 30
+SUPERVISE_INTERVAL_S = 15
+PARTITIONS_PER_TICK = 5_000
 """Partitions added in one tick: SQLite takes no statement of any length."""
 
-UNFINISHED = [
+UNFINISHED_STATUSES = [
     dg.DagsterRunStatus.QUEUED,
     dg.DagsterRunStatus.NOT_STARTED,
     dg.DagsterRunStatus.STARTING,
@@ -27,19 +27,19 @@ UNFINISHED = [
 @dg.sensor(
     name="mirror_supervisor",
     job_name=mirror_job.name,
-    minimum_interval_seconds=SUPERVISE_EVERY_S,
+    minimum_interval_seconds=SUPERVISE_INTERVAL_S,
     default_status=dg.DefaultSensorStatus.STOPPED,
     description="Keeps one run of `mirror` going. Leave it off where `deltamirror run` runs.",
 )
 def mirror_supervisor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
     """Ask for a run of `mirror` where none is on its way."""
-    of_mirror = dg.RunsFilter(job_name=mirror_job.name, statuses=UNFINISHED)
+    of_mirror = dg.RunsFilter(job_name=mirror_job.name, statuses=UNFINISHED_STATUSES)
     if context.instance.get_runs_count(of_mirror):
         return dg.SkipReason("a run is on its way")
     return dg.RunRequest()
 
 
-daily_upkeep = dg.ScheduleDefinition(
+daily_maintenance = dg.ScheduleDefinition(
     name="daily_maintain",
     job_name=maintain_job.name,
     cron_schedule="17 3 * * *",
@@ -48,31 +48,31 @@ daily_upkeep = dg.ScheduleDefinition(
 )
 
 
-def discovery(alias: str) -> dg.SensorDefinition:
+def discovery_sensor(alias: str) -> dg.SensorDefinition:
     """Return the sensor that makes the topics of source cluster *alias* partitions."""
 
     @dg.sensor(
-        name=f"discover_{group_of(alias)}",
-        minimum_interval_seconds=DISCOVER_EVERY_S,
+        name=f"discover_{asset_group(alias)}",
+        minimum_interval_seconds=DISCOVER_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"Adds the topics of {alias} as partitions of its assets and its flows'.",
     )
     def _discover(context: dg.SensorEvaluationContext, file: MirrorFile) -> dg.SensorResult:
         try:
-            site = Site(file.config())
+            mirror_context = MirrorContext(file.config())
         except DeltamirrorError as error:
             return dg.SensorResult(skip_reason=str(error))
         try:
-            topics, trouble = _topics(site, alias)
-            flows = [each for each in site.config.flows if each.flow.source == alias]
+            topics, trouble = _list_topics(mirror_context, alias)
+            flows = [each for each in mirror_context.config.flows if each.flow.source == alias]
             wanted = {alias: {t for t in topics if any(flow.replicates(t) for flow in flows)}}
             wanted |= {each.flow.key: set(filter(each.replicates, topics)) for each in flows}
         finally:
-            site.close()
+            mirror_context.close()
         requests = [
-            topics_of(owner).build_add_request(new[:AT_ONCE])
+            topic_partitions_def(owner).build_add_request(new[:PARTITIONS_PER_TICK])
             for owner, found in wanted.items()
-            if (new := sorted(found - _known(context.instance, owner)))
+            if (new := sorted(found - _known_partitions(context.instance, owner)))
         ]
         return dg.SensorResult(
             dynamic_partitions_requests=requests,
@@ -82,21 +82,25 @@ def discovery(alias: str) -> dg.SensorDefinition:
     return _discover
 
 
-def _topics(site: Site, alias: str) -> tuple[set[str], str | None]:
+def _list_topics(mirror_context: MirrorContext, alias: str) -> tuple[set[str], str | None]:
     """Return the topics that are staged or on the cluster, and why the cluster was not asked."""
     trouble = None
     topics: set[str] = set()
     try:
-        topics.update(site.lake.segments(alias).rows(["topic"])["topic"].unique().to_pylist())
-        # Answers within 3 s or not at all; a tick has 60 s.
-        site.cluster(alias).probe()
         topics.update(
-            name for name, topic in site.cluster(alias).topics().items() if not topic.is_internal
+            mirror_context.lake.segments(alias).rows(["topic"])["topic"].unique().to_pylist()
+        )
+        # Answers within 3 s or not at all; a tick has 60 s.
+        mirror_context.cluster(alias).probe()
+        topics.update(
+            name
+            for name, topic in mirror_context.cluster(alias).topics().items()
+            if not topic.is_internal
         )
     except DeltamirrorError as error:
         trouble = str(error)
     return topics, trouble
 
 
-def _known(instance: dg.DagsterInstance, owner: str) -> set[str]:
-    return set(instance.get_dynamic_partitions(str(topics_of(owner).name)))
+def _known_partitions(instance: dg.DagsterInstance, owner: str) -> set[str]:
+    return set(instance.get_dynamic_partitions(str(topic_partitions_def(owner).name)))

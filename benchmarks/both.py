@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
-from deltamirror.listener import Silent
-from deltamirror.run.supervisor import mirror_of
+from deltamirror.listener import NullListener
+from deltamirror.run.supervisor import build_mirror
 from schemas.config.config import Config
 from schemas.config.flow import Flow
-from schemas.replay.slot_work import Move
+from schemas.replay.slot_work import CommittedBatch
 
 
-class Arrival(Silent):
+class Arrival(NullListener):
     """A reporter that stops *meter* when the last of *records* is committed on the target."""
 
     meter: Meter
@@ -24,7 +24,7 @@ class Arrival(Silent):
         self.stop = threading.Event()
         self.cost: Cost | None = None
 
-    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
+    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
         """Count what arrived."""
         self._arrived += sum(move.records for move in moves)
         if self._arrived >= self._records and self.cost is None:
@@ -35,10 +35,10 @@ class Arrival(Silent):
 def measure(ground: Ground, config: Config, records: int) -> Cost:
     """Return what mirroring the one topic of *config* costs. Raises RuntimeError: not all came."""
     arrival = Arrival(records)
-    run = mirror_of(config, reporter=arrival, stop=arrival.stop)
-    for crew in run.crews():
-        crew.call(config.tasks_max)
-        crew.gather()
+    run = build_mirror(config, listener=arrival, stop=arrival.stop)
+    for worker_pool in run.worker_pools():
+        worker_pool.start(config.tasks_max)
+        worker_pool.wait_started()
     arrival.meter = Meter(ground.broker_pids)
     run.run()
     if arrival.cost is None or arrival.cost.records != records:

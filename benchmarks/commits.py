@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
-from resources.delta.records_table import Records
-from resources.delta.transaction_log import Added, LiveFile
+from resources.delta.records_table import RecordsTable
+from resources.delta.transaction_log import AddedFile, LiveFile
 
 FILES = 2
 TIMES = 30
@@ -65,13 +65,13 @@ def main(sizes: Sequence[int]) -> None:
 def measure(home: Path, sizes: Sequence[int]) -> list[Cost]:
     """Return what commits cost at each of *sizes*, rising: a checkpoint is there just before."""
     path = home / "records"
-    ours = Records(path)
+    ours = RecordsTable(path)
     costs = []
     for size in sizes:
         while ours.refresh() < size:
             _commit(ours)
         ours.checkpoint(1)
-        reader = Records(path)
+        reader = RecordsTable(path)
         reader.refresh()
         costs.append(_cost(size, "deltamirror", partial(_commit, ours), reader.refresh))
         theirs, look = DeltaTable(str(path)), DeltaTable(str(path)).update_incremental
@@ -85,23 +85,25 @@ def _cost(size: int, by: str, commit: Callable[[], object], look: Callable[[], o
     return Cost(size, by, commit_ms, look_ms)
 
 
-def _commit(records: Records) -> None:
+def _commit(records: RecordsTable) -> None:
     version = records.version + 1
     files = [LiveFile(path, 1_000, 100, {"slot": str(slot)}) for slot, path in _paths(version)]
-    records.commit([Added(file, 0, _STATS) for file in files], marks={"topic/id/0": version})
+    records.commit(
+        [AddedFile(file, 0, _STATS) for file in files], txn_versions={"topic/id/0": version}
+    )
 
 
 def _commit_by(delta: DeltaTable) -> None:
     version = delta.version() + 1
     paths = _paths(version)
     adds = [AddAction(path, 1_000, {"slot": str(n)}, 0, True, _STATS) for n, path in paths]
-    marks = [Transaction("topic/id/0", version)]
+    txn_versions = [Transaction("topic/id/0", version)]
     delta.create_write_transaction(
         list(adds),
         mode="append",
         schema=delta.schema(),
         partition_by=["slot"],
-        commit_properties=CommitProperties(app_transactions=marks),
+        commit_properties=CommitProperties(app_transactions=txn_versions),
     )
     delta.update_incremental()  # its own commit is none of what it knows
 

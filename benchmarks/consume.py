@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from benchmarks.ground import PARTITIONS, Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
-from resources.kafka.range_reader import AT_ONCE, PATIENCE_S, SETTINGS
+from resources.kafka.range_reader import BATCH_SIZE, CONSUMER_SETTINGS, READ_TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,23 @@ def measure(ground: Ground, alias: str, topic: str, records: int) -> Cost:
         Job(config.clusters[alias].consumer, topic, b, records * len(b) // PARTITIONS)
         for b in bundles
     ]
-    crew = Warmed(config.tasks_max).crew(lambda: consume)
+    worker_pool = Warmed(config.tasks_max).worker_pool(lambda: consume)
     meter = Meter(ground.broker_pids)
-    read = sum(crew.run(dict(enumerate(jobs))))
+    read = sum(worker_pool.run(dict(enumerate(jobs))))
     cost = meter.stop(read)
-    crew.close()
+    worker_pool.close()
     return cost
 
 
 def consume(job: Job) -> Sequence[int]:
     """Read as many records as *job* says; return how many came. Raises TimeoutError."""
-    consumer = Consumer({**job.settings, **SETTINGS})
+    consumer = Consumer({**job.settings, **CONSUMER_SETTINGS})
     consumer.assign([TopicPartition(job.topic, p, 0) for p in job.partitions])
-    read, deadline = 0, time.monotonic() + PATIENCE_S
+    read, deadline = 0, time.monotonic() + READ_TIMEOUT_S
     while read < job.records:
-        messages = consumer.consume(AT_ONCE, 0.1)
+        messages = consumer.consume(BATCH_SIZE, 0.1)
         if messages:
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + READ_TIMEOUT_S
             # Only what ends a read has an error; one look at the last is enough to see it.
             error = messages[-1].error()
             if error is not None and not error.retriable() and read + len(messages) < job.records:

@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from resources.config.load import read_config
 from schemas.config.config import Config
 
@@ -117,7 +117,7 @@ def ground(home: Path) -> Iterator[Ground]:
     kept = {"log.retention.ms": "-1"}
     source = Broker("source", home / "source", heap_mb=HEAP_MB, properties=kept)
     target = Broker("target", home / "target", heap_mb=HEAP_MB, properties=kept)
-    with running(source, target):
+    with running_brokers(source, target):
         yield Ground(home, source, target)
 
 

@@ -7,42 +7,42 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from resources.spark.session import Workers
-from resources.spark.worker_pool import Answer, Crew, Job, Work
+from resources.spark.session import SparkWorkers
+from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
 
 
-class Inline(Workers):
-    """As `Workers`; what they have connected stays until `let_go`, also when a crew is closed."""
+class InlineWorkers(SparkWorkers):
+    """As `SparkWorkers`; connections stay until `let_go`, also after a pool is closed."""
 
     def __init__(self, cores: int) -> None:
         super().__init__(cores)
         self._crews: list[_InlineCrew[Any, Any]] = []
 
-    def crew(self, make: Callable[[], Work[Job, Answer]]) -> Crew[Job, Answer]:
+    def worker_pool(self, make: Callable[[], Work[Job, Answer]]) -> WorkerPool[Job, Answer]:
         """Return workers for one duty; see `Workers.crew`."""
-        crew = _InlineCrew(make)
-        self._crews.append(crew)
-        return crew
+        worker_pool = _InlineCrew(make)
+        self._crews.append(worker_pool)
+        return worker_pool
 
     def let_go(self) -> None:
         """End every worker, with its clients."""
         self._crews.clear()
 
 
-class _InlineCrew(Crew[Job, Answer]):
+class _InlineCrew(WorkerPool[Job, Answer]):
     def __init__(self, make: Callable[[], Work[Job, Answer]]) -> None:
         self._new = make
         self._works: dict[int, Work[Job, Answer]] = {}
 
-    def call(self, count: int) -> None:
+    def start(self, count: int) -> None:
         for number in range(count):
             self._works.setdefault(number, self._new())
 
-    def gather(self) -> None:
+    def wait_started(self) -> None:
         pass
 
     def run(self, jobs: Mapping[int, Job]) -> list[Answer]:
-        self.call(max(jobs, default=-1) + 1)
+        self.start(max(jobs, default=-1) + 1)
         return [answer for number, job in jobs.items() for answer in self._works[number](job)]
 
     def close(self) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
-from deltamirror.context import Site
-from deltamirror.replay.replayer import Replaying
-from resources.spark.session import Workers
+from deltamirror.context import MirrorContext
+from deltamirror.replay.replayer import FlowReplayer
+from resources.spark.session import SparkWorkers
 from schemas.config.config import Config
 
 
-def measure(ground: Ground, config: Config, records: int, workers: Workers | None = None) -> Cost:
+def measure(
+    ground: Ground, config: Config, records: int, workers: SparkWorkers | None = None
+) -> Cost:
     """Return what replaying the lake of *config* costs. Raises RuntimeError: not all went."""
-    site = Site(config)
-    replaying = Replaying(site, config.flows[0], workers or Warmed(config.tasks_max))
+    context = MirrorContext(config)
+    replaying = FlowReplayer(context, config.flows[0], workers or Warmed(config.tasks_max))
     meter = Meter(ground.broker_pids)
     replaying.open()
     sent = 0
@@ -22,7 +24,9 @@ def measure(ground: Ground, config: Config, records: int, workers: Workers | Non
         sent += sum(move.records for move in replayed.moves)
     cost = meter.stop(sent)
     replaying.close()
-    site.close()
+    context.close()
     if sent != records:
-        raise RuntimeError(f"replayed {sent} of {records} records: {dict(replaying.troubles)}")
+        raise RuntimeError(
+            f"replayed {sent} of {records} records: {dict(replaying.partition_errors)}"
+        )
     return cost

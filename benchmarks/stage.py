@@ -5,17 +5,19 @@ from __future__ import annotations
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from benchmarks.warmed import Warmed
-from deltamirror.context import Site
-from deltamirror.staging.stager import Staging
-from resources.spark.session import Workers
+from deltamirror.context import MirrorContext
+from deltamirror.staging.stager import SourceStager
+from resources.spark.session import SparkWorkers
 from schemas.config.config import Config
 
 
-def measure(ground: Ground, config: Config, records: int, workers: Workers | None = None) -> Cost:
+def measure(
+    ground: Ground, config: Config, records: int, workers: SparkWorkers | None = None
+) -> Cost:
     """Return what staging the one topic of *config* costs. Raises RuntimeError: not all came."""
-    site = Site(config)
+    context = MirrorContext(config)
     (alias,) = config.sources()
-    staging = Staging(site, alias, workers or Warmed(config.tasks_max))
+    staging = SourceStager(context, alias, workers or Warmed(config.tasks_max))
     meter = Meter(ground.broker_pids)
     staging.open()
     staged = 0
@@ -23,7 +25,9 @@ def measure(ground: Ground, config: Config, records: int, workers: Workers | Non
         staged += sum(segment.count for segment in segments)
     cost = meter.stop(staged)
     staging.close()
-    site.close()
+    context.close()
     if staged != records:
-        raise RuntimeError(f"staged {staged} of {records} records: {dict(staging.troubles)}")
+        raise RuntimeError(
+            f"staged {staged} of {records} records: {dict(staging.partition_errors)}"
+        )
     return cost

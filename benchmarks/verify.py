@@ -62,14 +62,14 @@ def run(home: Path, size: int, records: int, rounds: int) -> list[Cost]:
 def measure(ground: Ground, config: Config, records: int) -> Cost:
     """Return what comparing all sides costs. Raises RuntimeError where they do not agree."""
     from benchmarks.meter import Meter
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.verification.verify import verify
 
-    site = Site(config)
+    context = MirrorContext(config)
     meter = Meter(ground.broker_pids)
-    found = verify(site)
+    found = verify(context)
     cost = meter.stop(found.totals["records"])
-    site.close()
+    context.close()
     if not found.is_same or cost.records != records:
         raise RuntimeError(f"{records} records were to agree: {found.to_json()}")
     return cost

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from resources.spark.session import Workers
-from resources.spark.worker_pool import Answer, Crew, Job, Work
+from resources.spark.session import SparkWorkers
+from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
 
 
-class Warmed(Workers):
-    """As `Workers`; a crew is returned when all of it is there."""
+class Warmed(SparkWorkers):
+    """As `SparkWorkers`; a crew is returned when all of it is there."""
 
-    def crew(self, make: Callable[[], Work[Job, Answer]]) -> Crew[Job, Answer]:
+    def worker_pool(self, make: Callable[[], Work[Job, Answer]]) -> WorkerPool[Job, Answer]:
         """Return workers for one duty; see `Workers.crew`."""
-        crew = super().crew(make)
-        crew.call(self.cores)
-        crew.gather()
-        return crew
+        worker_pool = super().worker_pool(make)
+        worker_pool.start(self.cores)
+        worker_pool.wait_started()
+        return worker_pool

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from threading import Lock
 
-from resources.coordination.status_file import Bulletin
+from resources.coordination.status_file import StatusFile
 from resources.delta.lake import DeltaLake
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import Config
 from schemas.errors import ConfigError
 
 
-class Site:
+class MirrorContext:
     """The places that *config* names; clients are made when first asked for, and kept."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.lake = DeltaLake(config.lake)
-        self.bulletin = Bulletin(self.lake.root)
+        self.status_file = StatusFile(self.lake.root)
         self._clusters: dict[str, KafkaCluster] = {}
         self._lock = Lock()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 
-def time_ms(text: str) -> int:
+def parse_time_ms(text: str) -> int:
     """Return the time that *text* names, in ms since 1970: ISO 8601 or milliseconds.
 
     UTC where it names no zone. Raises ValueError if it is neither.
@@ -23,7 +23,7 @@ def time_ms(text: str) -> int:
     return int(at.timestamp() * 1000)
 
 
-def iso(at_ms: int) -> str:
+def format_iso(at_ms: int) -> str:
     """Return the time *at_ms* (ms since 1970) in ISO 8601, UTC."""
     at = datetime.fromtimestamp(at_ms / 1000, timezone.utc)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

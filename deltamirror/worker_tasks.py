@@ -10,14 +10,14 @@ from typing import Any
 
 from pipeline.replay.rebuild_map import rebuild_slot
 from pipeline.replay.slot_replay import replay_slot
-from pipeline.staging.stage import SlotStaged, StageTask, stage
-from resources.delta.stage_reader import StagedLog
-from resources.delta.stage_writer import RecordsFolder
+from pipeline.staging.stage import SlotStageResult, StageTask, stage_ranges
+from resources.delta.stage_reader import StageReader
+from resources.delta.stage_writer import RecordsDirectory
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.slot_producer import SlotProducer
 from schemas.config.config import Config, FlowConfig
 from schemas.errors import CommitUnknownError, DeltamirrorError, UnreachableError
-from schemas.replay.slot_work import SlotReplayed, SlotWork
+from schemas.replay.slot_work import SlotReplayResult, SlotWork
 
 
 @dataclass(frozen=True)
@@ -29,19 +29,19 @@ class StageJob:
     records: Path
 
 
-class Stager:
+class StageWorker:
     """Stages, one job after the other, with a consumer that stays connected."""
 
     def __init__(self) -> None:
         self._reader: RangeReader | None = None
 
-    def __call__(self, job: StageJob) -> Sequence[SlotStaged | DeltamirrorError]:
+    def __call__(self, job: StageJob) -> Sequence[SlotStageResult | DeltamirrorError]:
         """Stage the ranges of *job*; an error stands for the slots that are missing."""
         reader, self._reader = self._reader or RangeReader(job.consumer), None
-        staged: list[SlotStaged | DeltamirrorError] = []
+        staged: list[SlotStageResult | DeltamirrorError] = []
         try:
             now_ms = int(time.time() * 1000)
-            staged.extend(stage(job.task, reader, RecordsFolder(job.records), now_ms))
+            staged.extend(stage_ranges(job.task, reader, RecordsDirectory(job.records), now_ms))
         except DeltamirrorError as error:
             staged.append(error)
             reader.close()  # it was left in the middle of a read
@@ -60,7 +60,7 @@ class ReplayJob:
     records: Path
 
 
-def deal(
+def assign_slots(
     works: Sequence[SlotWork], flow: FlowConfig, config: Config, records: Path
 ) -> dict[int, ReplayJob]:
     """Return *works* as a job for each worker, by its number.
@@ -78,7 +78,7 @@ def deal(
     }
 
 
-class Replayer:
+class ReplayWorker:
     """Replays slots, one job after the other.
 
     A slot's producer stays between its jobs, fenced once: it can commit as long as nobody has
@@ -87,31 +87,31 @@ class Replayer:
     """
 
     def __init__(self) -> None:
-        self._targets: dict[int, SlotProducer] = {}
+        self._producers: dict[int, SlotProducer] = {}
 
-    def __call__(self, job: ReplayJob) -> Sequence[SlotReplayed]:
+    def __call__(self, job: ReplayJob) -> Sequence[SlotReplayResult]:
         """Replay the slots of *job*."""
-        staged, answers = StagedLog(job.records), []
+        staged, answers = StageReader(job.records), []
         for work in job.slots:
-            if work.slot not in self._targets:
-                self._targets[work.slot] = _target(job, work)
-            answers.append(replay_slot(work, staged, self._targets[work.slot]))
+            if work.slot not in self._producers:
+                self._producers[work.slot] = _open_producer(job, work)
+            answers.append(replay_slot(work, staged, self._producers[work.slot]))
             if isinstance(answers[-1].failure, UnreachableError | CommitUnknownError):
                 # Others have connections as old, and each would wait for its own answer in vain.
-                for target in self._targets.values():
+                for target in self._producers.values():
                     target.close()
         return answers
 
 
-def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayed]:
+def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayResult]:
     """Make the offset map of the slots of *job* anew; nothing is sent, and nothing written."""
-    staged, answers = StagedLog(job.records), []
+    staged, answers = StageReader(job.records), []
     for work in job.slots:
-        target = _target(job, work)
+        target = _open_producer(job, work)
         answers.append(rebuild_slot(work, staged, target))
         target.close()
     return answers
 
 
-def _target(job: ReplayJob, work: SlotWork) -> SlotProducer:
+def _open_producer(job: ReplayJob, work: SlotWork) -> SlotProducer:
     return SlotProducer(work.flow, work.slot, job.producer, job.consumer)

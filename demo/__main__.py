@@ -13,7 +13,7 @@ from rich.console import Console
 from deltamirror.cli.app import CommandLine
 from demo import dagster_ui as ui
 from demo.kafka import brokers
-from demo.workspace import DemoHome
+from demo.workspace import DemoWorkspace
 
 
 @click.group(cls=CommandLine, invoke_without_command=True)
@@ -21,17 +21,17 @@ from demo.workspace import DemoHome
 def main(context: click.Context) -> None:
     """Show what deltamirror does, on two clusters that it starts on this machine."""
     if context.invoked_subcommand is None:
-        from demo.walkthrough import tell
+        from demo.walkthrough import run_walkthrough
 
-        tell(DemoHome(Path(".demo")), Console(highlight=False))
+        run_walkthrough(DemoWorkspace(Path(".demo")), Console(highlight=False))
 
 
 @main.command()
 def down() -> None:
     """End what the demo and its UI left running. The data stays for the next time."""
-    home = DemoHome(Path(".demo"))
-    ended = ["Dagster"] if ui.stop_other(home) else []
-    ended += brokers.down(home.kafka)
+    workspace = DemoWorkspace(Path(".demo"))
+    ended = ["Dagster"] if ui.stop_running(workspace) else []
+    ended += brokers.stop_brokers(workspace.kafka)
     click.echo(f"ended {', '.join(ended)}" if ended else "nothing runs")
 
 

@@ -21,19 +21,19 @@ from rich.console import Console
 
 from deltamirror.cli.app import CommandLine
 from demo.kafka.processes import started_at
-from demo.workspace import DemoHome, NoDemoError
+from demo.workspace import DemoNotFoundError, DemoWorkspace
 from schemas.config.config import CONFIG_VARIABLE
 from schemas.errors import DeltamirrorError
 
 HOST = "127.0.0.1"
 PORTS = range(3000, 3100)
-START_S = 240.0
-STOP_S = 30.0
-_POLL_S = 0.2
+START_TIMEOUT_S = 240.0
+STOP_TIMEOUT_S = 30.0
+_POLL_INTERVAL_S = 0.2
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-class UiError(DeltamirrorError):
+class DagsterUiError(DeltamirrorError):
     """Dagster's processes do not do what was asked of them."""
 
     def __init__(self, what: str, hint: str) -> None:
@@ -44,77 +44,81 @@ class UiError(DeltamirrorError):
 @click.group(cls=CommandLine, invoke_without_command=True)
 def main() -> None:
     """Open Dagster on the demo's state; Ctrl-C ends it."""
-    serve(DemoHome(Path(".demo")), Console(highlight=False))
+    serve(DemoWorkspace(Path(".demo")), Console(highlight=False))
 
 
-def serve(home: DemoHome, console: Console) -> None:
-    """Run Dagster on *home* until SIGINT or SIGTERM, with the demo's clusters up.
+def serve(workspace: DemoWorkspace, console: Console) -> None:
+    """Run Dagster on *workspace* until SIGINT or SIGTERM, with the demo's clusters up.
 
-    Raises NoDemoError where no demo was made, UiError where Dagster does not start.
+    Raises DemoNotFoundError where no demo was made, DagsterUiError where Dagster does not start.
     """
-    if not home.exists:
-        raise NoDemoError(home.root)
+    if not workspace.exists:
+        raise DemoNotFoundError(workspace.root)
     # Before the child starts: a caught signal is the default again in the child. Dagster would
     # else inherit a background shell's ignored SIGINT, and never end.
     stop = threading.Event()
     for which in (signal.SIGINT, signal.SIGTERM):
         signal.signal(which, lambda *_: stop.set())
-    home.bring_up()
+    workspace.start_clusters()
     port = free_port()
-    log = home.dagster / "ui.log"
-    child = _start(home, port, log)
+    log = workspace.dagster / "ui.log"
+    child = _start_dagster(workspace, port, log)
     try:
         me = {"pid": os.getpid(), "started": started_at(os.getpid())}
-        _state_file(home).write_text(json.dumps(me))
+        _state_file(workspace).write_text(json.dumps(me))
         console.print(f"Dagster starts (its log: {log}) ...")
         _wait_until_ready(child, port, log, stop)
         if not stop.is_set():
             console.print(f"Open [bold]http://{HOST}:{port}[/bold]    Ctrl-C ends it.")
-        while child.poll() is None and not stop.wait(_POLL_S):
+        while child.poll() is None and not stop.wait(_POLL_INTERVAL_S):
             pass
         if not stop.is_set():
-            raise UiError("Dagster has ended by itself", f"Its log is {log}.")
+            raise DagsterUiError("Dagster has ended by itself", f"Its log is {log}.")
     finally:
-        _end(child)
-        _state_file(home).unlink(missing_ok=True)
+        _stop_dagster(child)
+        _state_file(workspace).unlink(missing_ok=True)
     console.print("Dagster has ended; the clusters still run: `make down` ends them.")
 
 
-def stop_other(home: DemoHome) -> bool:
-    """End the `make ui` that serves *home* from another terminal; False: there is none.
+def stop_running(workspace: DemoWorkspace) -> bool:
+    """End the `make ui` that serves *workspace* from another terminal; False: there is none.
 
-    Raises UiError where it does not end.
+    Raises DagsterUiError where it does not end.
     """
     try:
-        said = json.loads(_state_file(home).read_text())
+        said = json.loads(_state_file(workspace).read_text())
         pid, started = int(said["pid"]), said["started"]
     except (OSError, ValueError, KeyError):
         return False
     if started is None or started_at(pid) != started:
         return False
     os.kill(pid, signal.SIGTERM)
-    give_up_at = time.monotonic() + STOP_S + 5
+    give_up_at = time.monotonic() + STOP_TIMEOUT_S + 5
     while started_at(pid) == started:
         if time.monotonic() > give_up_at:
-            raise UiError(f"`make ui` (process {pid}) does not end", f"End it with `kill {pid}`.")
-        time.sleep(_POLL_S)
+            raise DagsterUiError(
+                f"`make ui` (process {pid}) does not end", f"End it with `kill {pid}`."
+            )
+        time.sleep(_POLL_INTERVAL_S)
     return True
 
 
 def free_port() -> int:
-    """Return the first port from 3000 on that nobody listens on. Raises UiError: none."""
+    """Return the first port from 3000 on that nobody listens on. Raises DagsterUiError: none."""
     for port in PORTS:
         with socket.socket() as probe, contextlib.suppress(OSError):
             # As servers do: a port whose last connections are still winding up is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port))
             return port
-    raise UiError(f"ports {PORTS.start} to {PORTS.stop - 1} are all taken", "End one of them.")
+    raise DagsterUiError(
+        f"ports {PORTS.start} to {PORTS.stop - 1} are all taken", "End one of them."
+    )
 
 
-def _start(home: DemoHome, port: int, log: Path) -> subprocess.Popen[bytes]:
-    home.dagster.mkdir(mode=0o700, parents=True, exist_ok=True)
-    shutil.copyfile(_ROOT / "deploy" / "dagster.yaml", home.dagster / "dagster.yaml")
+def _start_dagster(workspace: DemoWorkspace, port: int, log: Path) -> subprocess.Popen[bytes]:
+    workspace.dagster.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.copyfile(_ROOT / "deploy" / "dagster.yaml", workspace.dagster / "dagster.yaml")
     command = [sys.executable, "-m", "dagster", "dev", "--module-name", "assets.definitions"]
     with log.open("wb") as output:
         # A session of its own: Ctrl-C comes to us alone, and we end the whole group.
@@ -123,16 +127,16 @@ def _start(home: DemoHome, port: int, log: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **_environment(home)},
+            env={**os.environ, **_environment(workspace)},
             start_new_session=True,
         )
 
 
-def _environment(home: DemoHome) -> Mapping[str, str]:
+def _environment(workspace: DemoWorkspace) -> Mapping[str, str]:
     path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
     return {
-        "DAGSTER_HOME": str(home.dagster.absolute()),
-        CONFIG_VARIABLE: str(home.properties.absolute()),
+        "DAGSTER_HOME": str(workspace.dagster.absolute()),
+        CONFIG_VARIABLE: str(workspace.properties.absolute()),
         "PYTHONPATH": path,
         # `dagster dev` recommends another command at every start.
         "PYTHONWARNINGS": "ignore",
@@ -142,10 +146,10 @@ def _environment(home: DemoHome) -> Mapping[str, str]:
 def _wait_until_ready(
     child: subprocess.Popen[bytes], port: int, log: Path, stop: threading.Event
 ) -> None:
-    give_up_at = time.monotonic() + START_S
-    while not stop.wait(_POLL_S):
+    give_up_at = time.monotonic() + START_TIMEOUT_S
+    while not stop.wait(_POLL_INTERVAL_S):
         if child.poll() is not None or time.monotonic() > give_up_at:
-            raise UiError("Dagster's web server did not start", f"Its log is {log}.")
+            raise DagsterUiError("Dagster's web server did not start", f"Its log is {log}.")
         with contextlib.suppress(OSError, http.client.HTTPException):
             connection = http.client.HTTPConnection(HOST, port, timeout=5)
             connection.request("GET", "/server_info")
@@ -153,19 +157,19 @@ def _wait_until_ready(
                 return
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _stop_dagster(child: subprocess.Popen[bytes]) -> None:
     """End Dagster's processes in good order, and by force those that do not go."""
     if child.poll() is None:
         child.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(STOP_S)
+            child.wait(STOP_TIMEOUT_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
-def _state_file(home: DemoHome) -> Path:
-    return home.root / "ui.json"
+def _state_file(workspace: DemoWorkspace) -> Path:
+    return workspace.root / "ui.json"
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from schemas.config.config import ClusterConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 
-_ANSWER_S = 30.0
-_READ_S = 60.0
+_REQUEST_TIMEOUT_S = 30.0
+_READ_TIMEOUT_S = 60.0
 _BATCH = 10_000
 # Critical ones only: a coordinator that is still loading is no news for the terminal.
 _LOG_LEVEL = 2
@@ -37,7 +37,7 @@ class DemoClusterError(DeltamirrorError):
         super().__init__(f"cluster {alias}: {what}")
 
 
-def load(cluster: ClusterConfig, table: DemoTable) -> int:
+def load_table(cluster: ClusterConfig, table: DemoTable) -> int:
     """Write every row of *table* to its topic in one transaction, and return how many.
 
     All or nothing: a topic that shows any record has them all. Raises DemoClusterError.
@@ -55,18 +55,18 @@ def load(cluster: ClusterConfig, table: DemoTable) -> int:
     )
     written = 0
     try:
-        producer.init_transactions(_ANSWER_S)
+        producer.init_transactions(_REQUEST_TIMEOUT_S)
         producer.begin_transaction()
         for record in table.records():
-            send(producer, table.name, record)
+            produce_record(producer, table.name, record)
             written += 1
-        producer.commit_transaction(_READ_S)
+        producer.commit_transaction(_READ_TIMEOUT_S)
     except kafka.KafkaException as error:
         raise DemoClusterError(cluster.alias, f"{table.name} is not loaded: {error}") from None
     return written
 
 
-def send(producer: kafka.Producer, topic: str, record: DemoRecord) -> None:
+def produce_record(producer: kafka.Producer, topic: str, record: DemoRecord) -> None:
     """Hand *record* over, however full the queue is."""
     # No timestamp is the time of writing; librdkafka has no value that says so.
     stamp: dict[str, Any] = {}
@@ -87,7 +87,7 @@ def holds_records(cluster: ClusterConfig, topic: str, partitions: int) -> bool:
     try:
         consumer.assign([kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
         at_end: set[int | None] = set()
-        give_up_at = time.monotonic() + _READ_S
+        give_up_at = time.monotonic() + _READ_TIMEOUT_S
         while len(at_end) < partitions:
             message = _poll(consumer, cluster.alias, topic, give_up_at)
             if message.error() is None:
@@ -110,11 +110,11 @@ def read_first_half(
     consumer = _reader(cluster, group)
     try:
         consumer.subscribe([topic])
-        give_up_at = time.monotonic() + _READ_S
+        give_up_at = time.monotonic() + _READ_TIMEOUT_S
         while not all(reached[each] >= middle for each, middle in middles.items()):
             if time.monotonic() > give_up_at:
                 raise DemoClusterError(cluster.alias, f"{group} does not get to the middle")
-            _note(consumer.consume(_BATCH, 0.5), reached, middles)
+            _advance_offsets(consumer.consume(_BATCH, 0.5), reached, middles)
             # The others have the consumer to themselves from here on.
             done = [p for p in reached if reached[p] >= middles[p]]
             consumer.pause([p for p in consumer.assignment() if p.partition in done])
@@ -127,7 +127,7 @@ def read_first_half(
     return reached
 
 
-def _note(
+def _advance_offsets(
     messages: Iterable[kafka.Message], reached: dict[int, int], middles: Mapping[int, int]
 ) -> None:
     """Move *reached* behind each record, up to the middle of its partition."""
@@ -147,7 +147,7 @@ def next_record(cluster: ClusterConfig, at: TopicPartition, offset: int) -> kafk
     consumer = _reader(cluster)
     try:
         consumer.assign([kafka.TopicPartition(at.topic, at.partition, offset)])
-        message = _poll(consumer, cluster.alias, str(at), time.monotonic() + _READ_S)
+        message = _poll(consumer, cluster.alias, str(at), time.monotonic() + _READ_TIMEOUT_S)
     finally:
         consumer.close()
     return message if message.error() is None else None

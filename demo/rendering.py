@@ -20,11 +20,11 @@ from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.flow_state import PartitionState
-from schemas.replay.slot_work import Move
+from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
 
-class Bars(Progress):
+class DemoProgress(Progress):
     """A bar for staging and one for replay. The loop's threads tell; all of it is locked.
 
     Bars go by offsets, because a range may hold fewer records than offsets; beside them stand
@@ -42,36 +42,36 @@ class Bars(Progress):
         self.records_staged = 0
         self.records_replayed = 0
         self.records_paired = 0
-        self._telling = Lock()
+        self._bars_lock = Lock()
         self._stage = self._bar("staged", to_stage)
         self._replay = self._bar("replayed", to_replay)
 
     def staged(self, alias: str, segments: Sequence[Segment]) -> None:
         """Hear what a commit of *alias* staged."""
-        with self._telling:
+        with self._bars_lock:
             self.records_staged += sum(each.count for each in segments)
             offsets = sum(each.end - each.start for each in segments)
             self.update(self._stage, advance=offsets, records=self.records_staged)
 
-    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
+    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
         """Hear what transactions of *flow* moved."""
-        with self._telling:
+        with self._bars_lock:
             self.records_replayed += sum(each.records for each in moves if not each.rebuilt)
             self.records_paired += sum(each.records for each in moves if each.rebuilt)
             self.update(
                 self._replay, advance=sum(map(_offsets, moves)), records=self.records_replayed
             )
 
-    def troubled(self, duty: str, error: DeltamirrorError) -> None:
-        """Hear that a tick of *duty* failed; it is tried again."""
-        self.console.print(f"   {duty}: {error}", style="yellow", markup=False)
+    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
+        """Hear that a tick of *role* failed; it is tried again."""
+        self.console.print(f"   {role}: {error}", style="yellow", markup=False)
 
     def _bar(self, name: str, total: int) -> TaskID:
         # Nothing left to do is done; rich would show a total of 0 as 0 %.
         return self.add_task(name, total=max(1, total), completed=int(not total), records=0)
 
 
-def _offsets(move: Move) -> int:
+def _offsets(move: CommittedBatch) -> int:
     began = move.before is not None and move.before.incarnation == move.after.incarnation
     return move.after.next_offset - (move.before.next_offset if began and move.before else 0)
 
@@ -100,7 +100,7 @@ def _content(message: Message | None) -> tuple[Any, ...] | None:
 
 def status_table(partitions: Iterable[PartitionState]) -> Table:
     """Return source end, staged, replayed and lag by topic, in offsets, summed over partitions."""
-    table = _table("topic", "on the target")
+    table = _plain_table("topic", "on the target")
     for heading in ("source end", "staged", "replayed", "lag"):
         table.add_column(heading, justify="right")
     by_topic: dict[str, list[PartitionState]] = {}
@@ -119,12 +119,12 @@ def status_table(partitions: Iterable[PartitionState]) -> Table:
 
 def resumption_table(resumptions: Sequence[Resumption]) -> Table:
     """Return, for each partition, both sides' next record, one under the other."""
-    table = _table("partition", "cluster")
+    table = _plain_table("partition", "cluster")
     table.add_column("next offset", justify="right")
     table.add_column("next record")
     table.add_column("")
     for each in resumptions:
-        here, there = map(flight, each.records)
+        here, there = map(describe_flight, each.records)
         verdict = "[green]same[/green]" if each.is_same else "[red]another[/red]"
         table.add_row(str(each.upstream), SOURCE, f"{each.committed:,}", here, "")
         table.add_row("", TARGET, f"{each.resumes_at:,}", there, verdict)
@@ -134,7 +134,7 @@ def resumption_table(resumptions: Sequence[Resumption]) -> Table:
 def answer_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     """Return the answer of a query: texts to the left, numbers to the right."""
     found = [list(row) for row in rows]
-    table = _table()
+    table = _plain_table()
     for position, name in enumerate(columns):
         is_number = bool(found) and isinstance(found[0][position], int | float)
         table.add_column(name, justify="right" if is_number else "left")
@@ -145,7 +145,7 @@ def answer_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table
     return table
 
 
-def flight(message: Message | None) -> str:
+def describe_flight(message: Message | None) -> str:
     """Return a record of `flights` as a person says it; the time is the record's own, in UTC."""
     value = message.value() if message is not None else None
     if message is None or value is None:
@@ -155,5 +155,5 @@ def flight(message: Message | None) -> str:
     return f"{row['carrier']} {row['flight']} {row['origin']}→{row['dest']} {at:%Y-%m-%d %H:%M}"
 
 
-def _table(*columns: str) -> Table:
+def _plain_table(*columns: str) -> Table:
     return Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 2, 0, 0))

@@ -40,7 +40,7 @@ deltamirror.lake = ./lake
 """
 
 
-class NoDemoError(DeltamirrorError):
+class DemoNotFoundError(DeltamirrorError):
     """There is no demo to go on with."""
 
     hint = "`make demo` makes it."
@@ -49,7 +49,7 @@ class NoDemoError(DeltamirrorError):
         super().__init__(f"there is no demo in {root}")
 
 
-class HalfDemoError(DeltamirrorError):
+class DemoIncompleteError(DeltamirrorError):
     """The demo's parts do not belong together any more."""
 
     hint = "Run `make down`, delete the folder and run `make demo`: it starts afresh."
@@ -59,7 +59,7 @@ class HalfDemoError(DeltamirrorError):
 
 
 @dataclass(frozen=True, slots=True)
-class DemoHome:
+class DemoWorkspace:
     """Where the demo lives: *root* holds its brokers, its configuration, its lake, its Dagster."""
 
     root: Path
@@ -89,18 +89,18 @@ class DemoHome:
         """Return whether a demo was ever begun here."""
         return self.properties.exists()
 
-    def bring_up(self) -> dict[str, str]:
+    def start_clusters(self) -> dict[str, str]:
         """Start both clusters on the data they have, and write mm2.properties if it is not there.
 
-        Returns their addresses by alias. Raises HalfDemoError where a cluster's data is gone and
-        other parts are left, and what starting a broker raises. A lake that is gone is no such
+        Returns their addresses by alias. Raises DemoIncompleteError where a cluster's data is gone
+        and other parts are left, and what starting a broker raises. A lake that is gone is no such
         part: everything in it can be staged and paired again.
         """
         known = {broker.name for broker in brokers.brokers(self.kafka)}
         gone = sorted({SOURCE, TARGET} - known)
         if gone and (known or self.lake.exists()):
-            raise HalfDemoError(self.root, f"the data of {' and '.join(gone)} is gone")
-        servers = brokers.up([SOURCE, TARGET], self.kafka)
+            raise DemoIncompleteError(self.root, f"the data of {' and '.join(gone)} is gone")
+        servers = brokers.start_brokers([SOURCE, TARGET], self.kafka)
         self._write_properties(servers)
         return servers
 

@@ -12,7 +12,7 @@ Offsets = npt.NDArray[np.int64]
 Indexes = npt.NDArray[np.int64]
 
 
-NOTHING: Indexes = np.empty(0, np.int64)
+NO_OFFSETS: Indexes = np.empty(0, np.int64)
 
 
 def offsets_of(rows: pa.RecordBatch) -> Offsets:

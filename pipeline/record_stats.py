@@ -9,24 +9,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas.monitoring.stats import NOTHING, Load, Spread
+from schemas.monitoring.stats import EMPTY, RecordStats, ValueStats
 
 
-def weigh(rows: pa.RecordBatch) -> Load:
+def measure_records(rows: pa.RecordBatch) -> RecordStats:
     """Return what the records of *rows* (columns as in `records`) weigh."""
     value_bytes = pc.sum(pc.binary_length(rows.column("value"))).as_py() or 0
-    return Load(value_bytes, stamps_of(rows.column("timestamp_ms")))
+    return RecordStats(value_bytes, timestamp_stats(rows.column("timestamp_ms")))
 
 
-def stamps_of(timestamps: pa.Array) -> Spread:
+def timestamp_stats(timestamps: pa.Array) -> ValueStats:
     """Return how *timestamps* (int64, ms since 1970) spread; Kafka's -1 is none."""
     known = (timestamps.drop_null() if timestamps.null_count else timestamps).to_numpy()
     if not len(known):
-        return NOTHING
+        return EMPTY
     low = int(known.min())
     if low < 0:
-        return stamps_of(pa.array(known[known >= 0]))
+        return timestamp_stats(pa.array(known[known >= 0]))
     # A chunk's timestamps may sum up to more than 64 bits hold; what they are above the least
     # one is small, and exact as a float.
     above = int((known - low).sum(dtype=np.float64))
-    return Spread(len(known), len(known) * low + above, low, int(known.max()), int(known[-1]))
+    return ValueStats(len(known), len(known) * low + above, low, int(known.max()), int(known[-1]))

@@ -14,7 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
 from resources.config.load import read_config
-from resources.spark.session import Workers, spark_session
+from resources.spark.session import SparkWorkers, spark_session
 from schemas.config.config import Config
 
 
@@ -42,7 +42,7 @@ class Spark(LazyPySparkResource):
                 session.conf.set(key, value)
             self._spark_session = session
 
-    def workers(self, cores: int) -> Workers:
+    def workers(self, cores: int) -> SparkWorkers:
         """Return the session's Python workers, *cores* of them at a time."""
         self._init_session()
-        return Workers(cores)
+        return SparkWorkers(cores)

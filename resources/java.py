@@ -11,7 +11,7 @@ from pathlib import Path
 
 from schemas.errors import JavaMissingError
 
-OLDEST = 17
+MIN_VERSION = 17
 _ANSWER_SECONDS = 30
 
 
@@ -26,7 +26,7 @@ def java() -> Path:
     if found is None:
         raise JavaMissingError("there is no java on PATH and JAVA_HOME is not set")
     version = java_version(Path(found))
-    if int(version.split(".")[0]) < OLDEST:
+    if int(version.split(".")[0]) < MIN_VERSION:
         raise JavaMissingError(f"{found} is version {version}")
     return Path(found)
 

@@ -19,10 +19,10 @@ from schemas.monitoring.metrics import Kind, Metric, Sample
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 5.0
+BIND_RETRY_INTERVAL_S = 5.0
 """How often an address that is taken is tried again."""
 
-PATIENCE_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
 """How long a caller may take to say what it wants."""
 
 
@@ -38,7 +38,7 @@ class Page:
 Pages = Mapping[str, Callable[[], Page]]
 
 
-class Endpoint:
+class PageServer:
     """Serves *pages* at *host* and *port* (0: any that is free) until `close`.
 
     An address that cannot be had is logged once and tried again: who watches goes without, but
@@ -48,43 +48,43 @@ class Endpoint:
     def __init__(self, host: str, port: int, pages: Pages, opened: Callable[[str], None]) -> None:
         self._address, self._pages, self._opened = (host, port), pages, opened
         self._server: _Server | None = None
-        self._over, self._lock = Event(), Lock()
+        self._closed, self._lock = Event(), Lock()
         self._thread = Thread(target=self._run, name="http", daemon=True)
 
     def open(self) -> None:
         """Begin to serve; where the address is taken, as soon as it is free."""
-        self._try(is_first=True)
+        self._try_bind(is_first=True)
         self._thread.start()
 
     def close(self) -> None:
         """End; nothing is answered any more."""
         with self._lock:  # an address that is had at this moment is given back too
-            self._over.set()
+            self._closed.set()
         if self._server is not None:
             self._server.shutdown()
-        self._thread.join(PATIENCE_S)
+        self._thread.join(REQUEST_TIMEOUT_S)
 
     def _run(self) -> None:
         while self._server is None:
-            if self._over.wait(RETRY_S):
+            if self._closed.wait(BIND_RETRY_INTERVAL_S):
                 return
-            self._try(is_first=False)
+            self._try_bind(is_first=False)
         with self._server:
             self._server.serve_forever()
 
-    def _try(self, *, is_first: bool) -> None:
+    def _try_bind(self, *, is_first: bool) -> None:
         host, port = self._address
         shown = f"[{host}]" if ":" in host else host
         try:
             with self._lock:
-                if self._over.is_set():
+                if self._closed.is_set():
                     return
                 self._server = _Server((host, port), self._pages)
         except OSError as error:
             if is_first:
                 log.warning(
                     "/metrics and /healthz are not served: %s:%d: %s; it is tried again every %d s",
-                    *(shown, port, error.strerror or error, RETRY_S),
+                    *(shown, port, error.strerror or error, BIND_RETRY_INTERVAL_S),
                 )
             return
         self._opened(f"http://{shown}:{self._server.server_address[1]}")
@@ -111,7 +111,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    timeout = PATIENCE_S
+    timeout = REQUEST_TIMEOUT_S
     server_version, sys_version = "deltamirror", ""
     server: _Server
 
@@ -125,17 +125,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self) -> None:
         self.close_connection = True  # what else it sent is not read
-        self._send(_told(HTTPStatus.METHOD_NOT_ALLOWED), with_body=True)
+        self._send(_status_page(HTTPStatus.METHOD_NOT_ALLOWED), with_body=True)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = _refuse  # noqa: N815 - http.server asks
 
     def _answer(self, *, with_body: bool) -> None:
         make = self.server.pages.get(self.path.partition("?")[0])
         try:
-            page = make() if make else _told(HTTPStatus.NOT_FOUND)
+            page = make() if make else _status_page(HTTPStatus.NOT_FOUND)
         except Exception:  # the watched work goes on: who asks again may have more luck
             log.exception("%s: a defect", self.path)
-            page = _told(HTTPStatus.INTERNAL_SERVER_ERROR)
+            page = _status_page(HTTPStatus.INTERNAL_SERVER_ERROR)
         self._send(page, with_body=with_body)
 
     def _send(self, page: Page, *, with_body: bool) -> None:
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
         log.debug(format, *args)
 
 
-def _told(status: HTTPStatus) -> Page:
+def _status_page(status: HTTPStatus) -> Page:
     return Page(f"{status.value} {status.phrase}\n".encode(), "text/plain; charset=utf-8", status)
 
 
@@ -161,7 +161,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The text that every Prometheus reads, and every agent beside it."""
 
 
-class Scrape(Collector):
+class SampleCollector(Collector):
     """Asks *samples* at each scrape; `process_*` tells of this process besides (not of Spark's)."""
 
     def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:

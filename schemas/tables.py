@@ -54,7 +54,7 @@ APPEND_ONLY = {
 }
 
 # Retention takes records out, which an append-only table refuses.
-KEPT_FOR_A_TIME = {**APPEND_ONLY, "delta.appendOnly": "false"}
+DELETABLE = {**APPEND_ONLY, "delta.appendOnly": "false"}
 
 RECORDS = Table(
     name="records",
@@ -77,7 +77,7 @@ RECORDS = Table(
     ),
     key=("topic_id", "partition", "offset"),
     partitioned_by=("slot",),
-    properties=KEPT_FOR_A_TIME,
+    properties=DELETABLE,
 )
 
 SEGMENTS = Table(

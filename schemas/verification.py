@@ -26,7 +26,7 @@ MirrorMaker 2 had left out when it was taken over from, and other producers' rec
 SOURCE, STAGED, TARGET = SIDES = ("source", "staged", "target")
 """Where a flow's records are, and what is compared."""
 
-SHOWN = 20
+MAX_DIFFERENCES = 20
 """Differences of a partition that are told one by one."""
 
 
@@ -68,10 +68,10 @@ class PartitionFindings:
                 return
             self.altered.add(offset)
         self.counts[kind] += count
-        if len(self.differences) < SHOWN:
+        if len(self.differences) < MAX_DIFFERENCES:
             self.differences.append(Difference(kind, offset, sides, detail))
 
-    def tell(self, errors: Iterable[DeltamirrorError]) -> None:
+    def add_errors(self, errors: Iterable[DeltamirrorError]) -> None:
         """Note what stood in the way, each thing once."""
         for error in errors:
             if str(error) not in map(str, self.errors):
@@ -106,7 +106,7 @@ class FlowFindings:
         """Return the flow's entry: its sums, and each of its partitions."""
         entries = [each.to_json() for each in self.partitions]
         told = {"resumed": self.resumed, "sample": self.sample}
-        return {"flow": self.flow, **_sums(self.partitions), **told, "partitions": entries}
+        return {"flow": self.flow, **_totals(self.partitions), **told, "partitions": entries}
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Verification:
     @property
     def totals(self) -> dict[str, int]:
         """Return the sums over all flows by name: records, the differences, what is explained."""
-        return _sums(self.partitions)
+        return _totals(self.partitions)
 
     @property
     def errors(self) -> list[dict[str, Any]]:
@@ -173,7 +173,7 @@ class Verification:
         }
 
 
-def _sums(partitions: Iterable[PartitionFindings]) -> dict[str, int]:
+def _totals(partitions: Iterable[PartitionFindings]) -> dict[str, int]:
     sums = dict.fromkeys(("records", *KINDS, *EXPLAINED), 0)
     for each in partitions:
         sums["records"] += each.records

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 
 # How long one example takes says nothing on a busy machine; pytest's own limit bounds the whole.
 settings.register_profile("deltamirror", deadline=None)
@@ -33,7 +33,7 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Broker,
     """Source and target, started side by side by the first test that needs one."""
     home = tmp_path_factory.mktemp("kafka")
     both = Broker("source", home / "source"), Broker("target", home / "target")
-    with running(*both):
+    with running_brokers(*both):
         yield both
 
 

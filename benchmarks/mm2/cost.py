@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks import consume, replay, stage
 from benchmarks.ground import Ground
-from benchmarks.inline import Inline, quiet_gc
+from benchmarks.inline import InlineWorkers, quiet_gc
 from benchmarks.mm2 import catch_up, rivals
 from benchmarks.mm2.catch_up import Backlog
 from benchmarks.sampler import Sampler
@@ -53,7 +53,7 @@ def ours(on: Ground, alias: str, backlog: Backlog) -> list[Spent]:
     flow = rivals.flow(on, rivals.OURS, alias, backlog.topic.name)
     config = read_config(flow.file)
     records = backlog.records
-    workers = Inline(config.tasks_max)
+    workers = InlineWorkers(config.tasks_max)
     with quiet_gc():
         bare = _bare(config.clusters[alias].consumer, backlog)
         with _profiled("stage", records) as staged:

@@ -71,6 +71,6 @@ class Flights:
         left = self.records
         while left:
             for record in islice(_FLIGHTS.records(), left):
-                demo_kafka.send(producer, self.topic, record)
+                demo_kafka.produce_record(producer, self.topic, record)
                 left -= 1
         flush(producer)

@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.ground import Ground
 from benchmarks.meter import tree
 from demo.kafka.broker import LOGGING
-from demo.kafka.processes import hear_signals, started_at
+from demo.kafka.processes import restore_signals, started_at
 from resources.java import java
 from resources.spark.jars import kafka_home
 
@@ -105,7 +105,7 @@ def running(flow: Flow) -> Iterator[subprocess.Popen[bytes]]:
     with (
         flow.log.open("ab") as log,
         subprocess.Popen(
-            command, stdout=log, stderr=log, cwd=flow.file.parent, preexec_fn=hear_signals
+            command, stdout=log, stderr=log, cwd=flow.file.parent, preexec_fn=restore_signals
         ) as process,
     ):
         try:

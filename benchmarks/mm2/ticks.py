@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from benchmarks.mm2.rivals import Flow
 from benchmarks.warmed import Warmed
-from deltamirror.context import Site
-from deltamirror.replay.replayer import Replaying
-from deltamirror.staging.stager import Staging
+from deltamirror.context import MirrorContext
+from deltamirror.replay.replayer import FlowReplayer
+from deltamirror.staging.stager import SourceStager
 from resources.config.load import read_config
 
 T = TypeVar("T")
@@ -40,9 +40,9 @@ def measure(flow: Flow, write: Callable[[], int]) -> Ticks:
     begun before. The lake has to be left alone by others. Raises RuntimeError: not all came.
     """
     config = read_config(flow.file)
-    site, workers, ticks = Site(config), Warmed(config.tasks_max), Ticks()
-    staging = Staging(site, flow.alias, workers)
-    replaying = Replaying(site, config.flows[0], workers)
+    context, workers, ticks = MirrorContext(config), Warmed(config.tasks_max), Ticks()
+    staging = SourceStager(context, flow.alias, workers)
+    replaying = FlowReplayer(context, config.flows[0], workers)
     begun = time.perf_counter()
     staging.open()
     replaying.open()
@@ -53,9 +53,13 @@ def measure(flow: Flow, write: Callable[[], int]) -> Ticks:
             staged, stage_s = _timed(staging.tick)
             replayed, replay_s = _timed(replaying.tick)
             if sum(segment.count for segment in staged.segments) != written:
-                raise RuntimeError(f"{written} written, {staged.segments}, {staging.troubles}")
+                raise RuntimeError(
+                    f"{written} written, {staged.segments}, {staging.partition_errors}"
+                )
             if sum(move.records for move in replayed.moves) != written:
-                raise RuntimeError(f"{written} written, {replayed.moves}, {replaying.troubles}")
+                raise RuntimeError(
+                    f"{written} written, {replayed.moves}, {replaying.partition_errors}"
+                )
             _, idle_stage_s = _timed(staging.tick)
             _, idle_replay_s = _timed(replaying.tick)
             if number:  # the first one connects
@@ -66,7 +70,7 @@ def measure(flow: Flow, write: Callable[[], int]) -> Ticks:
     finally:
         replaying.close()
         staging.close()
-        site.close()
+        context.close()
     return ticks
 
 

@@ -64,7 +64,7 @@ class Console:
         )
         rich.print(table() if callable(table) else table)
 
-    def fail(self, kind: str, message: str, hint: str) -> None:
+    def print_error(self, kind: str, message: str, hint: str) -> None:
         """Print an error: one line and its hint on stderr, or one JSON object on stdout."""
         if self.format == "json":
             click.echo(
@@ -76,7 +76,7 @@ class Console:
             click.echo(f"hint:  {hint}", err=True)
 
 
-def options(command: Command) -> Command:
+def common_options(command: Command) -> Command:
     """Give *command* `--config` and `--format`; said twice, the one nearest to the command wins."""
 
     def set_path(context: click.Context, _: click.Parameter, value: Path | None) -> None:
@@ -118,31 +118,31 @@ class CommandLine(click.Group):
             # A usage error comes before any option's value is known.
             if isinstance(error, click.UsageError) and _asks_for_json(args):
                 console.format = "json"
-            sys.exit(_report(console, error))
+            sys.exit(_print_exception(console, error))
         # Without standalone mode click returns the code of `ctx.exit(code)`.
         sys.exit(code if isinstance(code, int) else 0)
 
 
-def _report(console: Console, error: Exception) -> int:
+def _print_exception(console: Console, error: Exception) -> int:
     """Print *error* and return the exit code it means."""
     if isinstance(error, click.Abort):  # click's word for Ctrl-C
         return 130
     if isinstance(error, click.UsageError):
         help_of = error.ctx.command_path if error.ctx else "deltamirror"
-        console.fail("UsageError", error.format_message(), f"See `{help_of} --help`.")
+        console.print_error("UsageError", error.format_message(), f"See `{help_of} --help`.")
         return 2
     if isinstance(error, click.ClickException):
-        console.fail(type(error).__name__, error.format_message(), "")
+        console.print_error(type(error).__name__, error.format_message(), "")
         return error.exit_code
     if isinstance(error, DeltamirrorError):
-        console.fail(error.kind, str(error), error.hint)
+        console.print_error(error.kind, str(error), error.hint)
         return 2 if isinstance(error, ConfigError) else 1
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
     # The text of an error that nobody foresaw could hold a secret; its type and place cannot.
     at = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(at.filename).name}, line {at.lineno}"
-    console.fail(
+    console.print_error(
         type(error).__name__,
         f"unexpected {type(error).__name__} ({where}): this is a defect of deltamirror",
         f"Please report it with the traceback that {DEBUG_VARIABLE}=1 shows.",

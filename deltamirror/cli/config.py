@@ -5,13 +5,13 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from deltamirror.cli.app import Console, options
-from resources.config.load import check, read_config
-from schemas.config.keys import KeyVerdict, Status
+from deltamirror.cli.app import Console, common_options
+from resources.config.load import check_config, read_config
+from schemas.config.keys import KeyReport, KeyStatus
 
 # Only what needs attention is coloured: among coloured lines nobody sees the red one.
-STYLES = {Status.NO_EFFECT: "yellow", Status.REFUSED: "red", Status.UNKNOWN: "red"}
-BAD = (Status.REFUSED, Status.UNKNOWN)
+STYLES = {KeyStatus.NO_EFFECT: "yellow", KeyStatus.REFUSED: "red", KeyStatus.UNKNOWN: "red"}
+BAD = (KeyStatus.REFUSED, KeyStatus.UNKNOWN)
 
 
 @click.group("config")
@@ -20,7 +20,7 @@ def config_group() -> None:
 
 
 @config_group.command("check")
-@options
+@common_options
 @click.pass_context
 def check_command(context: click.Context) -> None:
     """Say of every key whether it is honoured, translated, without effect, refused or unknown.
@@ -28,16 +28,18 @@ def check_command(context: click.Context) -> None:
     Ends with exit code 2 where a key is refused or unknown. Secrets are not shown.
     """
     console = context.ensure_object(Console)
-    verdicts = check(console.path)
+    verdicts = check_config(console.path)
     is_bad = any(verdict.status in BAD for verdict in verdicts)
     if not is_bad:
         # Keys that are good one by one may still not go together: this raises.
         read_config(console.path)
-    console.show({"keys": [_as_json(verdict) for verdict in verdicts]}, lambda: _table(verdicts))
+    console.show(
+        {"keys": [_key_json(verdict) for verdict in verdicts]}, lambda: _keys_table(verdicts)
+    )
     context.exit(2 if is_bad else 0)
 
 
-def _as_json(verdict: KeyVerdict) -> dict[str, str]:
+def _key_json(verdict: KeyReport) -> dict[str, str]:
     return {
         "key": verdict.key,
         "value": verdict.value,
@@ -46,7 +48,7 @@ def _as_json(verdict: KeyVerdict) -> dict[str, str]:
     }
 
 
-def _table(verdicts: list[KeyVerdict]) -> Table:
+def _keys_table(verdicts: list[KeyReport]) -> Table:
     table = Table("key", "value", "status", "note")
     for each in verdicts:
         style = STYLES.get(each.status)

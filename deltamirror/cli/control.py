@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import flow_option
 from schemas.errors import ConfigError, DeltamirrorError, TopicMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from schemas.config.config import Config
 
 topic_option = click.option("--topic", metavar="T", help="Only this topic of the source.")
@@ -27,7 +27,7 @@ partition_option = click.option(
 @click.option("--cluster", "alias", required=True, metavar="A", help="The source cluster.")
 @click.option("--topic", required=True, metavar="T", help="The topic whose records are gone.")
 @partition_option
-@options
+@common_options
 @click.pass_obj
 def accept_gap_command(console: Console, alias: str, topic: str, partition: int | None) -> None:
     """Go on past records that the source no longer holds; what is missing stays on record.
@@ -40,12 +40,12 @@ def accept_gap_command(console: Console, alias: str, topic: str, partition: int 
     if alias not in config.sources():
         known = ", ".join(config.sources())
         raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
-    _give(
+    _add_request(
         console,
         config,
         (ACCEPT_GAP, alias, f"stage {alias}"),
         (topic, partition),
-        lambda site: _known_topic(site, alias, topic, partition),
+        lambda context: _check_topic_exists(context, alias, topic, partition),
         "records in `segments` what is missing and goes on behind it",
     )
 
@@ -54,7 +54,7 @@ def accept_gap_command(console: Console, alias: str, topic: str, partition: int 
 @flow_option
 @topic_option
 @partition_option
-@options
+@common_options
 @click.pass_obj
 def pause_command(
     console: Console, flow_name: str, topic: str | None, partition: int | None
@@ -62,7 +62,9 @@ def pause_command(
     """Stop replaying a flow, a topic or a partition. Staging goes on, so nothing is lost."""
     from deltamirror.control import PAUSE
 
-    _of_flow(console, PAUSE, flow_name, (topic, partition), "stops replaying it; staging goes on")
+    _request_for_flow(
+        console, PAUSE, flow_name, (topic, partition), "stops replaying it; staging goes on"
+    )
 
 
 @click.command("resume")
@@ -75,7 +77,7 @@ def pause_command(
     help="Replay this topic of the source from the beginning of the stage: its target topic was "
     "re-created.",
 )
-@options
+@common_options
 @click.pass_obj
 def resume_command(
     console: Console,
@@ -91,12 +93,14 @@ def resume_command(
         if topic is not None:
             raise click.UsageError("--restart-topic and --topic exclude each other")
         then = "replays it from the beginning of the stage"
-        _of_flow(console, RESTART, flow_name, (restart_topic, partition), then)
+        _request_for_flow(console, RESTART, flow_name, (restart_topic, partition), then)
         return
-    _of_flow(console, RESUME, flow_name, (topic, partition), "goes on, also where it met an error")
+    _request_for_flow(
+        console, RESUME, flow_name, (topic, partition), "goes on, also where it met an error"
+    )
 
 
-def _of_flow(
+def _request_for_flow(
     console: Console, order: str, flow_name: str, at: tuple[str | None, int | None], then: str
 ) -> None:
     """Give *order* for a flow, or a topic and partition of it."""
@@ -106,32 +110,32 @@ def _of_flow(
     config = console.config()
     flow = config.flow(flow_name).flow
 
-    def check(site: Site) -> None:
+    def check(context: MirrorContext) -> None:
         if topic is not None:
-            _known_topic(site, flow.source, topic, partition)
+            _check_topic_exists(context, flow.source, topic, partition)
 
-    _give(console, config, (order, flow.name, f"replay {flow.name}"), at, check, then)
+    _add_request(console, config, (order, flow.name, f"replay {flow.name}"), at, check, then)
 
 
-def _give(
+def _add_request(
     console: Console,
     config: Config,
     what: tuple[str, str, str],
     at: tuple[str | None, int | None],
-    check: Callable[[Site], None],
+    check: Callable[[MirrorContext], None],
     then: str,
 ) -> None:
     """Write the order *what* (order, scope, duty) once *check* agrees, and say what comes of it."""
-    from deltamirror.context import Site
-    from deltamirror.control import Orders
+    from deltamirror.context import MirrorContext
+    from deltamirror.control import ControlTable
 
-    order, scope, duty = what
+    order, scope, role = what
     topic, partition = at
-    with closing(Site(config)) as site:
-        check(site)
-        said = site.bulletin.read(duty)
-        site.lake.make()
-        Orders(site.lake.control).give(order, scope, topic, partition)
+    with closing(MirrorContext(config)) as context:
+        check(context)
+        said = context.status_file.read(role)
+        context.lake.ensure_exists()
+        ControlTable(context.lake.control).add_request(order, scope, topic, partition)
     is_running = said is not None and said["is_alive"] and said["state"] != "stopped"
     who = "the running loop, at its next tick" if is_running else "the next `deltamirror run`"
     place = "" if topic is None else f" {topic}" if partition is None else f" {topic}[{partition}]"
@@ -145,16 +149,18 @@ def _give(
     console.show(data, f"{order} {scope}{place}: {who}, {then}.")
 
 
-def _known_topic(site: Site, alias: str, topic: str, partition: int | None) -> None:
+def _check_topic_exists(
+    context: MirrorContext, alias: str, topic: str, partition: int | None
+) -> None:
     """Raise TopicMissingError where neither the stage nor the source knows *topic*."""
     import pyarrow.compute as pc
 
-    staged = site.lake.segments(alias).rows(["partition"], where=pc.field("topic") == topic)
+    staged = context.lake.segments(alias).rows(["partition"], where=pc.field("topic") == topic)
     known = set(staged.column("partition").to_pylist())
     if topic and (partition in known or (partition is None and known)):
         return
     try:
-        found = site.cluster(alias).topics([topic]).get(topic)
+        found = context.cluster(alias).topics([topic]).get(topic)
     except DeltamirrorError as error:
         # What is not staged can only be known by the source.
         raise TopicMissingError(topic, f"staged of {alias}, and {error}") from error

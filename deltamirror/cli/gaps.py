@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
 
 
 @click.command("gaps")
 @click.option("--cluster", "alias", metavar="A", help="Only this source cluster.")
 @click.option("--topic", metavar="T", help="Only this topic.")
-@options
+@common_options
 @click.pass_obj
 def gaps_command(console: Console, alias: str | None, topic: str | None) -> None:
     """Show the offsets of the source that no staged record has, and what is known of why.
@@ -29,28 +29,30 @@ def gaps_command(console: Console, alias: str | None, topic: str | None) -> None
     JSON has each interval; the table adds them up by partition and cause. docs/tables.md has the
     same as SQL.
     """
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
 
     config = console.config()
     sources = config.sources()
     if alias is not None and alias not in sources:
         known = ", ".join(sources)
         raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
-    with closing(Site(config)) as site:
-        rows = list(_gaps(site, sources if alias is None else [alias], topic))
-    console.show({"gaps": rows}, lambda: _table(rows))
+    with closing(MirrorContext(config)) as context:
+        rows = list(_gaps(context, sources if alias is None else [alias], topic))
+    console.show({"gaps": rows}, lambda: _gaps_table(rows))
 
 
-def _gaps(site: Site, aliases: Sequence[str], topic: str | None) -> Iterator[dict[str, Any]]:
-    from resources.delta.views import ask
+def _gaps(
+    context: MirrorContext, aliases: Sequence[str], topic: str | None
+) -> Iterator[dict[str, Any]]:
+    from resources.delta.views import query_view
     from schemas.views import GAPS
 
     for alias in aliases:
-        for row in ask(GAPS, site.lake, alias, topic).to_pylist():
+        for row in query_view(GAPS, context.lake, alias, topic).to_pylist():
             yield {"cluster": alias, **row}
 
 
-def _table(rows: list[dict[str, Any]]) -> Table:
+def _gaps_table(rows: list[dict[str, Any]]) -> Table:
     from rich.table import Table
 
     table = Table("cluster", "partition", "cause")

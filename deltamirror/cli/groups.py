@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import as_of_option, flow_option, offset_text
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def groups() -> None:
 
 @groups.command("snapshot")
 @click.option("--cluster", "alias", help="Only this source cluster.")
-@options
+@common_options
 @click.pass_context
 def snapshot_command(context: click.Context, alias: str | None) -> None:
     """Write down what the source's groups have committed now.
@@ -32,44 +32,44 @@ def snapshot_command(context: click.Context, alias: str | None) -> None:
     """
     from rich.table import Table
 
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.groups.snapshots import snapshot_groups
 
     console: Console = context.obj
     config = console.config()
-    with closing(Site(config)) as site:
+    with closing(MirrorContext(config)) as mirror_context:
         aliases = (alias,) if alias else config.sources()
-        found = [(each, snapshot_groups(site, each)) for each in aliases]
+        found = [(each, snapshot_groups(mirror_context, each)) for each in aliases]
     table = Table("cluster", "groups", "changed offsets", "not readable")
     for each, snapshot in found:
-        troubles = "\n".join(snapshot.troubles)
-        table.add_row(each, str(snapshot.groups), str(snapshot.changed), troubles)
+        read_errors = "\n".join(snapshot.read_errors)
+        table.add_row(each, str(snapshot.groups), str(snapshot.changed), read_errors)
     rows = [
-        {"cluster": each, "groups": s.groups, "changed": s.changed, "troubles": list(s.troubles)}
+        {"cluster": each, "groups": s.groups, "changed": s.changed, "troubles": list(s.read_errors)}
         for each, s in found
     ]
     console.show({"clusters": rows}, table)
-    context.exit(1 if any(snapshot.troubles for _, snapshot in found) else 0)
+    context.exit(1 if any(snapshot.read_errors for _, snapshot in found) else 0)
 
 
 @groups.command("plan")
 @flow_option
 @click.option("--group", help="Only this group.")
 @as_of_option
-@options
+@common_options
 @click.pass_obj
 def plan_command(console: Console, flow_name: str, group: str | None, as_of: int | None) -> None:
     """Show what would be set for the groups on the target. Nothing is changed.
 
     An offset below the target's log start is raised to it; records that are gone are counted.
     """
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.groups.plan import plan_groups, plans_as_json
 
     config = console.config()
     flow_config = config.flow(flow_name)
-    with closing(Site(config)) as site:
-        plans = plan_groups(site, flow_config, as_of, group)
+    with closing(MirrorContext(config)) as mirror_context:
+        plans = plan_groups(mirror_context, flow_config, as_of, group)
     data = plans_as_json(flow_config.flow.name, plans)
     console.show(data, lambda: _plan_table(plans))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from deltamirror.cli.app import CommandLine, options
+from deltamirror.cli.app import CommandLine, common_options
 from deltamirror.cli.config import config_group
 from deltamirror.cli.control import accept_gap_command, pause_command, resume_command
 from deltamirror.cli.gaps import gaps_command
@@ -25,7 +25,7 @@ from deltamirror.cli.verify import verify_command
 
 @click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="deltamirror")
-@options
+@common_options
 def main() -> None:
     """Mirror Kafka topics, their settings and consumer groups through Delta Lake, exactly once."""
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 from schemas.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from deltamirror.maintenance.maintain import Maintained
-    from deltamirror.maintenance.rebuild_map import Rebuilt
-    from deltamirror.maintenance.restage import Restaged
+    from deltamirror.maintenance.maintain import MaintenanceResult
+    from deltamirror.maintenance.rebuild_map import RebuiltPartition
+    from deltamirror.maintenance.restage import RestageResult
     from schemas.errors import DeltamirrorError
 
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Read all of the stage, put back what is missing, torn or rewritten; nothing else.",
 )
-@options
+@common_options
 @click.pass_obj
 def maintain_command(
     console: Console,
@@ -57,7 +57,7 @@ def maintain_command(
         return
     if rebuild_map or flow_name:
         raise click.UsageError("--rebuild-map goes with --flow alone, --cluster without it")
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.maintenance.maintain import maintain
 
     config = console.config()
@@ -67,32 +67,34 @@ def maintain_command(
     if is_restaging:
         _restage(console, [alias] if alias else config.sources())
         return
-    with closing(Site(config)) as site:
-        done = maintain(site, alias)
-    console.show({"clusters": [asdict(each) for each in done]}, lambda: _table(done))
+    with closing(MirrorContext(config)) as context:
+        done = maintain(context, alias)
+    console.show({"clusters": [asdict(each) for each in done]}, lambda: _maintain_table(done))
 
 
 def _restage(console: Console, aliases: Sequence[str]) -> None:
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.maintenance.restage import restage
 
-    with closing(Site(console.config())) as site:
-        done = [restage(site, alias) for alias in aliases]
+    with closing(MirrorContext(console.config())) as context:
+        done = [restage(context, alias) for alias in aliases]
     errors = [error for each in done for error in each.lost]
     clusters = [
         {name: value for name, value in vars(each).items() if name != "lost"} for each in done
     ]
-    data = {"clusters": clusters, "errors": _told(errors)}
+    data = {"clusters": clusters, "errors": _error_rows(errors)}
     console.show(data, lambda: _restaged_table(done, errors))
     if errors:
         click.get_current_context().exit(1)
 
 
-def _told(errors: Sequence[DeltamirrorError]) -> list[dict[str, str]]:
+def _error_rows(errors: Sequence[DeltamirrorError]) -> list[dict[str, str]]:
     return [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
 
 
-def _restaged_table(done: Sequence[Restaged], errors: Sequence[DeltamirrorError]) -> RenderableType:
+def _restaged_table(
+    done: Sequence[RestageResult], errors: Sequence[DeltamirrorError]
+) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
@@ -104,23 +106,23 @@ def _restaged_table(done: Sequence[Restaged], errors: Sequence[DeltamirrorError]
 
 
 def _rebuild_maps(console: Console, flow_name: str | None) -> None:
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.maintenance.rebuild_map import rebuild_map
 
     config = console.config()
     flows = [config.flow(flow_name)] if flow_name else config.flows
-    with closing(Site(config)) as site:
-        done = [rebuild_map(site, flow) for flow in flows]
+    with closing(MirrorContext(config)) as context:
+        done = [rebuild_map(context, flow) for flow in flows]
     rebuilt = [each for rebuilding in done for each in rebuilding.rebuilt]
     errors = [error for rebuilding in done for error in rebuilding.errors]
-    data = {"partitions": [asdict(each) for each in rebuilt], "errors": _told(errors)}
+    data = {"partitions": [asdict(each) for each in rebuilt], "errors": _error_rows(errors)}
     console.show(data, lambda: _rebuilt_table(rebuilt, errors))
     if errors:
         click.get_current_context().exit(1)
 
 
 def _rebuilt_table(
-    rebuilt: Sequence[Rebuilt], errors: Sequence[DeltamirrorError]
+    rebuilt: Sequence[RebuiltPartition], errors: Sequence[DeltamirrorError]
 ) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
@@ -140,7 +142,7 @@ def _rebuilt_table(
     return Group(table, *(f"{error} {error.hint}" for error in errors))
 
 
-def _table(done: Sequence[Maintained]) -> Table:
+def _maintain_table(done: Sequence[MaintenanceResult]) -> Table:
     from rich.table import Table
 
     table = Table(

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import RenderableType
 
-    from deltamirror.mm2.export_flow import Handback
-    from deltamirror.mm2.import_flow import Taken, Takeover
+    from deltamirror.mm2.export_flow import Mm2Export
+    from deltamirror.mm2.import_flow import ImportedPartition, Mm2Import
     from schemas.errors import DeltamirrorError
 
 
 @click.command("import-mm2")
 @click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
 @click.option("--dry-run", is_flag=True, help="Stage and compare, but take nothing over.")
-@options
+@common_options
 @click.pass_context
 def import_command(context: click.Context, flow_name: str | None, dry_run: bool) -> None:
     """Take over what a MirrorMaker 2, now stopped, has mirrored under the same file.
@@ -30,23 +30,23 @@ def import_command(context: click.Context, flow_name: str | None, dry_run: bool)
     Reads its source offsets and offset syncs, stages the source, finds each record on the target
     and goes on at the very next one. Ends with exit code 1 where a partition is not taken over.
     """
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.mm2.import_flow import import_mm2
-    from resources.spark.session import Workers
+    from resources.spark.session import SparkWorkers
 
     console: Console = context.obj
     config = console.config()
     flows = [config.flow(flow_name)] if flow_name else list(config.flows)
-    with closing(Site(config)) as site:
-        workers = Workers(config.tasks_max)
-        done = [import_mm2(site, flow, workers, is_trial=dry_run) for flow in flows]
-    console.show({"flows": [_as_json(each) for each in done]}, lambda: _table(done))
+    with closing(MirrorContext(config)) as mirror_context:
+        workers = SparkWorkers(config.tasks_max)
+        done = [import_mm2(mirror_context, flow, workers, is_dry_run=dry_run) for flow in flows]
+    console.show({"flows": [_import_json(each) for each in done]}, lambda: _import_table(done))
     context.exit(1 if any(each.errors for each in done) else 0)
 
 
 @click.command("export-mm2")
 @click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
-@options
+@common_options
 @click.pass_context
 def export_command(context: click.Context, flow_name: str | None) -> None:
     """Let a MirrorMaker 2 that is started next go on where deltamirror, now stopped, is.
@@ -56,49 +56,49 @@ def export_command(context: click.Context, flow_name: str | None) -> None:
     """
     from rich.table import Table
 
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.mm2.export_flow import export_mm2
 
     console: Console = context.obj
     config = console.config()
     flows = [config.flow(flow_name)] if flow_name else list(config.flows)
-    with closing(Site(config)) as site:
-        done = [export_mm2(site, flow) for flow in flows]
+    with closing(MirrorContext(config)) as mirror_context:
+        done = [export_mm2(mirror_context, flow) for flow in flows]
     table = Table("flow", "partition", "MirrorMaker 2 goes on at")
     for each in done:
         for at, offset in sorted(each.next_offsets.items()):
             table.add_row(each.flow, str(at), str(offset))
-    console.show({"flows": [_handed_back(each) for each in done]}, table)
+    console.show({"flows": [_export_json(each) for each in done]}, table)
     context.exit(1 if any(each.errors for each in done) else 0)
 
 
-def _handed_back(done: Handback) -> dict[str, Any]:
+def _export_json(done: Mm2Export) -> dict[str, Any]:
     rows = [
         {"topic": at.topic, "partition": at.partition, "next_offset": offset}
         for at, offset in sorted(done.next_offsets.items())
     ]
-    return {"flow": done.flow, "partitions": rows, "errors": _told(done.errors)}
+    return {"flow": done.flow, "partitions": rows, "errors": _error_rows(done.errors)}
 
 
-def _told(errors: Sequence[DeltamirrorError]) -> list[dict[str, str]]:
+def _error_rows(errors: Sequence[DeltamirrorError]) -> list[dict[str, str]]:
     return [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
 
 
-def _as_json(done: Takeover) -> dict[str, Any]:
+def _import_json(done: Mm2Import) -> dict[str, Any]:
     return {
         "flow": done.flow,
-        "partitions": [_row(each) for each in done.taken],
-        "errors": _told(done.errors),
+        "partitions": [_partition_json(each) for each in done.imported],
+        "errors": _error_rows(done.errors),
     }
 
 
-def _row(taken: Taken) -> dict[str, Any]:
-    found = taken.found
+def _partition_json(imported: ImportedPartition) -> dict[str, Any]:
+    found = imported.found
     return {
-        "topic": taken.partition.topic,
-        "partition": taken.partition.partition,
-        "target_topic": taken.target.topic,
-        "noted": taken.noted.copied,
+        "topic": imported.partition.topic,
+        "partition": imported.partition.partition,
+        "target_topic": imported.target.topic,
+        "noted": imported.positions.copied,
         "next_offset": found.next_offset,
         "paired": sum(run.length for run in found.runs),
         "missing": found.missing,
@@ -108,27 +108,27 @@ def _row(taken: Taken) -> dict[str, Any]:
     }
 
 
-def _table(done: Sequence[Takeover]) -> RenderableType:
+def _import_table(done: Sequence[Mm2Import]) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
     table = Table("flow", "partition", "goes on at", "records paired", "not on the target", "notes")
     for takeover in done:
-        for each in takeover.taken:
-            row = _row(each)
+        for each in takeover.imported:
+            row = _partition_json(each)
             table.add_row(
                 takeover.flow,
                 str(each.target),
                 str(row["next_offset"]),
                 f"{row['paired']:,}",
                 f"{row['missing']:,}",
-                "; ".join(_notes(row)) or "-",
+                "; ".join(_partition_notes(row)) or "-",
             )
     errors = [error for takeover in done for error in takeover.errors]
     return Group(table, *(f"{error} {error.hint}" for error in errors))
 
 
-def _notes(row: dict[str, Any]) -> list[str]:
+def _partition_notes(row: dict[str, Any]) -> list[str]:
     notes = []
     if row["complete_from"] is not None:
         notes.append(f"the map is complete from upstream offset {row['complete_from']}")

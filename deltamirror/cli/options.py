@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from deltamirror.times import time_ms as parse_time_ms
+from deltamirror import times
 
 
 def time_ms(text: str) -> int:
     """Return the time that *text* names, in ms since 1970. Raises click.BadParameter."""
     try:
-        return parse_time_ms(text)
+        return times.parse_time_ms(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,27 +19,27 @@ Row = dict[str, Any]
 
 @click.command("plan")
 @click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
-@options
+@common_options
 @click.pass_context
 def plan_command(context: click.Context, flow_name: str | None) -> None:
     """Show what would be created, changed, staged and replayed. Nothing is changed.
 
     Ends with exit code 1 where something waits for an operator.
     """
-    from deltamirror.context import Site
-    from deltamirror.monitoring.dry_run import forecast
+    from deltamirror.context import MirrorContext
+    from deltamirror.monitoring.dry_run import dry_run
 
     console: Console = context.obj
     config = console.config()
     flows = [config.flow(flow_name)] if flow_name else list(config.flows)
-    with closing(Site(config)) as site:
-        data = forecast(site, flows)
-    console.show(data, lambda: _tables(data))
+    with closing(MirrorContext(config)) as mirror_context:
+        data = dry_run(mirror_context, flows)
+    console.show(data, lambda: _plan_tables(data))
     troubled = any(cluster["troubles"] for cluster in data["clusters"])
     context.exit(1 if troubled or any(flow["refused"] for flow in data["flows"]) else 0)
 
 
-def _tables(data: Mapping[str, Any]) -> Group:
+def _plan_tables(data: Mapping[str, Any]) -> Group:
     from rich.console import Group
     from rich.table import Table
 

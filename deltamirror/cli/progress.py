@@ -12,11 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
-from schemas.replay.slot_work import Move
+from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
 
-class RunReporter:
+class RunProgressListener:
     """Counts what moved and, on a terminal, shows a bar for each flow.
 
     A bar's length is what was staged so far for the flow's source since the run began.
@@ -30,7 +30,7 @@ class RunReporter:
         self._bars = None if is_quiet else _bars()
         self._tasks: dict[Flow, Any] = {}
 
-    def __enter__(self) -> RunReporter:
+    def __enter__(self) -> RunProgressListener:
         if self._bars is not None:
             self._bars.start()
         return self
@@ -51,13 +51,13 @@ class RunReporter:
             for flow in self._tasks:
                 self._show(flow)
 
-    def replayed(self, flow: Flow, moves: Sequence[Move]) -> None:
+    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
         """Count the records of *moves*."""
         with self._lock:
             self._replayed[flow] = self._replayed.get(flow, 0) + sum(m.records for m in moves)
             self._show(flow)
 
-    def troubled(self, duty: str, error: DeltamirrorError) -> None:
+    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
         """Count a tick that failed; the loop itself logs it."""
         with self._lock:
             self._errors += 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import flow_option, time_ms
 from schemas.replay.point_in_time import Selection
 
@@ -37,7 +37,7 @@ TIME = "ISO 8601 or ms since 1970."
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 @click.option("--target-topic", metavar="X", help="Where to; new or empty.  [default: a new one]")
 @click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
-@options
+@common_options
 @click.pass_obj
 def replay_command(
     console: Console,
@@ -57,21 +57,23 @@ def replay_command(
     For audits: the same plan gives the same records in the same order. The mirror goes on
     meanwhile, untouched.
     """
-    from deltamirror.context import Site
-    from deltamirror.replay.point_in_time import replay_topic
+    from deltamirror.context import MirrorContext
+    from deltamirror.replay.point_in_time import replay_point_in_time
 
     ways = [as_of], [from_offset, to_offset], [from_time, to_time]
     if sum(any(value is not None for value in way) for way in ways) > 1:
         raise click.UsageError("choose one of --as-of, --from/--to-offset and --from/--to-time")
-    wanted = Selection(partition, as_of, from_offset, to_offset, from_time, to_time)
+    selection = Selection(partition, as_of, from_offset, to_offset, from_time, to_time)
     config = console.config()
-    with closing(Site(config)) as site:
-        plan, records = replay_topic(site, flow_name, topic, wanted, target_topic, dry_run=dry_run)
+    with closing(MirrorContext(config)) as context:
+        plan, records = replay_point_in_time(
+            context, flow_name, topic, selection, target_topic, dry_run=dry_run
+        )
     state = {"state": "dry run" if dry_run else "done", "records": None if dry_run else records}
-    console.show({**plan.to_json(), **state}, lambda: _shown(plan, records, dry_run))
+    console.show({**plan.to_json(), **state}, lambda: _result_table(plan, records, dry_run))
 
 
-def _shown(plan: ReplayPlan, records: int, dry_run: bool) -> Group:
+def _result_table(plan: ReplayPlan, records: int, dry_run: bool) -> Group:
     from rich.console import Group
     from rich.table import Table
 

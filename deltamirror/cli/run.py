@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 
 if TYPE_CHECKING:
-    from deltamirror.cli.progress import RunReporter
+    from deltamirror.cli.progress import RunProgressListener
 
 
 @click.command("run")
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Wait for flows that other processes replay; take over each whose process has died.",
 )
-@options
+@common_options
 @click.pass_obj
 def run_command(
     console: Console,
@@ -43,10 +43,10 @@ def run_command(
     standby: bool,
 ) -> None:
     """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
-    from deltamirror.cli.progress import RunReporter
-    from deltamirror.listener import Both, installed_listeners
-    from deltamirror.monitoring.metrics_server import served
-    from deltamirror.run.supervisor import mirror_of
+    from deltamirror.cli.progress import RunProgressListener
+    from deltamirror.listener import CompositeListener, installed_listeners
+    from deltamirror.monitoring.metrics_server import serve_metrics
+    from deltamirror.run.supervisor import build_mirror
 
     if standby and until_caught_up:
         raise click.UsageError("--standby waits for ever: it does not go with --until-caught-up")
@@ -55,24 +55,24 @@ def run_command(
     targets = [alias.strip() for alias in clusters.split(",")] if clusters else None
     _log_to_stderr()
     stop = threading.Event()
-    reporter = RunReporter(is_quiet=console.format == "json" or not sys.stderr.isatty())
-    run = mirror_of(
+    listener = RunProgressListener(is_quiet=console.format == "json" or not sys.stderr.isatty())
+    run = build_mirror(
         config,
         flows=flows or None,
         targets=targets,
         until_caught_up=until_caught_up,
-        reporter=Both(reporter, *installed_listeners()),
+        listener=CompositeListener(listener, *installed_listeners()),
         stop=stop,
         is_standby=standby,
     )
-    with _stopped_by_signals(stop), served(config.metrics_listen, run.board), reporter:
+    with _stop_on_signals(stop), serve_metrics(config.metrics_listen, run.metrics_state), listener:
         run.run()
-    _answer(console, reporter)
-    _leave()
+    _print_summary(console, listener)
+    _exit_if_loops_hang()
 
 
-def _answer(console: Console, reporter: RunReporter) -> None:
-    data = reporter.summary()
+def _print_summary(console: Console, listener: RunProgressListener) -> None:
+    data = listener.summary()
     console.show(data, f"staged {data['staged']:,} records, replayed {data['replayed']:,} records")
 
 
@@ -87,7 +87,7 @@ def _log_to_stderr() -> None:
 
 
 @contextmanager
-def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
+def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
     """Let SIGINT and SIGTERM set *stop*; a second one ends the process at once."""
 
     def handle(number: int, _: FrameType | None) -> None:
@@ -103,7 +103,7 @@ def _stopped_by_signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _leave() -> None:
+def _exit_if_loops_hang() -> None:
     """End the process now if a loop has not come back: what it does is settled by the next run."""
     if any(t.daemon and t.name.startswith(("stage ", "replay ")) for t in threading.enumerate()):
         sys.stdout.flush()

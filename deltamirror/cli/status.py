@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.monitoring.lag import GroupLag
     from schemas.config.config import FlowConfig
     from schemas.monitoring.flow_state import FlowState, PartitionState
@@ -28,21 +28,21 @@ _flows = click.option(
 
 @click.command("status")
 @_flows
-@options
+@common_options
 @click.pass_obj
 def status_command(console: Console, names: tuple[str, ...]) -> None:
     """Show each flow: its state, how far its topics are, and what is wrong."""
-    from deltamirror.monitoring.flow_status import survey
+    from deltamirror.monitoring.flow_status import flow_status
 
-    with _site(console, names) as (site, flows):
-        states = [survey(site, flow) for flow in flows]
+    with _open_context(console, names) as (context, flows):
+        states = [flow_status(context, flow) for flow in flows]
     data = {"flows": [state.to_json() for state in states]}
     console.show(data, lambda: _status_table(states))
 
 
 @click.command("lag")
 @_flows
-@options
+@common_options
 @click.pass_obj
 def lag_command(console: Console, names: tuple[str, ...]) -> None:
     """Show each partition: the source's end, what is staged, what is replayed, and the lag.
@@ -51,12 +51,12 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
     source's end that wait for a transaction to be committed or aborted there. Groups are shown as
     they were last seen.
     """
-    from deltamirror.monitoring.flow_status import survey
+    from deltamirror.monitoring.flow_status import flow_status
     from deltamirror.monitoring.lag import group_lag
 
-    with _site(console, names) as (site, flows):
-        states = [survey(site, flow) for flow in flows]
-        groups = [group_lag(site, *each) for each in zip(flows, states, strict=True)]
+    with _open_context(console, names) as (context, flows):
+        states = [flow_status(context, flow) for flow in flows]
+        groups = [group_lag(context, *each) for each in zip(flows, states, strict=True)]
     data = {
         "flows": [
             {**state.to_json(), "groups": [each.to_json() for each in found]}
@@ -67,14 +67,16 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
 
 
 @contextmanager
-def _site(console: Console, names: tuple[str, ...]) -> Iterator[tuple[Site, list[FlowConfig]]]:
+def _open_context(
+    console: Console, names: tuple[str, ...]
+) -> Iterator[tuple[MirrorContext, list[FlowConfig]]]:
     """Open the places of the configuration; the flows are those named, or all."""
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
 
     config = console.config()
     flows = [config.flow(name) for name in names] if names else list(config.flows)
-    with closing(Site(config)) as site:
-        yield site, flows
+    with closing(MirrorContext(config)) as context:
+        yield context, flows
 
 
 def _status_table(states: list[FlowState]) -> RenderableType:

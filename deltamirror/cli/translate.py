@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import as_of_option, flow_option, offset_text
-from deltamirror.times import iso
+from deltamirror.times import format_iso
 from schemas.errors import NothingToTranslateError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import Translation
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--incarnation", help="A former life of the topic, by its topic id.")
 @click.option("--group", help="Translate what this group has committed.")
 @as_of_option
-@options
+@common_options
 @click.pass_obj
 def translate_command(
     console: Console,
@@ -56,21 +56,21 @@ def translate_command(
         raise click.UsageError("Give --topic, --partition and --offset, or --group [--as-of].")
     if offset is None:
         raise click.UsageError("Give the --offset to translate.")
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.groups.checkpoints import map_index
 
     config = console.config()
     flow_config = config.flow(flow_name)
-    with closing(Site(config)) as site:
+    with closing(MirrorContext(config)) as context:
         wanted = TopicPartition(topic, partition)
-        offset_map = map_index(site, flow_config.flow)
-    find = _translated_back if reverse else _translated
+        offset_map = map_index(context, flow_config.flow)
+    find = _translate_backward if reverse else _translate_forward
     answer = find(offset_map, flow_config, wanted, offset, incarnation)
     name = flow_config.flow.name
-    console.show(answer.to_json(name), lambda: _table(name, [(None, answer)]))
+    console.show(answer.to_json(name), lambda: _translation_table(name, [(None, answer)]))
 
 
-def _translated(
+def _translate_forward(
     offset_map: MapIndex,
     flow_config: FlowConfig,
     wanted: TopicPartition,
@@ -79,21 +79,23 @@ def _translated(
 ) -> Translation:
     from pipeline.offset_map.translate import translate
 
-    life = offset_map.life(wanted, incarnation)
-    if life is None and not flow_config.replicates(wanted.topic):
+    mapped_incarnation = offset_map.mapped_incarnation(wanted, incarnation)
+    if mapped_incarnation is None and not flow_config.replicates(wanted.topic):
         raise NothingToTranslateError(f"{flow_config.flow} does not mirror {wanted}")
     return Translation(
         wanted.topic,
-        life.incarnation if life else incarnation or "",
+        mapped_incarnation.incarnation if mapped_incarnation else incarnation or "",
         wanted.partition,
         offset,
-        life.target_topic if life else flow_config.remote_topic(wanted.topic),
-        life.target_partition if life else wanted.partition,
-        translate(offset, life.runs) if life else None,
+        mapped_incarnation.target_topic
+        if mapped_incarnation
+        else flow_config.remote_topic(wanted.topic),
+        mapped_incarnation.target_partition if mapped_incarnation else wanted.partition,
+        translate(offset, mapped_incarnation.runs) if mapped_incarnation else None,
     )
 
 
-def _translated_back(
+def _translate_backward(
     offset_map: MapIndex,
     flow_config: FlowConfig,
     wanted: TopicPartition,
@@ -103,31 +105,31 @@ def _translated_back(
     from pipeline.offset_map.translate import translate_back
 
     source = offset_map.source_of(wanted) or wanted
-    life = offset_map.life(source, incarnation)
-    back = translate_back(offset, life.runs) if life else None
-    if life is None or back is None:
+    mapped_incarnation = offset_map.mapped_incarnation(source, incarnation)
+    back = translate_back(offset, mapped_incarnation.runs) if mapped_incarnation else None
+    if mapped_incarnation is None or back is None:
         raise NothingToTranslateError(f"{flow_config.flow}: nothing of {wanted} has arrived")
     return Translation(
         source.topic,
-        life.incarnation,
+        mapped_incarnation.incarnation,
         source.partition,
         back,
-        life.target_topic,
-        life.target_partition,
+        mapped_incarnation.target_topic,
+        mapped_incarnation.target_partition,
         offset,
     )
 
 
 def _translate_group(console: Console, flow_name: str, group: str, as_of: int | None) -> None:
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.groups.checkpoints import translate_groups
 
     config = console.config()
     flow = config.flow(flow_name)
-    with closing(Site(config)) as site:
-        found = translate_groups(site, flow, as_of, group)
+    with closing(MirrorContext(config)) as context:
+        found = translate_groups(context, flow, as_of, group)
     if not found:
-        when = f" at or before {iso(as_of)}" if as_of is not None else ""
+        when = f" at or before {format_iso(as_of)}" if as_of is not None else ""
         error = NothingToTranslateError(f"no commit of group {group} was seen{when}")
         error.hint = "`deltamirror groups snapshot` takes one; `run` does so all the time."
         raise error
@@ -136,14 +138,14 @@ def _translate_group(console: Console, flow_name: str, group: str, as_of: int | 
         {
             "flow": name,
             "group": group,
-            "as_of": None if as_of is None else iso(as_of),
+            "as_of": None if as_of is None else format_iso(as_of),
             "partitions": [each.at.to_json(name) for each in found],
         },
-        lambda: _table(name, [(each.group, each.at) for each in found]),
+        lambda: _translation_table(name, [(each.group, each.at) for each in found]),
     )
 
 
-def _table(flow: str, rows: Iterable[tuple[str | None, Translation]]) -> Table:
+def _translation_table(flow: str, rows: Iterable[tuple[str | None, Translation]]) -> Table:
     from rich.table import Table
 
     table = Table("flow", "group", "partition", "committed", "on the target", "resumes at")

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deltamirror.cli.app import Console, options
+from deltamirror.cli.app import Console, common_options
 from schemas.verification import EXPLAINED, KINDS, SIDES
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.progress import Progress, TaskID
 
-    from deltamirror.verification.digest_pass import Reporter
+    from deltamirror.verification.digest_pass import ProgressListener
     from schemas.verification import FlowFindings, Verification
 
-TELL_S = 10.0
+REPORT_INTERVAL_S = 10.0
 """How often a comparison says how far it is where nobody looks at a terminal."""
 
 
@@ -36,8 +36,8 @@ TELL_S = 10.0
     metavar="PERCENT",
     help="Only about so much of each partition, taken at random, and some of each.",
 )
-@click.option("--anew", is_flag=True, help="Do not go on where a verify was killed.")
-@options
+@click.option("--no-resume", is_flag=True, help="Start over; do not resume an interrupted run.")
+@common_options
 @click.pass_context
 def verify_command(
     context: click.Context,
@@ -47,7 +47,7 @@ def verify_command(
     staged: bool,
     target: bool,
     sample: float | None,
-    anew: bool,
+    no_resume: bool,
 ) -> None:
     """Compare source, stage and target; exit 1 where anything differs.
 
@@ -56,35 +56,35 @@ def verify_command(
     killed is gone on with by the next that is asked for the same.
     """
     console = context.ensure_object(Console)
-    from deltamirror.context import Site
+    from deltamirror.context import MirrorContext
     from deltamirror.verification.verify import verify
 
     asked = {"source": source, "staged": staged, "target": target}
     sides = [side for side, is_asked in asked.items() if is_asked] or SIDES
-    with closing(Site(console.config())) as site, _progress() as reporter:
+    with closing(MirrorContext(console.config())) as mirror_context, _progress() as listener:
         found = verify(
-            site,
+            mirror_context,
             flows=flows or None,
             topics=topics or None,
             sides=sides,
             share=1.0 if sample is None else sample / 100,
-            anew=anew,
-            reporter=reporter,
+            no_resume=no_resume,
+            listener=listener,
         )
-    console.show(found.to_json(), lambda: _tables(found))
+    console.show(found.to_json(), lambda: _verify_tables(found))
     if console.format == "json" and not found.is_same:
         context.exit(1)
     found.check()
 
 
-class _Bars:
+class _ProgressBars:
     """A bar for each flow."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
-    def began(self, flow: str, records: int, resumed: int) -> None:
+    def started(self, flow: str, records: int, resumed: int) -> None:
         """Show a bar for *flow*."""
         self._tasks[flow] = self._progress.add_task(
             flow, total=max(1, records), completed=min(resumed, records)
@@ -95,14 +95,14 @@ class _Bars:
         self._progress.advance(self._tasks[flow], records)
 
 
-class _Lines:
+class _ProgressLines:
     """A line on stderr now and then."""
 
     def __init__(self) -> None:
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         self._records = self._done = 0
 
-    def began(self, flow: str, records: int, resumed: int) -> None:
+    def started(self, flow: str, records: int, resumed: int) -> None:
         """Say how much there is to do of *flow*, where somebody has begun with it."""
         self._records, self._done = records, resumed
         if resumed:
@@ -111,25 +111,25 @@ class _Lines:
     def compared(self, flow: str, records: int) -> None:
         """Say how far *flow* is, if nothing was said for a while."""
         self._done = min(self._records, self._done + records)
-        if time.monotonic() - self._told_at > TELL_S:
-            self._told_at = time.monotonic()
+        if time.monotonic() - self._reported_at > REPORT_INTERVAL_S:
+            self._reported_at = time.monotonic()
             click.echo(f"{flow}: {self._done:,} of {self._records:,} records", err=True)
 
 
 @contextmanager
-def _progress() -> Iterator[Reporter]:
+def _progress() -> Iterator[ProgressListener]:
     """Give a reporter that draws bars on a terminal, or writes lines elsewhere."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        yield _ProgressLines()
         return
     from rich.console import Console as Rich
     from rich.progress import Progress
 
     with Progress(console=Rich(stderr=True), transient=True) as progress:
-        yield _Bars(progress)
+        yield _ProgressBars(progress)
 
 
-def _tables(found: Verification) -> RenderableType:
+def _verify_tables(found: Verification) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
@@ -161,13 +161,13 @@ def _tables(found: Verification) -> RenderableType:
         shown.append(differences)
     for error in found.errors:
         shown.append(f"{error['flow']}: {error['message']} {error['hint']}")
-    shown += [line for flow in found.flows for line in _remarks(flow)]
+    shown += [line for flow in found.flows for line in _flow_notes(flow)]
     totals = found.totals
     told = ", ".join(f"{totals[kind]:,} {kind}" for kind in KINDS)
     return Group(*shown, f"verified {totals['records']:,} records: {told}")
 
 
-def _remarks(flow: FlowFindings) -> Iterator[str]:
+def _flow_notes(flow: FlowFindings) -> Iterator[str]:
     """Yield what a reader of the numbers has to know."""
     if flow.resumed:
         yield f"{flow.flow}: {flow.resumed:,} of the records were compared by a verify before"

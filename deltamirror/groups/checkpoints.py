@@ -7,11 +7,11 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.groups.snapshots import latest_commits
-from pipeline.offset_map.index import MAP_COLUMNS, MapIndex, index
+from pipeline.offset_map.index import MAP_COLUMNS, MapIndex, build_index
 from pipeline.offset_map.translate import translate
-from resources.delta.table import CLOCK
+from resources.delta.table import CLOCK_APP_ID
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
@@ -22,23 +22,26 @@ from schemas.offset_map import GroupTranslation, Translation
 from schemas.tables import CHECKPOINTS, GROUP_OFFSETS
 
 Row = dict[str, Any]
-Answer = tuple[int | str, ...]
+TranslationValues = tuple[int | str, ...]
 
 
-def map_index(site: Site, flow: Flow, topic: str | None = None) -> MapIndex:
+def map_index(context: MirrorContext, flow: Flow, topic: str | None = None) -> MapIndex:
     """Return the offset map of *flow*, of one source *topic* or of all, to look offsets up in.
 
     Raises LakeError where it cannot be read or contradicts itself.
     """
     where = None if topic is None else ds.field("topic") == topic
     try:
-        return index(site.lake.offset_map(flow).rows(MAP_COLUMNS, where))
+        return build_index(context.lake.offset_map(flow).rows(MAP_COLUMNS, where))
     except ValueError as error:
         raise LakeError(f"the offset map of {flow} contradicts itself: {error}") from None
 
 
 def translate_groups(
-    site: Site, flow_config: FlowConfig, as_of_ms: int | None = None, group: str | None = None
+    context: MirrorContext,
+    flow_config: FlowConfig,
+    as_of_ms: int | None = None,
+    group: str | None = None,
 ) -> list[GroupTranslation]:
     """Return where each group of the source resumes on the target, by group and partition.
 
@@ -47,47 +50,53 @@ def translate_groups(
     group's incarnation has no downstream offset.
     """
     where = None if group is None else ds.field("group") == group
-    offsets = site.lake.of_cluster(flow_config.flow.source, GROUP_OFFSETS).rows(where=where)
+    offsets = context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS).rows(where=where)
     commits = [
         row
         for row in latest_commits(offsets, as_of_ms).to_pylist()
         if flow_config.groups.matches(row["group"]) and flow_config.replicates(row["topic"])
     ]
-    offset_map = map_index(site, flow_config.flow)
+    offset_map = map_index(context, flow_config.flow)
     return [
         GroupTranslation(
             row["group"],
             row["seen_at_ms"],
-            _translated(row, offset_map, flow_config),
+            _translate_commit(row, offset_map, flow_config),
             row["metadata"],
         )
         for row in commits
     ]
 
 
-def _translated(commit: Row, offset_map: MapIndex, flow_config: FlowConfig) -> Translation:
+def _translate_commit(commit: Row, offset_map: MapIndex, flow_config: FlowConfig) -> Translation:
     partition = TopicPartition(commit["topic"], commit["partition"])
-    life = offset_map.life(partition, commit["topic_id"])
+    mapped_incarnation = offset_map.mapped_incarnation(partition, commit["topic_id"])
     return Translation(
         topic=partition.topic,
-        topic_id=life.incarnation if life else commit["topic_id"],
+        topic_id=mapped_incarnation.incarnation if mapped_incarnation else commit["topic_id"],
         partition=partition.partition,
         upstream_offset=commit["committed"],
-        target_topic=life.target_topic if life else flow_config.remote_topic(partition.topic),
-        target_partition=life.target_partition if life else partition.partition,
-        downstream_offset=translate(commit["committed"], life.runs) if life else None,
+        target_topic=mapped_incarnation.target_topic
+        if mapped_incarnation
+        else flow_config.remote_topic(partition.topic),
+        target_partition=mapped_incarnation.target_partition
+        if mapped_incarnation
+        else partition.partition,
+        downstream_offset=translate(commit["committed"], mapped_incarnation.runs)
+        if mapped_incarnation
+        else None,
     )
 
 
-def write_checkpoints(site: Site, flow_config: FlowConfig) -> list[Row]:
+def write_checkpoints(context: MirrorContext, flow_config: FlowConfig) -> list[Row]:
     """Write down where groups resume now, as far as it changed; return the rows of `checkpoints`.
 
     With `emit.checkpoints.enabled` they are told to the target first: a crash between the two
     tells them twice, which a compacted topic takes for once. Raises DeltamirrorError where the
     target or the lake is down.
     """
-    table = site.lake.of_flow(flow_config.flow, CHECKPOINTS)
-    now_ms = table.next_time()
+    table = context.lake.flow_table(flow_config.flow, CHECKPOINTS)
+    now_ms = table.next_time_ms()
     rows = [
         {
             "group": each.group,
@@ -99,42 +108,42 @@ def write_checkpoints(site: Site, flow_config: FlowConfig) -> list[Row]:
             "metadata": each.metadata,
             "translated_at_ms": now_ms,
         }
-        for each in translate_groups(site, flow_config)
+        for each in translate_groups(context, flow_config)
         if each.at.downstream_offset is not None
     ]
-    known = _known(table.rows().to_pylist())
-    changed = [row for row in rows if known.get(_key(row)) != _answer(row)]
+    known = _newest_values(table.rows().to_pylist())
+    changed = [row for row in rows if known.get(_key(row)) != _translation_values(row)]
     if changed:
         if flow_config.emit_checkpoints_interval_s is not None:
-            _emit(site, flow_config, changed)
-        table.append(changed, marks={CLOCK: now_ms})
+            _emit(context, flow_config, changed)
+        table.append(changed, txn_versions={CLOCK_APP_ID: now_ms})
     return changed
 
 
-def _known(rows: list[Row]) -> dict[tuple[str, str, int], Answer]:
+def _newest_values(rows: list[Row]) -> dict[tuple[str, str, int], TranslationValues]:
     """Return the newest answer of each group and partition."""
     rows.sort(key=lambda row: row["translated_at_ms"])
-    return {_key(row): _answer(row) for row in rows}
+    return {_key(row): _translation_values(row) for row in rows}
 
 
 def _key(row: Row) -> tuple[str, str, int]:
     return row["group"], row["topic"], row["partition"]
 
 
-def _answer(row: Row) -> Answer:
+def _translation_values(row: Row) -> TranslationValues:
     answer = ("upstream_offset", "target_topic", "downstream_offset", "metadata")
     return tuple(row[name] for name in answer)
 
 
-def _emit(site: Site, flow_config: FlowConfig, rows: Iterable[Row]) -> None:
+def _emit(context: MirrorContext, flow_config: FlowConfig, rows: Iterable[Row]) -> None:
     """Write *rows* to `<source>.checkpoints.internal` on the target, as MirrorMaker 2 does."""
     flow = flow_config.flow
     topic = CompactedTopic(
-        site.cluster(flow.target),
+        context.cluster(flow.target),
         flow_config.policy.checkpoints_topic(flow.source),
-        site.config.clusters[flow.target].producer,
+        context.config.clusters[flow.target].producer,
     )
-    topic.make(flow_config.checkpoints_replication_factor)
+    topic.ensure_exists(flow_config.checkpoints_replication_factor)
     checkpoints = [
         Checkpoint(
             row["group"],

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from threading import Lock
 
-from deltamirror.context import Site
-from pipeline.offset_map.offset_syncs import sampled
+from deltamirror.context import MirrorContext
+from pipeline.offset_map.offset_syncs import sample_offset_syncs
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
-from schemas.replay.slot_work import Move
+from schemas.replay.slot_work import CommittedBatch
 
-WAITING = 1_000
+MAX_PENDING_SYNCS = 1_000
 """Syncs of a partition that wait for a cluster that is down; of more, the newest count."""
 
 
@@ -28,29 +28,29 @@ class OffsetSyncs:
     So the cluster that takes them, mostly the source, holds up no replay.
     """
 
-    def __init__(self, site: Site, config: OffsetSyncsConfig) -> None:
+    def __init__(self, context: MirrorContext, config: OffsetSyncsConfig) -> None:
         self._config = config
         self._topic = CompactedTopic(
-            site.cluster(config.cluster),
+            context.cluster(config.cluster),
             config.topic,
-            site.config.clusters[config.cluster].producer,
+            context.config.clusters[config.cluster].producer,
         )
-        self._is_made = False
+        self._is_created = False
         self._lock = Lock()
-        self._waiting: dict[TopicPartition, list[OffsetSync]] = {}
+        self._pending: dict[TopicPartition, list[OffsetSync]] = {}
 
-    def note(self, moves: Iterable[Move]) -> None:
+    def record(self, moves: Iterable[CommittedBatch]) -> None:
         """Remember a sample of *moves*, which the target has committed, to be written."""
         found: dict[TopicPartition, list[OffsetSync]] = {}
         for move in moves:
             at = move.partition
             found.setdefault(at, []).extend(
                 OffsetSync(at.topic, at.partition, *pair)
-                for pair in sampled(move.runs, self._config.lag_max)
+                for pair in sample_offset_syncs(move.runs, self._config.lag_max)
             )
         with self._lock:
             for at, syncs in found.items():
-                self._waiting[at] = [*self._waiting.get(at, []), *syncs]
+                self._pending[at] = [*self._pending.get(at, []), *syncs]
 
     def write(self) -> int:
         """Write what is waiting, in order by partition; return how much it was.
@@ -59,21 +59,21 @@ class OffsetSyncs:
         cluster is down or says no; then it is written the next time.
         """
         with self._lock:
-            taken, self._waiting = self._waiting, {}
+            taken, self._pending = self._pending, {}
         records = [(sync.key, sync.value) for syncs in taken.values() for sync in syncs]
         try:
-            if not self._is_made:
-                self._topic.make(self._config.replication_factor)
-                self._is_made = True
+            if not self._is_created:
+                self._topic.ensure_exists(self._config.replication_factor)
+                self._is_created = True
             if records:
                 self._topic.write(records)
         except DeltamirrorError:
-            self._is_made = False
-            self._put_back(taken)
+            self._is_created = False
+            self._requeue(taken)
             raise
         return len(records)
 
-    def _put_back(self, taken: dict[TopicPartition, list[OffsetSync]]) -> None:
+    def _requeue(self, taken: dict[TopicPartition, list[OffsetSync]]) -> None:
         with self._lock:
             for at, syncs in taken.items():
-                self._waiting[at] = [*syncs, *self._waiting.get(at, [])][-WAITING:]
+                self._pending[at] = [*syncs, *self._pending.get(at, [])][-MAX_PENDING_SYNCS:]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.groups.checkpoints import map_index, translate_groups
 from pipeline.offset_map.index import MapIndex
 from schemas.config.config import FlowConfig
@@ -15,7 +15,7 @@ from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.offset_map import GroupTranslation, Translation
 
-IDLE = frozenset({"EMPTY", "DEAD", "ABSENT"})
+IDLE_STATES = frozenset({"EMPTY", "DEAD", "ABSENT"})
 """States of a group, in Kafka's words, in which its offsets can be set; ABSENT: it is not there."""
 
 READ_COMMITTED_NOTE = (
@@ -58,36 +58,39 @@ class GroupPlan:
     @property
     def is_idle(self) -> bool:
         """Return whether its offsets can be set: it has no members on the target."""
-        return self.state in IDLE
+        return self.state in IDLE_STATES
 
     @property
     def is_active(self) -> bool:
         """Return whether it is known to have members on the target, so that they cannot be set."""
-        return self.state not in IDLE | {"UNKNOWN"}
+        return self.state not in IDLE_STATES | {"UNKNOWN"}
 
 
 def plan_groups(
-    site: Site, flow_config: FlowConfig, as_of_ms: int | None = None, group: str | None = None
+    context: MirrorContext,
+    flow_config: FlowConfig,
+    as_of_ms: int | None = None,
+    group: str | None = None,
 ) -> list[GroupPlan]:
     """Return what would be set for each group (or one *group*) of the flow, from its snapshots.
 
     Nothing is changed. Raises DeltamirrorError where the target or the lake is down.
     """
-    found = translate_groups(site, flow_config, as_of_ms, group)
-    offset_map = map_index(site, flow_config.flow)
-    cluster = site.cluster(flow_config.flow.target)
+    found = translate_groups(context, flow_config, as_of_ms, group)
+    offset_map = map_index(context, flow_config.flow)
+    cluster = context.cluster(flow_config.flow.target)
     marks = cluster.watermarks({each.at.target for each in found})
     states = cluster.groups()
     plans = []
     for name, translations in groupby(found, key=lambda each: each.group):
         offsets = list(translations)
         committed = cluster.group_offsets(name) if name in states else {}
-        planned = tuple(_planned(each, committed, marks, offset_map) for each in offsets)
+        planned = tuple(_plan_offset(each, committed, marks, offset_map) for each in offsets)
         plans.append(GroupPlan(name, states.get(name, "ABSENT"), planned))
     return plans
 
 
-def _planned(
+def _plan_offset(
     translated: GroupTranslation,
     committed: dict[TopicPartition, int],
     marks: dict[TopicPartition, Watermarks | DeltamirrorError],
@@ -99,8 +102,14 @@ def _planned(
     if at.downstream_offset is None or isinstance(held, DeltamirrorError):
         return PlannedOffset(at, "wait", current, None, 0, metadata)
     resumes_at = max(at.downstream_offset, held.low)
-    life = offset_map.life(TopicPartition(at.topic, at.partition), at.topic_id)
-    gone = life.runs.arrived(at.downstream_offset, held.low) if life else 0
+    mapped_incarnation = offset_map.mapped_incarnation(
+        TopicPartition(at.topic, at.partition), at.topic_id
+    )
+    gone = (
+        mapped_incarnation.runs.count_between(at.downstream_offset, held.low)
+        if mapped_incarnation
+        else 0
+    )
     action = "keep" if current == resumes_at else "set"
     return PlannedOffset(at, action, current, resumes_at, gone, metadata)
 

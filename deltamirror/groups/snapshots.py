@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltamirror.context import Site
-from resources.delta.table import CLOCK
+from deltamirror.context import MirrorContext
+from resources.delta.table import CLOCK_APP_ID
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError
@@ -27,26 +27,26 @@ Commits = dict[tuple[str, TopicPartition], tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class GroupSnapshot:
     """What a look at a cluster's groups found: *changed* offsets were written down.
 
-    *troubles* has a line for each group that could not be read.
+    *read_errors* has a line for each group that could not be read.
     """
 
     groups: int
     changed: int
-    troubles: tuple[str, ...] = ()
+    read_errors: tuple[str, ...] = ()
 
 
-def snapshot_groups(site: Site, alias: str) -> Snapshot:
+def snapshot_groups(context: MirrorContext, alias: str) -> GroupSnapshot:
     """Write down what the groups of the source cluster *alias* have committed since the last look.
 
     Groups that any flow's filter matches, topics that it mirrors. A group that cannot be read is a
     trouble of the snapshot. Raises DeltamirrorError where the cluster or the lake is down.
     """
-    flows = [each for each in site.config.flows if each.flow.source == alias]
-    cluster = site.cluster(alias)
-    table = site.lake.of_cluster(alias, GROUP_OFFSETS)
+    flows = [each for each in context.config.flows if each.flow.source == alias]
+    cluster = context.cluster(alias)
+    table = context.lake.cluster_table(alias, GROUP_OFFSETS)
     # Ids before and after: an offset never gets the id of another life of its topic.
     before = _topic_ids(cluster)
     # A group that is hidden from us is not listed: of one that the file names this is told.
@@ -54,13 +54,13 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
     named = {name for flow in flows for name in flow.groups.names}
     groups = [group for group in sorted({*listed, *named}) if _is_wanted(group, flows)]
     found: Commits = {}
-    troubles: list[str] = []
+    read_errors: list[str] = []
     for group in groups:
         try:
             found |= _committed(cluster, group, flows)
         except DeltamirrorError as error:
             log.warning("%s", error)
-            troubles.append(str(error))
+            read_errors.append(str(error))
     after = _topic_ids(cluster)
     known = {
         (row["group"], row["topic"], row["partition"]): (
@@ -69,7 +69,7 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
         )
         for row in latest_commits(table.rows()).to_pylist()
     }
-    now_ms = table.next_time()
+    now_ms = table.next_time_ms()
     rows = [
         {
             "group": group,
@@ -86,8 +86,8 @@ def snapshot_groups(site: Site, alias: str) -> Snapshot:
         and known.get((group, topic, at.partition)) != (topic_id, commit)
     ]
     if rows:
-        table.append(rows, marks={CLOCK: now_ms})
-    return Snapshot(sum(group in listed for group in groups), len(rows), tuple(troubles))
+        table.append(rows, txn_versions={CLOCK_APP_ID: now_ms})
+    return GroupSnapshot(sum(group in listed for group in groups), len(rows), tuple(read_errors))
 
 
 def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.groups.plan import GroupPlan, plan_groups
-from pipeline.offset_map.translate import advances
+from pipeline.offset_map.translate import forward_commits
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
 from schemas.errors import GroupActiveError, RequestRefusedError
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Synced:
+class GroupSyncResult:
     """What a sync did, by group: how many partitions it *moved*, and who was left alone.
 
     *active* groups have members on the target; of *refused* ones the target did not let us.
@@ -27,21 +27,21 @@ class Synced:
     refused: list[str] = field(default_factory=list)
 
 
-def sync_groups(site: Site, flow_config: FlowConfig) -> Synced:
+def sync_groups(context: MirrorContext, flow_config: FlowConfig) -> GroupSyncResult:
     """Set where the flow's groups resume on the target, from their last snapshot.
 
     Groups without members there, and forward only: so it is whatever their protocol is (classic,
     KIP-848, Streams), for the broker itself refuses to set an active group's offsets. Raises
     DeltamirrorError where the target or the lake is down.
     """
-    cluster = site.cluster(flow_config.flow.target)
-    done = Synced()
-    for plan in plan_groups(site, flow_config):
+    cluster = context.cluster(flow_config.flow.target)
+    done = GroupSyncResult()
+    for plan in plan_groups(context, flow_config):
         if plan.is_active:
             done.active.append(plan.group)
             continue
         try:
-            moved = _move(cluster, plan)
+            moved = _advance_offsets(cluster, plan)
         except GroupActiveError:
             done.active.append(plan.group)
         except RequestRefusedError as refused:
@@ -53,7 +53,7 @@ def sync_groups(site: Site, flow_config: FlowConfig) -> Synced:
     return done
 
 
-def _move(cluster: KafkaCluster, plan: GroupPlan) -> int:
+def _advance_offsets(cluster: KafkaCluster, plan: GroupPlan) -> int:
     """Move the group forward; return in how many partitions."""
     wanted = {
         each.at.target: (each.resumes_at, each.metadata)
@@ -63,6 +63,6 @@ def _move(cluster: KafkaCluster, plan: GroupPlan) -> int:
     if not wanted:
         return 0
     # Read again: the group may have been at work, and gone, since the plan was made.
-    forward = advances(wanted, cluster.group_offsets(plan.group))
+    forward = forward_commits(wanted, cluster.group_offsets(plan.group))
     cluster.commit_offsets(plan.group, forward)
     return len(forward)

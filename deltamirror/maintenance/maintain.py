@@ -10,15 +10,21 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.staging.segment_index import staged_segments
-from pipeline.maintenance.compaction import Part, check_same, choose, in_order, tally
-from pipeline.maintenance.retention import expire
+from pipeline.maintenance.compaction import (
+    CompactionInput,
+    check_unchanged,
+    collect_stats,
+    select_groups,
+    sort_by_partition,
+)
+from pipeline.maintenance.retention import select_expired
 from resources.coordination.lease import Lease
-from resources.delta.records_table import Records, RecordsFile
-from resources.delta.stage_reader import StagedLog
-from resources.delta.stage_writer import RecordsFolder, plain
+from resources.delta.records_table import RecordsFile, RecordsTable
+from resources.delta.stage_reader import StageReader
+from resources.delta.stage_writer import RecordsDirectory, cast_to_file_schema
 from resources.delta.table import LakeTable
 from resources.delta.table_maintenance import optimize, vacuum
 from schemas.config.config import FlowConfig
@@ -29,12 +35,12 @@ from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
 
 log = logging.getLogger(__name__)
 
-Place = tuple[int, int]
+Position = tuple[int, int]
 """An offset of a partition over all its lives: which life, in the order of staging, and offset."""
 
 
 @dataclass(frozen=True, slots=True)
-class Maintained:
+class MaintenanceResult:
     """What was done to the lake of one source cluster.
 
     *removed* staged files (*removed_bytes*) had served their time, *joined* ones became
@@ -51,32 +57,32 @@ class Maintained:
     deleted: int
 
 
-def maintain(site: Site, alias: str | None = None) -> list[Maintained]:
+def maintain(context: MirrorContext, alias: str | None = None) -> list[MaintenanceResult]:
     """Maintain what is staged of source cluster *alias*, or of all of them.
 
     Raises LeaseHeldError where another process stages it, and so maintains it; LakeError.
     """
     done = []
-    for each in [alias] if alias else site.config.sources():
-        site.lake.make()
-        with Lease(site.lake.root, f"stage {each}"):
-            done.append(maintain_cluster(site, each))
+    for each in [alias] if alias else context.config.sources():
+        context.lake.ensure_exists()
+        with Lease(context.lake.root, f"stage {each}"):
+            done.append(maintain_cluster(context, each))
     return done
 
 
-def maintain_cluster(site: Site, alias: str) -> Maintained:
+def maintain_cluster(context: MirrorContext, alias: str) -> MaintenanceResult:
     """Maintain source cluster *alias*; the caller holds its staging lease.
 
     Staging and replay may go on meanwhile: nothing here moves a frontier, and a file that is
     replaced can be read for another day. Raises StalePlanError, LakeError.
     """
-    records = site.lake.records(alias)
-    removed = retain(site, alias, records) if records.exists() else []
+    records = context.lake.records(alias)
+    removed = apply_retention(context, alias, records) if records.exists() else []
     joined = list(compact(records)) if records.exists() else []
-    tables = [table for table in tables_of(site, alias) if table.exists()]
+    tables = [table for table in maintained_tables(context, alias) if table.exists()]
     merged = sum(optimize(table) for table in tables if table.table is not RECORDS)
     deleted = sum(vacuum(table) for table in tables)
-    return Maintained(
+    return MaintenanceResult(
         alias,
         removed=len(removed),
         removed_bytes=sum(file.size_bytes for file in removed),
@@ -87,36 +93,38 @@ def maintain_cluster(site: Site, alias: str) -> Maintained:
     )
 
 
-def compact(records: Records) -> Iterator[int]:
+def compact(records: RecordsTable) -> Iterator[int]:
     """Join small files of *records*, one commit a group; yield how many files became one.
 
     What a joined file holds is read back and compared with its parts before it is committed.
     Raises LakeError where it differs, with nothing committed.
     """
-    staged = StagedLog(records.path)
+    staged = StageReader(records.path)
     records.refresh()
     for slot, members in groupby(records.files(), key=lambda file: file.slot):
         files = {file.path: file for file in members}
         parts = [
-            Part(f.path, f.sequence, f.size_bytes, staged.memory_bytes(f.path))
+            CompactionInput(f.path, f.sequence, f.size_bytes, staged.memory_bytes(f.path))
             for f in files.values()
         ]
-        for group in choose(parts):
-            _join(records, staged, slot, [files[part.path] for part in group])
+        for group in select_groups(parts):
+            _compact_group(records, staged, slot, [files[part.path] for part in group])
             yield len(group)
 
 
-def _join(records: Records, staged: StagedLog, slot: int, parts: Sequence[RecordsFile]) -> None:
+def _compact_group(
+    records: RecordsTable, staged: StageReader, slot: int, parts: Sequence[RecordsFile]
+) -> None:
     rows = list(staged.all_rows([part.path for part in parts]))
-    before = tally(rows)
-    with RecordsFolder(records.path).slot_file(slot, parts[-1].sequence) as out:
-        for _, batch in in_order(rows):
-            out.write(plain(batch))
+    before = collect_stats(rows)
+    with RecordsDirectory(records.path).slot_file(slot, parts[-1].sequence) as out:
+        for _, batch in sort_by_partition(rows):
+            out.write(cast_to_file_schema(batch))
         joined = out.close()
     if joined is None:
         raise LakeError(f"{records.path}: files of slot {slot} hold no records")
     try:
-        check_same(before, tally(staged.all_rows([joined.path])))
+        check_unchanged(before, collect_stats(staged.all_rows([joined.path])))
     except LakeError:
         with suppress(OSError):
             (records.path / joined.path).unlink()
@@ -125,20 +133,20 @@ def _join(records: Records, staged: StagedLog, slot: int, parts: Sequence[Record
     log.info("slot %d of %s: %d files became one", slot, records.path, len(parts))
 
 
-def retain(site: Site, alias: str, records: Records) -> list[RecordsFile]:
+def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -> list[RecordsFile]:
     """Remove the files whose time is over and that every flow has replayed; return them."""
-    config = site.config
+    config = context.config
     if config.stage_retention_ms is None and config.stage_retention_bytes is None:
         return []
     records.refresh()
     before_ms = None
     if config.stage_retention_ms is not None:
         before_ms = int(time.time() * 1000) - config.stage_retention_ms
-    segments = staged_segments(site.lake.segments(alias))
-    expired = expire(
+    segments = staged_segments(context.lake.segments(alias))
+    expired = select_expired(
         records.files(),
         segments,
-        _replayed_by_all(site, alias, segments),
+        _replayed_by_all(context, alias, segments),
         before_ms=before_ms,
         max_bytes=config.stage_retention_bytes,
     )
@@ -149,26 +157,26 @@ def retain(site: Site, alias: str, records: Records) -> list[RecordsFile]:
 
 
 def _replayed_by_all(
-    site: Site, alias: str, segments: Sequence[Segment]
+    context: MirrorContext, alias: str, segments: Sequence[Segment]
 ) -> Callable[[Segment], bool]:
     """Return whether a segment is on the target of every flow that replicates its topic.
 
     The offset map decides, not progress: where its last runs were lost they are made anew from
     the stage, which has to be there then.
     """
-    lives: dict[TopicPartition, list[str]] = {}
+    incarnations: dict[TopicPartition, list[str]] = {}
     for segment in segments:
-        known = lives.setdefault(segment.source.plain, [])
+        known = incarnations.setdefault(segment.source.topic_partition, [])
         if segment.topic_id not in known:
             known.append(segment.topic_id)
-    flows = [flow for flow in site.config.flows if flow.flow.source == alias]
-    reached = [(flow, _reached(site, flow, lives)) for flow in flows]
+    flows = [flow for flow in context.config.flows if flow.flow.source == alias]
+    reached = [(flow, _mapped_positions(context, flow, incarnations)) for flow in flows]
 
     def is_replayed(segment: Segment) -> bool:
-        partition = segment.source.plain
-        place = (lives[partition].index(segment.topic_id), segment.end)
+        partition = segment.source.topic_partition
+        position = (incarnations[partition].index(segment.topic_id), segment.end)
         return all(
-            place <= found.get(partition, (-1, 0))
+            position <= found.get(partition, (-1, 0))
             for flow, found in reached
             if flow.replicates(segment.topic)
         )
@@ -176,44 +184,45 @@ def _replayed_by_all(
     return is_replayed
 
 
-def _reached(
-    site: Site, flow: FlowConfig, lives: dict[TopicPartition, list[str]]
-) -> dict[TopicPartition, Place]:
+def _mapped_positions(
+    context: MirrorContext, flow: FlowConfig, incarnations: dict[TopicPartition, list[str]]
+) -> dict[TopicPartition, Position]:
     """Return how far the map of *flow* is in the present life of each target topic."""
-    table = site.lake.offset_map(flow.flow)
+    table = context.lake.offset_map(flow.flow)
     if not table.exists():
         return {}
     table.refresh()
     keys = ["topic", "partition", "target_topic", "target_partition", "target_topic_id"]
     newest = table.rows([*keys, "committed_at"]).group_by(keys).aggregate([("committed_at", "max")])
     offset_map = OffsetMap(table, "")
-    reached: dict[TopicPartition, Place] = {}
+    reached: dict[TopicPartition, Position] = {}
     for row in newest.sort_by("committed_at_max").to_pylist():
         partition = TopicPartition(row["topic"], row["partition"])
         target = TopicPartition(row["target_topic"], row["target_partition"])
-        known = lives.get(partition, [])
+        known = incarnations.get(partition, [])
         mapped = offset_map.end(target, row["target_topic_id"], known)
         if mapped is not None:
-            life = known.index(mapped.progress.incarnation)
-            reached[partition] = (life, mapped.progress.next_offset)
+            number = known.index(mapped.progress.incarnation)
+            reached[partition] = (number, mapped.progress.next_offset)
     return reached
 
 
-def tables_of(site: Site, alias: str) -> list[LakeTable]:
+def maintained_tables(context: MirrorContext, alias: str) -> list[LakeTable]:
     """Return the tables of a source cluster and of its flows."""
-    lake = site.lake
-    flows = [flow.flow for flow in site.config.flows if flow.flow.source == alias]
+    lake = context.lake
+    flows = [flow.flow for flow in context.config.flows if flow.flow.source == alias]
     own = [
-        lake.records(alias) if t is RECORDS else lake.of_cluster(alias, t) for t in CLUSTER_TABLES
+        lake.records(alias) if t is RECORDS else lake.cluster_table(alias, t)
+        for t in CLUSTER_TABLES
     ]
-    return [*own, *(lake.of_flow(flow, table) for flow in flows for table in FLOW_TABLES)]
+    return [*own, *(lake.flow_table(flow, table) for flow in flows for table in FLOW_TABLES)]
 
 
-EVERY_S = 600.0
+MAINTAIN_INTERVAL_S = 600.0
 """So rarely that it is no work, so often that a replay never meets thousands of small files."""
 
-OFTEN_S = 60.0
-COMMITS = 100
+OPTIMIZE_INTERVAL_S = 60.0
+COMMITS_PER_CHECKPOINT = 100
 """How often small files of small tables are merged, and checkpoints written of tables with so many
 commits since the last one.
 
@@ -222,42 +231,46 @@ its rows opens each file; and a loop that had to do it itself would stand still 
 """
 
 
-class Housekeeping:
+class MaintenanceLoop:
     """The thread that maintains the source clusters whose staging *leases* this process holds."""
 
-    def __init__(self, site: Site, leases: Mapping[str, Lease], over: threading.Event) -> None:
-        self._site, self._leases, self._over = site, leases, over
-        self._tables = {alias: tables_of(site, alias) for alias in leases}
+    def __init__(
+        self, context: MirrorContext, leases: Mapping[str, Lease], done: threading.Event
+    ) -> None:
+        self._context, self._leases, self._done = context, leases, done
+        self._maintained_tables = {alias: maintained_tables(context, alias) for alias in leases}
 
     def run(self) -> None:
         """Work until it is over; a failure is logged and tried again at the next turn."""
-        next_turn = time.monotonic() + EVERY_S
-        while not self._over.wait(min(OFTEN_S, EVERY_S)):
-            self.tidy_up()
+        next_turn = time.monotonic() + MAINTAIN_INTERVAL_S
+        while not self._done.wait(min(OPTIMIZE_INTERVAL_S, MAINTAIN_INTERVAL_S)):
+            self.optimize_tables()
             if time.monotonic() >= next_turn:
-                self.turn()
-                next_turn = time.monotonic() + EVERY_S
+                self.maintain_clusters()
+                next_turn = time.monotonic() + MAINTAIN_INTERVAL_S
 
-    def tidy_up(self) -> None:
+    def optimize_tables(self) -> None:
         """Merge small files and write due checkpoints, in the clusters staged by this process."""
-        for table in (table for alias in self._staged() for table in self._tables[alias]):
+        for table in (
+            table for alias in self._staged_aliases() for table in self._maintained_tables[alias]
+        ):
             try:
                 if table.table is not RECORDS and table.exists():
                     optimize(table)
-                table.checkpoint(COMMITS)
+                table.checkpoint(COMMITS_PER_CHECKPOINT)
             except DeltamirrorError as error:  # of one table: the others need it as well
                 log.warning("%s is not tidied up: %s", table.path, error)
 
-    def turn(self) -> None:
+    def maintain_clusters(self) -> None:
         """Maintain every cluster that is staged by this process now."""
-        for alias in self._staged():
+        for alias in self._staged_aliases():
             try:
-                done = maintain_cluster(self._site, alias)
+                done = maintain_cluster(self._context, alias)
             except DeltamirrorError as error:
                 log.warning("stage of %s is not maintained: %s", alias, error)
                 continue
             if done.joined or done.removed or done.deleted:
                 log.info("%s", done)
 
-    def _staged(self) -> Iterator[str]:
+    def _staged_aliases(self) -> Iterator[str]:
         return (alias for alias, lease in self._leases.items() if lease.is_held)

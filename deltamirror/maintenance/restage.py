@@ -15,14 +15,20 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from deltamirror.context import Site
-from deltamirror.staging.committer import SEALED
+from deltamirror.context import MirrorContext
+from deltamirror.staging.committer import SEALED_APP_ID
 from deltamirror.staging.segment_index import staged_segments
-from pipeline.maintenance.restage import Census, groups, in_file_order, is_whole, joined
+from pipeline.maintenance.restage import (
+    SegmentLookup,
+    group_segments,
+    is_intact,
+    join_contiguous,
+    sort_for_file,
+)
 from resources.coordination.lease import Lease
-from resources.delta.records_table import FOREIGN, RecordsFile
-from resources.delta.stage_reader import StagedLog
-from resources.delta.stage_writer import SCHEMA, RecordsFolder, plain
+from resources.delta.records_table import FOREIGN_SEQUENCE, RecordsFile
+from resources.delta.stage_reader import StageReader
+from resources.delta.stage_writer import SCHEMA, RecordsDirectory, cast_to_file_schema
 from resources.kafka.range_reader import RangeReader
 from schemas.errors import LakeError, PartitionError, SegmentLostError, StagedFileError
 from schemas.kafka.partition import Watermarks
@@ -35,7 +41,7 @@ Parts = dict[Segment, list[pa.RecordBatch]]
 
 
 @dataclass
-class Restaged:
+class RestageResult:
     """What was done to the stage of one source cluster.
 
     *files* were missing, torn or not ours and are out of the table; *segments* of theirs with
@@ -51,90 +57,96 @@ class Restaged:
     lost: list[PartitionError] = field(default_factory=list)
 
 
-def restage(site: Site, alias: str) -> Restaged:
+def restage(context: MirrorContext, alias: str) -> RestageResult:
     """Put back what the stage of source cluster *alias* no longer holds; see the module.
 
     Raises LeaseHeldError where another process stages it, LakeError.
     """
-    site.lake.make()
-    with Lease(site.lake.root, f"stage {alias}"):
-        return _Restaging(site, alias).run()
+    context.lake.ensure_exists()
+    with Lease(context.lake.root, f"stage {alias}"):
+        return _Restager(context, alias).run()
 
 
 @dataclass
-class _Slot:
+class _SlotFindings:
     """What was found in a slot: files to replace, which of them can be read, what is missing."""
 
     broken: list[RecordsFile] = field(default_factory=list)
     readable: list[str] = field(default_factory=list)
-    sound: list[int] = field(default_factory=list)
+    intact_sequences: list[int] = field(default_factory=list)
     missing: list[Segment] = field(default_factory=list)
 
 
-class _Restaging:
+class _Restager:
     """The restaging of one source cluster; its lease is held."""
 
-    def __init__(self, site: Site, alias: str) -> None:
-        self._records, self._ledger = site.lake.records(alias), site.lake.segments(alias)
-        self._folder = RecordsFolder(self._records.path)
-        self._log = StagedLog(self._records.path)
-        self._consumer = site.config.clusters[alias].consumer
-        self._done = Restaged(alias)
+    def __init__(self, context: MirrorContext, alias: str) -> None:
+        self._records, self._segments = context.lake.records(alias), context.lake.segments(alias)
+        self._directory = RecordsDirectory(self._records.path)
+        self._stage_reader = StageReader(self._records.path)
+        self._consumer = context.config.clusters[alias].consumer
+        self._result = RestageResult(alias)
 
-    def run(self) -> Restaged:
+    def run(self) -> RestageResult:
         self._records.refresh()
-        known = staged_segments(self._ledger)
-        sealed = self._ledger.mark(SEALED) or 0
-        unsealed = [s for _, found in self._records.sealed_since(sealed) for s in found]
+        known = staged_segments(self._segments)
+        sealed = self._segments.txn_version(SEALED_APP_ID) or 0
+        unsealed = [s for _, found in self._records.segments_since(sealed) for s in found]
         segments = [*known, *unsealed]
-        kept_from = {p: self._records.kept_from(p) or 0 for p in {s.source for s in segments}}
-        held = [s for s in segments if s.end > kept_from[s.source]]
+        retained_from = {
+            p: self._records.retained_from(p) or 0 for p in {s.source for s in segments}
+        }
+        held = [s for s in segments if s.end > retained_from[s.source]]
         files = self._records.files()
         for slot in sorted({s.source.slot for s in segments} | {f.slot for f in files}):
-            self._mend(
+            self._repair_slot(
                 slot,
                 [file for file in files if file.slot == slot],
                 [s for s in held if s.source.slot == slot],
             )
-        self._catch_up(segments, sealed)
-        return self._done
+        self._restore_versions(segments, sealed)
+        return self._result
 
-    def _mend(self, slot: int, files: Sequence[RecordsFile], segments: Sequence[Segment]) -> None:
+    def _repair_slot(
+        self, slot: int, files: Sequence[RecordsFile], segments: Sequence[Segment]
+    ) -> None:
         """Put new files in place of broken ones, in one commit."""
-        found = self._look(files, segments)
+        found = self._inspect_files(files, segments)
         if not found.broken and not found.missing:
             return
         made: list[StagedFile] = []
-        before = len(self._done.lost)
+        before = len(self._result.lost)
         try:
-            for group in groups(found.missing, found.sound):
-                parts = self._salvaged(group, found.readable)
-                parts |= self._read_again([s for s in group if s not in parts])
+            for group in group_segments(found.missing, found.intact_sequences):
+                parts = self._from_foreign_files(group, found.readable)
+                parts |= self._from_source([s for s in group if s not in parts])
                 if len(parts) == len(group):
                     made.append(self._write(slot, group, parts))
         except BaseException:
-            self._forget(made)
+            self._delete_files(made)
             raise
-        if len(self._done.lost) > before:
-            self._forget(made)
+        if len(self._result.lost) > before:
+            self._delete_files(made)
             return
         self._records.replace(found.broken, made)
-        self._done.files += len(found.broken)
-        self._done.segments += len(found.missing)
-        self._done.records += sum(segment.count for segment in found.missing)
+        self._result.files += len(found.broken)
+        self._result.segments += len(found.missing)
+        self._result.records += sum(segment.count for segment in found.missing)
         log.info("slot %d of %s: %d files replaced", slot, self._records.path, len(found.broken))
 
-    def _look(self, files: Sequence[RecordsFile], segments: Sequence[Segment]) -> _Slot:
+    def _inspect_files(
+        self, files: Sequence[RecordsFile], segments: Sequence[Segment]
+    ) -> _SlotFindings:
         """Read *files* of a slot and compare them with its *segments*."""
-        census, found = Census(segments), _Slot()
+        lookup, found = SegmentLookup(segments), _SlotFindings()
         whole: set[Segment] = set()
         for file in files:
-            if file.sequence == FOREIGN:
+            if file.sequence == FOREIGN_SEQUENCE:
                 found.broken.append(file)
                 found.readable.append(file.path)
                 continue
             try:
-                held, torn = census.take(self._log.all_rows([file.path]))
+                held, torn = lookup.take(self._stage_reader.all_rows([file.path]))
             except StagedFileError as error:
                 log.warning("%s", error)
                 found.broken.append(file)
@@ -142,82 +154,88 @@ class _Restaging:
             if torn:
                 found.broken.append(file)
             else:
-                insort(found.sound, file.sequence)
+                insort(found.intact_sequences, file.sequence)
                 whole |= held
         found.missing = [s for s in segments if s.count and s not in whole]
         return found
 
-    def _salvaged(self, group: Sequence[Segment], files: Sequence[str]) -> Parts:
+    def _from_foreign_files(self, group: Sequence[Segment], files: Sequence[str]) -> Parts:
         """Return the segments of *group* that *files* of other programs hold, in any order."""
-        census, parts = Census(group), Parts()
+        lookup, parts = SegmentLookup(group), Parts()
         for file in files:
             with suppress(StagedFileError):
-                for source, rows in self._log.all_rows([file]):
-                    for segment, part in census.split(source, rows):
-                        parts.setdefault(segment, []).append(plain(part))
-        return _whole(parts)
+                for source, rows in self._stage_reader.all_rows([file]):
+                    for segment, part in lookup.split(source, rows):
+                        parts.setdefault(segment, []).append(cast_to_file_schema(part))
+        return _complete_segments(parts)
 
-    def _read_again(self, segments: Sequence[Segment]) -> Parts:
+    def _from_source(self, segments: Sequence[Segment]) -> Parts:
         """Return those of *segments* that the source still holds; note the others as lost."""
-        census, parts = Census(segments), Parts()
+        lookup, parts = SegmentLookup(segments), Parts()
         whys: dict[Segment, str] = {}
         reader = RangeReader(self._consumer)
 
         def take(r: OffsetRange, rows: pa.RecordBatch) -> None:
-            for segment, part in census.split(r.partition, rows):
+            for segment, part in lookup.split(r.partition, rows):
                 parts.setdefault(segment, []).append(part)
 
         try:
-            for run in joined(segments):
+            for run in join_contiguous(segments):
                 first, last = run[0], run[-1]
-                marks = Watermarks(first.low, last.stable, last.high)
-                r = OffsetRange(first.source, first.start, last.end, first.start, None, marks)
+                txn_versions = Watermarks(first.low, last.stable, last.high)
+                r = OffsetRange(
+                    first.source, first.start, last.end, first.start, None, txn_versions
+                )
                 error = reader.read([r], 2 * sum(s.size_bytes for s in run) + 2**30, take)[r].error
                 whys |= dict.fromkeys(run, str(error) if error else "the source holds other ones")
         finally:
             reader.close()
-        whole = _whole(parts)
+        whole = _complete_segments(parts)
         lost = [segment for segment in segments if segment not in whole]
-        self._done.lost += [
+        self._result.lost += [
             SegmentLostError(s.source, start=s.start, end=s.end, records=s.count, why=whys[s])
             for s in lost
         ]
-        self._done.from_source += sum(segment.count for segment in whole)
+        self._result.from_source += sum(segment.count for segment in whole)
         return whole
 
     def _write(
         self, slot: int, group: Sequence[Segment], parts: Mapping[Segment, list[pa.RecordBatch]]
     ) -> StagedFile:
         """Write *group* into a file of its own, and read it back."""
-        with self._folder.slot_file(slot, group[-1].sequence) as out:
-            for segment in in_file_order(group):
+        with self._directory.slot_file(slot, group[-1].sequence) as out:
+            for segment in sort_for_file(group):
                 for batch in parts[segment]:
                     out.write(batch)
             made = out.close()
-        if made is None or Census(group).take(self._log.all_rows([made.path]))[0] != set(group):
+        if made is None or SegmentLookup(group).take(self._stage_reader.all_rows([made.path]))[
+            0
+        ] != set(group):
             raise LakeError(f"{self._records.path}: slot {slot} was not written as it was staged")
         return made
 
-    def _forget(self, files: Sequence[StagedFile]) -> None:
+    def _delete_files(self, files: Sequence[StagedFile]) -> None:
         for file in files:
             with suppress(OSError):
                 (self._records.path / file.path).unlink()
 
-    def _catch_up(self, segments: Sequence[Segment], sealed: int) -> None:
+    def _restore_versions(self, segments: Sequence[Segment], sealed: int) -> None:
         """Move frontiers that a lost commit had moved, and pass the versions that it had."""
         ends = {s.source: s.end for s in segments}
-        marks = {p: self._records.frontier(p) for p in ends}
-        behind = {p.app_id: end for p, end in ends.items() if (m := marks[p]) is None or m < end}
+        txn_versions = {p: self._records.frontier(p) for p in ends}
+        behind = {
+            p.app_id: end for p, end in ends.items() if (m := txn_versions[p]) is None or m < end
+        }
         while behind or self._records.version < sealed:
-            self._records.commit([], marks=behind)
+            self._records.commit([], txn_versions=behind)
             behind = {}
 
 
-def _whole(parts: Parts) -> Parts:
+def _complete_segments(parts: Parts) -> Parts:
     """Return the segments of *parts* that are complete, each as one batch in order of offset."""
     whole = Parts()
     for segment, batches in parts.items():
         rows = pa.Table.from_batches(batches, SCHEMA).sort_by("offset").combine_chunks()
-        if is_whole(segment, rows):
+        if is_intact(segment, rows):
             whole[segment] = rows.to_batches()
     return whole

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deltamirror.context import Site
-from deltamirror.control import PAUSE, Orders
-from deltamirror.mm2.import_flow import offsets_topic, refuse_two_writers
-from deltamirror.staging.segment_index import Ledger
+from deltamirror.context import MirrorContext
+from deltamirror.control import PAUSE, ControlTable
+from deltamirror.mm2.import_flow import check_mm2_stopped, offsets_topic
+from deltamirror.staging.segment_index import SegmentIndex
 from resources.coordination.lease import Lease
 from resources.kafka.compacted_topic import CompactedTopic
 from resources.kafka.mm2_topics import Mm2Topics
@@ -17,12 +17,12 @@ from schemas.kafka.partition import TopicPartition
 from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id
 
-PARTITIONS = 25
+OFFSETS_TOPIC_PARTITIONS = 25
 """Of Connect's topic of source offsets, where there is none yet (offset.storage.partitions)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Handback:
+class Mm2Export:
     """What MirrorMaker 2 will take for copied, by source partition, and why the rest is not."""
 
     flow: str
@@ -30,49 +30,51 @@ class Handback:
     errors: tuple[DeltamirrorError, ...]
 
 
-def export_mm2(site: Site, config: FlowConfig) -> Handback:
+def export_mm2(context: MirrorContext, config: FlowConfig) -> Mm2Export:
     """Note for MirrorMaker 2 how far deltamirror is, as it notes that itself, and pause the flow.
 
     Raises MirrorMakerRunningError: it has read its notes already; LeaseHeldError: a run of ours
     replays the flow; UnreachableError, RequestRefusedError, TargetTopicError, LakeError.
     """
     flow = config.flow
-    with Lease(site.lake.root, f"replay {flow.name}"):
-        cluster, settings = site.cluster(flow.target), site.config.clusters[flow.target]
-        refuse_two_writers(cluster, flow)
-        progress, errors = _progress(site, config)
-        topic = CompactedTopic(cluster, offsets_topic(flow), settings.producer, PARTITIONS)
-        topic.make(config.replication_factor)
+    with Lease(context.lake.root, f"replay {flow.name}"):
+        cluster, settings = context.cluster(flow.target), context.config.clusters[flow.target]
+        check_mm2_stopped(cluster, flow)
+        progress, errors = _progress(context, config)
+        topic = CompactedTopic(
+            cluster, offsets_topic(flow), settings.producer, OFFSETS_TOPIC_PARTITIONS
+        )
+        topic.ensure_exists(config.replication_factor)
         noted = {at: each.next_offset - 1 for at, each in progress.items() if each.next_offset}
         # First: a run that went on beside MirrorMaker 2 would copy everything twice.
-        Orders(site.lake.control).give(PAUSE, flow.name)
-        Mm2Topics.note_source_offsets(topic, flow.source, noted)
-    return Handback(flow.name, {at: last + 1 for at, last in noted.items()}, tuple(errors))
+        ControlTable(context.lake.control).add_request(PAUSE, flow.name)
+        Mm2Topics.write_source_offsets(topic, flow.source, noted)
+    return Mm2Export(flow.name, {at: last + 1 for at, last in noted.items()}, tuple(errors))
 
 
 def _progress(
-    site: Site, config: FlowConfig
+    context: MirrorContext, config: FlowConfig
 ) -> tuple[dict[TopicPartition, Progress], list[DeltamirrorError]]:
     """Return the progress of each partition of the flow, in the life that the source has now."""
     flow = config.flow
-    ledger = Ledger(site.lake.segments(flow.source))
-    ledger.refresh()
-    mine = [p for p in ledger.partitions() if config.replicates(p.topic)]
+    segment_index = SegmentIndex(context.lake.segments(flow.source))
+    segment_index.refresh()
+    mine = [p for p in segment_index.partitions() if config.replicates(p.topic)]
     targets = {TopicPartition(config.remote_topic(p.topic), p.partition): p for p in mine}
-    found = site.cluster(flow.target).committed(flow.progress_group, list(targets))
-    topics = site.cluster(flow.source).topics({p.topic for p in mine})
+    found = context.cluster(flow.target).committed_offsets(flow.progress_group, list(targets))
+    topics = context.cluster(flow.source).topics({p.topic for p in mine})
     progress: dict[TopicPartition, Progress] = {}
     errors: list[DeltamirrorError] = []
     for target, partition in targets.items():
-        committed = found[target]
-        at = Progress.read(*committed) if committed is not None else None
+        committed_offsets = found[target]
+        at = Progress.read(*committed_offsets) if committed_offsets is not None else None
         there = topics.get(partition.topic)
         if at is None or there is None:
             continue
         if base_id(at.incarnation) == there.topic_id:
             progress[partition] = at
         else:
-            frontier = ledger.chains.frontiers[partition]
+            frontier = segment_index.chains.frontiers[partition]
             errors.append(
                 TopicRecreatedError(partition, frontier=at.next_offset, end=frontier.last_stable)
             )

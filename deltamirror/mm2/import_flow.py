@@ -8,19 +8,19 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from deltamirror.context import Site
-from deltamirror.control import RESUME, Orders
+from deltamirror.context import MirrorContext
+from deltamirror.control import RESUME, ControlTable
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.run.single_topic import stage_topic
-from deltamirror.staging.segment_index import Ledger
-from pipeline.pairing.mm2_takeover import Log, TakenOver, take_over
+from deltamirror.staging.segment_index import SegmentIndex
+from pipeline.pairing.mm2_takeover import ImportResult, LogFingerprints, pair_mm2_log
 from pipeline.pairing.pair import fingerprints
 from resources.coordination.lease import Lease
-from resources.delta.stage_reader import StagedLog
+from resources.delta.stage_reader import StageReader
 from resources.kafka.cluster import KafkaCluster
 from resources.kafka.mm2_topics import Mm2Topics
 from resources.kafka.target_log import TargetLog
-from resources.spark.session import Workers
+from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import (
@@ -34,14 +34,14 @@ from schemas.errors import (
     TakeoverUnclearError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay.slot_work import Mapped, Move, Progress
+from schemas.replay.slot_work import CommittedBatch, MapEnd, Progress
 
-AT_REST = frozenset({"EMPTY", "DEAD"})
+STOPPED_STATES = frozenset({"EMPTY", "DEAD"})
 """States of MirrorMaker 2's group in which none of its workers is there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class Mm2Positions:
     """What MirrorMaker 2 left of one partition: the next offset to copy, and its last sync."""
 
     copied: int
@@ -49,34 +49,36 @@ class Noted:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ImportedPartition:
     """One partition that goes on where MirrorMaker 2 left it: `pipeline.pairing.mm2_takeover`."""
 
     partition: TopicPartition
     target: TopicPartition
-    noted: Noted
-    found: TakenOver
+    positions: Mm2Positions
+    found: ImportResult
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
+class Mm2Import:
     """What was taken over of a flow, and why the rest was not; of that nothing was written."""
 
     flow: str
-    taken: tuple[Taken, ...]
+    imported: tuple[ImportedPartition, ...]
     errors: tuple[DeltamirrorError, ...]
 
 
-def import_mm2(site: Site, config: FlowConfig, workers: Workers, *, is_trial: bool) -> Takeover:
-    """Take over what MirrorMaker 2 has noted of a flow; on *is_trial* only the stage is written.
+def import_mm2(
+    context: MirrorContext, config: FlowConfig, workers: SparkWorkers, *, is_dry_run: bool
+) -> Mm2Import:
+    """Take over what MirrorMaker 2 has noted of a flow; on *is_dry_run* only the stage is written.
 
     The source is staged from its beginning, so that what MirrorMaker 2 copied can be translated
     too. Raises MirrorMakerRunningError, NothingToTakeOverError, LeaseHeldError: a run of ours
     replays the flow; UnreachableError, LakeError.
     """
-    site.lake.make()
-    with Lease(site.lake.root, f"replay {config.flow.name}"):
-        return _Import(site, config, workers, is_trial).run()
+    context.lake.ensure_exists()
+    with Lease(context.lake.root, f"replay {config.flow.name}"):
+        return _Importer(context, config, workers, is_dry_run).run()
 
 
 def offsets_topic(flow: Flow) -> str:
@@ -84,53 +86,55 @@ def offsets_topic(flow: Flow) -> str:
     return f"mm2-offsets.{flow.source}.internal"
 
 
-def refuse_two_writers(target: KafkaCluster, flow: Flow) -> None:
+def check_mm2_stopped(target: KafkaCluster, flow: Flow) -> None:
     """Raise MirrorMakerRunningError where a MirrorMaker 2 of *flow* is at work."""
     group = f"{flow.source}-mm2"
     state = target.worker_state(group)
-    if state not in AT_REST:
+    if state not in STOPPED_STATES:
         raise MirrorMakerRunningError(flow.name, group, flow.target, state)
 
 
-class _Import:
+class _Importer:
     """The import of one flow; its lease is held."""
 
-    def __init__(self, site: Site, config: FlowConfig, workers: Workers, is_trial: bool) -> None:
-        self._site, self._config, self._workers = site, config, workers
-        self._is_trial = is_trial
-        self._source = site.cluster(config.flow.source)
-        self._target = site.cluster(config.flow.target)
-        self._ledger = Ledger(site.lake.segments(config.flow.source))
-        self._records = site.lake.records(config.flow.source)
-        self._map = OffsetMap(site.lake.offset_map(config.flow), uuid4().hex)
+    def __init__(
+        self, context: MirrorContext, config: FlowConfig, workers: SparkWorkers, is_dry_run: bool
+    ) -> None:
+        self._context, self._config, self._workers = context, config, workers
+        self._is_dry_run = is_dry_run
+        self._source = context.cluster(config.flow.source)
+        self._target = context.cluster(config.flow.target)
+        self._segment_index = SegmentIndex(context.lake.segments(config.flow.source))
+        self._records = context.lake.records(config.flow.source)
+        self._map = OffsetMap(context.lake.offset_map(config.flow), uuid4().hex)
 
-    def run(self) -> Takeover:
-        refuse_two_writers(self._target, self._config.flow)
-        noted = self._noted()
+    def run(self) -> Mm2Import:
+        check_mm2_stopped(self._target, self._config.flow)
+        positions = self._read_mm2_positions()
         errors: list[DeltamirrorError] = []
-        for topic in sorted({partition.topic for partition in noted}):
+        for topic in sorted({partition.topic for partition in positions}):
             try:
-                stage_topic(self._site, self._config.flow.source, topic, self._workers)
+                stage_topic(self._context, self._config.flow.source, topic, self._workers)
             except DeltamirrorError as error:
                 errors.append(error)
-                noted = {p: found for p, found in noted.items() if p.topic != topic}
-        self._ledger.refresh()
+                positions = {p: found for p, found in positions.items() if p.topic != topic}
+        self._segment_index.refresh()
         self._records.refresh()
-        self._map.learn()
-        taken: list[Taken] = []
-        for partition in sorted(noted):
+        self._map.load_ends()
+        imported: list[ImportedPartition] = []
+        for partition in sorted(positions):
             try:
-                taken.append(self._take(partition, noted[partition]))
+                imported.append(self._import_partition(partition, positions[partition]))
             except PartitionError as error:
                 errors.append(error)
-        if taken and not self._is_trial:
+        if imported and not self._is_dry_run:
             # `export-mm2` paused it: a run would have copied what MirrorMaker 2 copies.
-            Orders(self._site.lake.control).give(RESUME, self._config.flow.name)
-        return Takeover(self._config.flow.name, tuple(taken), tuple(errors))
+            ControlTable(self._context.lake.control).add_request(RESUME, self._config.flow.name)
+        return Mm2Import(self._config.flow.name, tuple(imported), tuple(errors))
 
-    def _noted(self) -> Mapping[TopicPartition, Noted]:
+    def _read_mm2_positions(self) -> Mapping[TopicPartition, Mm2Positions]:
         """Return what MirrorMaker 2 left of the partitions that the flow mirrors."""
-        flow, clusters = self._config.flow, self._site.config.clusters
+        flow, clusters = self._config.flow, self._context.config.clusters
         here = Mm2Topics(self._target, clusters[flow.target].consumer)
         there = Mm2Topics(self._source, clusters[flow.source].consumer)
         topic, policy = offsets_topic(flow), self._config.policy
@@ -140,17 +144,21 @@ class _Import:
             **here.offset_syncs(policy.offset_syncs_topic(flow.source)),
             **there.offset_syncs(policy.offset_syncs_topic(flow.target)),
         }
-        noted = {
+        positions = {
             # A sync is written once the record is there, offsets are noted now and then.
-            each: Noted(max(offsets.get(each, -1), syncs.get(each, (-1,))[0]) + 1, syncs.get(each))
+            each: Mm2Positions(
+                max(offsets.get(each, -1), syncs.get(each, (-1,))[0]) + 1, syncs.get(each)
+            )
             for each in {*offsets, *syncs}
             if self._config.replicates(each.topic)
         }
-        if not noted:
+        if not positions:
             raise NothingToTakeOverError(flow.name, topic, flow.target)
-        return noted
+        return positions
 
-    def _take(self, partition: TopicPartition, noted: Noted) -> Taken:
+    def _import_partition(
+        self, partition: TopicPartition, positions: Mm2Positions
+    ) -> ImportedPartition:
         """Take one partition over. Raises PartitionError: it is not, and nothing was written."""
         flow = self._config.flow
         remote = self._config.remote_topic(partition.topic)
@@ -158,65 +166,71 @@ class _Import:
         there = self._target.topics([remote]).get(remote)
         if there is None or there.partitions <= partition.partition:
             raise RemoteTopicMissingError(target, flow.target)
-        frontier = self._ledger.chains.frontiers.get(partition)
+        frontier = self._segment_index.chains.frontiers.get(partition)
         end = frontier.next_offset if frontier else 0
-        if frontier is None or end < noted.copied:
-            raise CopiedAheadError(partition, copied=noted.copied, staged=end)
+        if frontier is None or end < positions.copied:
+            raise CopiedAheadError(partition, copied=positions.copied, staged=end)
         source = frontier.source
-        before = self._before(source, target, there.topic_id, noted)
+        before = self._former_position(source, target, there.topic_id, positions)
         start, place = (before.progress.next_offset, before.downstream_end) if before else (0, 0)
-        written = Log.of(self._written(target, place))
-        staged = Log.of(self._staged(source, start))
-        found = take_over(target, staged, written, noted.copied, noted.sync)
-        if not self._is_trial:
+        written = LogFingerprints.of(self._target_records(target, place))
+        staged = LogFingerprints.of(self._staged_records(source, start))
+        found = pair_mm2_log(target, staged, written, positions.copied, positions.sync)
+        if not self._is_dry_run:
             after = Progress(found.next_offset, source.topic_id, there.topic_id)
             records = sum(run.length for run in found.runs)
-            move = Move(
+            move = CommittedBatch(
                 *(partition, target, before.progress if before else None, after, found.runs),
                 records,
                 rebuilt=True,
                 complete_from=found.complete_from,
             )
             self._write(move, int(written.offsets[-1]) + 1 if len(written.offsets) else place)
-        return Taken(partition, target, noted, found)
+        return ImportedPartition(partition, target, positions, found)
 
-    def _before(
-        self, source: SourcePartition, target: TopicPartition, topic_id: str, noted: Noted
-    ) -> Mapped | None:
+    def _former_position(
+        self,
+        source: SourcePartition,
+        target: TopicPartition,
+        topic_id: str,
+        positions: Mm2Positions,
+    ) -> MapEnd | None:
         """Return where we were before MirrorMaker 2; None: we have never been there.
 
         Raises AlreadyMirroredError: nobody has been there since; TakeoverUnclearError.
         """
         mapped = self._map.end(target, topic_id, [source.topic_id])
-        committed = self._target.committed(self._config.flow.progress_group, [target])[target]
-        progress = Progress.read(*committed) if committed is not None else None
-        if mapped is None and committed is None:
+        committed_offsets = self._target.committed_offsets(
+            self._config.flow.progress_group, [target]
+        )[target]
+        progress = Progress.read(*committed_offsets) if committed_offsets is not None else None
+        if mapped is None and committed_offsets is None:
             return None
         if mapped is None or progress != mapped.progress:
             raise TakeoverUnclearError(target)
-        if noted.copied <= mapped.progress.next_offset:
+        if positions.copied <= mapped.progress.next_offset:
             raise AlreadyMirroredError(target, progress=mapped.progress.next_offset)
         return mapped
 
-    def _staged(self, source: SourcePartition, start: int) -> Iterator[tuple[int, bytes]]:
-        files = [f.path for f in self._records.files() if f.slot == source.plain.slot]
-        for _, rows in StagedLog(self._records.path).rows(files, {source: start}):
-            yield from _marked(rows)
+    def _staged_records(self, source: SourcePartition, start: int) -> Iterator[tuple[int, bytes]]:
+        files = [f.path for f in self._records.files() if f.slot == source.topic_partition.slot]
+        for _, rows in StageReader(self._records.path).rows(files, {source: start}):
+            yield from _fingerprinted(rows)
 
-    def _written(self, target: TopicPartition, start: int) -> list[tuple[int, bytes]]:
+    def _target_records(self, target: TopicPartition, start: int) -> list[tuple[int, bytes]]:
         """Return offset and fingerprint of the committed records of *target* from *start* on."""
         alias = self._config.flow.target
-        log = TargetLog(alias, self._site.config.clusters[alias].consumer)
+        log = TargetLog(alias, self._context.config.clusters[alias].consumer)
         records: list[tuple[int, bytes]] = []
-        log.read_back(target, start, lambda rows: records.extend(_marked(rows)))
+        log.read_back(target, start, lambda rows: records.extend(_fingerprinted(rows)))
         return records
 
-    def _write(self, move: Move, end: int) -> None:
+    def _write(self, move: CommittedBatch, end: int) -> None:
         """Write the map, then progress: of a map without progress a run makes it, by the log."""
-        self._map.take_over(move, end)
+        self._map.write_takeover(move, end)
         progress = {move.target: (move.after.next_offset, move.after.metadata)}
         self._target.commit_offsets(self._config.flow.progress_group, progress)
 
 
-def _marked(rows: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
+def _fingerprinted(rows: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:
     return zip(rows.column("offset").to_pylist(), fingerprints(rows), strict=True)

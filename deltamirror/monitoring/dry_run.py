@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from deltamirror.context import Site
-from deltamirror.monitoring.flow_status import survey
-from deltamirror.staging.segment_index import Ledger
+from deltamirror.context import MirrorContext
+from deltamirror.monitoring.flow_status import flow_status
+from deltamirror.staging.segment_index import SegmentIndex
 from deltamirror.topics.acls import acls_to_create
-from deltamirror.topics.configs import settings_to_alter
-from pipeline.staging.plan import plan
+from deltamirror.topics.configs import configs_to_alter
+from pipeline.staging.plan import plan_ranges
 from pipeline.topics.remote_topics import (
     AddPartitions,
     CreateTopic,
@@ -25,28 +25,28 @@ from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
 from schemas.mm2.replication_policy import is_cycle
-from schemas.staging.frontier import Sight
+from schemas.staging.frontier import PartitionSnapshot
 
 Row = dict[str, Any]
 
 
-def forecast(site: Site, flows: Sequence[FlowConfig]) -> dict[str, Any]:
+def dry_run(context: MirrorContext, flows: Sequence[FlowConfig]) -> dict[str, Any]:
     """Return what a run of *flows* would create, change, stage and replay, as `plan` prints it.
 
     Makes nothing. Raises UnreachableError where a cluster does not answer.
     """
     topics = {}
     for alias in dict.fromkeys(flow.flow.source for flow in flows):
-        site.cluster(alias).probe()
-        topics[alias] = site.cluster(alias).topics()
+        context.cluster(alias).probe()
+        topics[alias] = context.cluster(alias).topics()
     return {
-        "clusters": [_staging(site, alias, topics[alias], flows) for alias in topics],
-        "flows": [_flow(site, flow, topics[flow.flow.source]) for flow in flows],
+        "clusters": [_plan_staging(context, alias, topics[alias], flows) for alias in topics],
+        "flows": [_plan_flow(context, flow, topics[flow.flow.source]) for flow in flows],
     }
 
 
-def _staging(
-    site: Site, alias: str, topics: Mapping[str, Topic], flows: Sequence[FlowConfig]
+def _plan_staging(
+    context: MirrorContext, alias: str, topics: Mapping[str, Topic], flows: Sequence[FlowConfig]
 ) -> Row:
     """Return what would be staged of cluster *alias*, and what waits for an operator."""
     chosen = [
@@ -55,16 +55,18 @@ def _staging(
         if any(flow.flow.source == alias and flow.replicates(name) for flow in flows)
     ]
     partitions = [TopicPartition(t.name, i) for t in chosen for i in range(t.partitions)]
-    answers = site.cluster(alias).watermarks(partitions) if partitions else {}
+    answers = context.cluster(alias).watermarks(partitions) if partitions else {}
     seen = {
-        p: Sight(topics[p.topic].topic_id, answer)
+        p: PartitionSnapshot(topics[p.topic].topic_id, answer)
         for p, answer in answers.items()
         if isinstance(answer, Watermarks)
     }
-    ledger = Ledger(site.lake.segments(alias))
-    ledger.refresh()
-    from_latest = site.config.clusters[alias].auto_offset_reset == "latest"
-    planned = plan(seen, ledger.chains.frontiers, sys.maxsize, from_latest=from_latest)
+    segment_index = SegmentIndex(context.lake.segments(alias))
+    segment_index.refresh()
+    from_latest = context.config.clusters[alias].auto_offset_reset == "latest"
+    planned = plan_ranges(
+        seen, segment_index.chains.frontiers, sys.maxsize, from_latest=from_latest
+    )
     lost = {p: a for p, a in answers.items() if isinstance(a, DeltamirrorError)}
     stage = [
         {
@@ -75,15 +77,15 @@ def _staging(
         }
         for r in planned.ranges
     ]
-    troubles = {**lost, **planned.troubles}
+    partition_errors = {**lost, **planned.partition_errors}
     return {
         "cluster": alias,
         "stage": stage,
-        "troubles": [_trouble(p, error) for p, error in sorted(troubles.items())],
+        "troubles": [_error_row(p, error) for p, error in sorted(partition_errors.items())],
     }
 
 
-def _trouble(partition: TopicPartition, error: DeltamirrorError) -> Row:
+def _error_row(partition: TopicPartition, error: DeltamirrorError) -> Row:
     return {
         "topic": partition.topic,
         "partition": partition.partition,
@@ -93,17 +95,17 @@ def _trouble(partition: TopicPartition, error: DeltamirrorError) -> Row:
     }
 
 
-def _flow(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
+def _plan_flow(context: MirrorContext, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
     """Return what *flow* would make on its target and replay, and what it leaves out."""
-    site.cluster(flow.flow.target).probe()
+    context.cluster(flow.flow.target).probe()
     mirrored = {name: topic for name, topic in topics.items() if flow.replicates(name)}
-    state = survey(site, flow)
+    state = flow_status(context, flow)
     return {
         "flow": flow.flow.name,
         "error": state.error,
-        **_remote_topics(site, flow, mirrored),
-        "alter": _alterations(site, flow, mirrored),
-        "acls": _acls(site, flow),
+        **_remote_topics(context, flow, mirrored),
+        "alter": _alterations(context, flow, mirrored),
+        "acls": _acls(context, flow),
         "replay": [
             {
                 "topic": p.topic,
@@ -123,12 +125,12 @@ def _flow(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
     }
 
 
-def _remote_topics(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
+def _remote_topics(context: MirrorContext, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
     """Return which remote topics would be made and widened, and which cannot be."""
     wanted = {flow.remote_topic(name) for name in topics}
-    there = site.cluster(flow.flow.target).topics(wanted) if wanted else {}
+    there = context.cluster(flow.flow.target).topics(wanted) if wanted else {}
     missing = missing_topics(flow, topics, there)
-    configs = site.cluster(flow.flow.source).topic_configs(missing) if missing else {}
+    configs = context.cluster(flow.flow.source).topic_configs(missing) if missing else {}
     steps = plan_remote_topics(flow, topics, configs, there)
     return {
         "create": [
@@ -144,21 +146,21 @@ def _remote_topics(site: Site, flow: FlowConfig, topics: Mapping[str, Topic]) ->
     }
 
 
-def _alterations(site: Site, flow: FlowConfig, topics: Collection[str]) -> list[Row]:
+def _alterations(context: MirrorContext, flow: FlowConfig, topics: Collection[str]) -> list[Row]:
     """Return which settings would change; a value of None is the target's default."""
     if flow.sync_topic_configs_interval_s is None:
         return []
     return [
         {"topic": step.name, "configs": dict(step.configs), "before": dict(step.before)}
-        for step in settings_to_alter(site, flow, topics)
+        for step in configs_to_alter(context, flow, topics)
     ]
 
 
-def _acls(site: Site, flow: FlowConfig) -> list[Row]:
+def _acls(context: MirrorContext, flow: FlowConfig) -> list[Row]:
     """Return which access rules would be made on the target, if it has an authorizer."""
     if flow.sync_topic_acls_interval_s is None:
         return []
-    return [asdict(acl) for acl in acls_to_create(site, flow)]
+    return [asdict(acl) for acl in acls_to_create(context, flow)]
 
 
 def _reason(flow: FlowConfig, topic: str) -> str:

@@ -11,17 +11,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deltamirror.context import Site
-from deltamirror.control import Order, Orders, is_paused
+from deltamirror.context import MirrorContext
+from deltamirror.control import ControlTable, OperatorRequest, is_paused
 from pipeline.monitoring.lag import (
     SEGMENT_COLUMNS,
-    Staged,
+    StagedEnd,
     age_ms,
     newest_staged,
-    oldest_waiting,
+    oldest_waiting_ms,
     replication_lag,
 )
-from pipeline.offset_map.index import MAP_COLUMNS, index
+from pipeline.offset_map.index import MAP_COLUMNS, build_index
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError, UnreachableError
@@ -35,7 +35,7 @@ WHOLE_FLOW = TopicPartition("", 0)
 
 
 @dataclass(slots=True)
-class _Seen:
+class _ClusterAnswers:
     """What the two clusters answered: topic ids, watermarks, progress, and why not more."""
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -44,47 +44,49 @@ class _Seen:
     errors: list[DeltamirrorError] = field(default_factory=list)
 
 
-def survey(site: Site, flow_config: FlowConfig) -> FlowState:
+def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
     """Return how the flow is now. Raises LakeError; a cluster that is down is a state."""
     flow = flow_config.flow
     # The stage is read before the clusters are asked, so that progress is never behind it.
-    segments = site.lake.segments(flow.source).rows(SEGMENT_COLUMNS)
+    segments = context.lake.segments(flow.source).rows(SEGMENT_COLUMNS)
     staged = {
         partition: found
         for partition, found in newest_staged(segments).items()
         if flow_config.replicates(partition.topic)
     }
-    seen = _Seen()
-    _ask_source(site, flow_config, seen)
+    seen = _ClusterAnswers()
+    _read_source(context, flow_config, seen)
     partitions = sorted(set(staged) | set(seen.watermarks))
-    _ask_target(site, flow_config, partitions, seen)
+    _read_target(context, flow_config, partitions, seen)
 
-    lives = {each: _present(each, staged.get(each), seen) for each in partitions}
-    replayed = _replayed(site, flow_config, lives, seen)
-    oldest = oldest_waiting(segments, {lives[each]: replayed[each] for each in partitions})
-    troubles = _troubles(site, flow)
-    orders = Orders(site.lake.control).of(flow.name)
+    incarnations = {each: _current_incarnation(each, staged.get(each), seen) for each in partitions}
+    replayed = _replayed(context, flow_config, incarnations, seen)
+    oldest = oldest_waiting_ms(
+        segments, {incarnations[each]: replayed[each] for each in partitions}
+    )
+    partition_errors = _partition_errors(context, flow)
+    requests = ControlTable(context.lake.control).requests_for(flow.name)
     now_ms = int(time.time() * 1000)
     states = tuple(
-        _state(
-            lives[each],
+        _partition_state(
+            incarnations[each],
             flow_config.remote_topic(each.topic),
             seen.watermarks.get(each),
-            found if (found := staged.get(each)) and found.source == lives[each] else None,
+            found if (found := staged.get(each)) and found.source == incarnations[each] else None,
             replayed[each],
-            oldest.get(lives[each]),
-            troubles.get(each),
-            is_paused(orders, each),
+            oldest.get(incarnations[each]),
+            partition_errors.get(each),
+            is_paused(requests, each),
             now_ms,
         )
         for each in partitions
     )
-    return _flow_state(site, flow, seen.errors, orders, states)
+    return _flow_state(context, flow, seen.errors, requests, states)
 
 
-def _ask_source(site: Site, flow_config: FlowConfig, seen: _Seen) -> None:
+def _read_source(context: MirrorContext, flow_config: FlowConfig, seen: _ClusterAnswers) -> None:
     try:
-        cluster = site.cluster(flow_config.flow.source)
+        cluster = context.cluster(flow_config.flow.source)
         cluster.probe()
         topics = {
             name: topic
@@ -99,18 +101,21 @@ def _ask_source(site: Site, flow_config: FlowConfig, seen: _Seen) -> None:
         seen.errors.append(error)
 
 
-def _ask_target(
-    site: Site, flow_config: FlowConfig, partitions: Iterable[TopicPartition], seen: _Seen
+def _read_target(
+    context: MirrorContext,
+    flow_config: FlowConfig,
+    partitions: Iterable[TopicPartition],
+    seen: _ClusterAnswers,
 ) -> None:
     targets = {
         TopicPartition(flow_config.remote_topic(each.topic), each.partition): each
         for each in partitions
     }
     try:
-        cluster = site.cluster(flow_config.flow.target)
+        cluster = context.cluster(flow_config.flow.target)
         cluster.probe()
         # What is in an open transaction is not progress yet: not waited for.
-        committed = cluster.committed(
+        committed_offsets = cluster.committed_offsets(
             flow_config.flow.progress_group, targets, require_stable=False
         )
     except DeltamirrorError as error:
@@ -118,12 +123,14 @@ def _ask_target(
         return
     seen.progress = {
         targets[target]: progress
-        for target, found in committed.items()
+        for target, found in committed_offsets.items()
         if found is not None and (progress := Progress.read(*found)) is not None
     }
 
 
-def _present(partition: TopicPartition, staged: Staged | None, seen: _Seen) -> SourcePartition:
+def _current_incarnation(
+    partition: TopicPartition, staged: StagedEnd | None, seen: _ClusterAnswers
+) -> SourcePartition:
     """Return the partition in its present incarnation: the source's word, else the stage's."""
     topic_id = seen.topic_ids.get(partition.topic)
     if staged is not None and topic_id in (None, base_id(staged.source.topic_id)):
@@ -132,10 +139,10 @@ def _present(partition: TopicPartition, staged: Staged | None, seen: _Seen) -> S
 
 
 def _replayed(
-    site: Site,
+    context: MirrorContext,
     flow_config: FlowConfig,
-    lives: Mapping[TopicPartition, SourcePartition],
-    seen: _Seen,
+    incarnations: Mapping[TopicPartition, SourcePartition],
+    seen: _ClusterAnswers,
 ) -> dict[TopicPartition, int]:
     """Return the next offset to replay of each present incarnation; 0: it has not begun.
 
@@ -145,23 +152,26 @@ def _replayed(
         progress = seen.progress
         return {
             each: progress[each].next_offset
-            if each in progress and progress[each].incarnation == life.topic_id
+            if each in progress and progress[each].incarnation == source.topic_id
             else 0
-            for each, life in lives.items()
+            for each, source in incarnations.items()
         }
-    offset_map = index(site.lake.offset_map(flow_config.flow).rows(MAP_COLUMNS))
-    ends = {each: offset_map.life(each, life.topic_id) for each, life in lives.items()}
-    return {each: life.runs.upstream_end if life else 0 for each, life in ends.items()}
+    offset_map = build_index(context.lake.offset_map(flow_config.flow).rows(MAP_COLUMNS))
+    ends = {
+        each: offset_map.mapped_incarnation(each, source.topic_id)
+        for each, source in incarnations.items()
+    }
+    return {each: found.runs.upstream_end if found else 0 for each, found in ends.items()}
 
 
-def _state(
-    life: SourcePartition,
+def _partition_state(
+    source: SourcePartition,
     target_topic: str,
     seen: Watermarks | DeltamirrorError | None,
-    staged: Staged | None,
+    staged: StagedEnd | None,
     replayed: int,
     oldest_ms: int | None,
-    trouble: str | None,
+    partition_error: str | None,
     paused: bool,
     now_ms: int,
 ) -> PartitionState:
@@ -169,8 +179,8 @@ def _state(
     lag = replication_lag(marks, staged, replayed)
     source_end = marks.stable if marks else staged.stable if staged else 0
     return PartitionState(
-        topic=life.topic,
-        partition=life.partition,
+        topic=source.topic,
+        partition=source.partition,
         target_topic=target_topic,
         # Progress is read last: what it has passed was there and was staged.
         source_end=max(source_end, replayed),
@@ -178,52 +188,56 @@ def _state(
         replayed=replayed,
         lag=lag,
         age_ms=age_ms(now_ms, oldest_ms, lag),
-        error=trouble or (str(seen) if isinstance(seen, DeltamirrorError) else None),
+        error=partition_error or (str(seen) if isinstance(seen, DeltamirrorError) else None),
         is_paused=paused,
         held_back=marks.high - marks.stable if marks else 0,
-        incarnation=life.topic_id,
+        incarnation=source.topic_id,
     )
 
 
-def _troubles(site: Site, flow: Flow) -> dict[TopicPartition, str]:
+def _partition_errors(context: MirrorContext, flow: Flow) -> dict[TopicPartition, str]:
     """Return what the loops last said of single partitions."""
-    said = [site.bulletin.read(duty) for duty in (f"stage {flow.source}", f"replay {flow.name}")]
+    said = [
+        context.status_file.read(role) for role in (f"stage {flow.source}", f"replay {flow.name}")
+    ]
     return {
-        TopicPartition(trouble["topic"], trouble["partition"]): trouble["message"]
+        TopicPartition(partition_error["topic"], partition_error["partition"]): partition_error[
+            "message"
+        ]
         for each in said
         if each is not None
-        for trouble in each["troubles"]
+        for partition_error in each["troubles"]
     }
 
 
 def _flow_state(
-    site: Site,
+    context: MirrorContext,
     flow: Flow,
     errors: list[DeltamirrorError],
-    orders: list[Order],
+    requests: list[OperatorRequest],
     states: tuple[PartitionState, ...],
 ) -> FlowState:
-    said = site.bulletin.read(f"replay {flow.name}")
-    staging = site.bulletin.read(f"stage {flow.source}")
+    said = context.status_file.read(f"replay {flow.name}")
+    staging = context.status_file.read(f"stage {flow.source}")
     address = said.get("metrics") if said is not None and said["is_alive"] else None
-    told = _error(said) or _error(staging) or _first_trouble(states)
+    told = _status_error(said) or _status_error(staging) or _summarize_errors(states)
     if errors:
         down = any(isinstance(error, UnreachableError) for error in errors)
         text = "; ".join(str(error) for error in errors)
         state = "unreachable" if down else "failed"
         return FlowState(flow.name, state, text, errors[0].hint, states, address)
-    if is_paused(orders, WHOLE_FLOW):
+    if is_paused(requests, WHOLE_FLOW):
         return FlowState(flow.name, "paused", told, None, states, address)
     if said is None or (said["state"] == "running" and not said["is_alive"]):
         return FlowState(flow.name, "stopped", told, None, states)
     return FlowState(flow.name, said["state"], told, None, states, address)
 
 
-def _first_trouble(states: tuple[PartitionState, ...]) -> str | None:
+def _summarize_errors(states: tuple[PartitionState, ...]) -> str | None:
     """Return how many partitions of a flow do not go on while the others do, and why one does."""
     errors = [each.error for each in states if each.error]
     return f"{len(errors)} of {len(states)} partitions wait: {errors[0]}" if errors else None
 
 
-def _error(said: Mapping[str, Any] | None) -> str | None:
+def _status_error(said: Mapping[str, Any] | None) -> str | None:
     return None if said is None else said["error"]

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import time
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import HeartbeatConfig
 from schemas.errors import DeltamirrorError
 from schemas.mm2.records import Heartbeat
 
 
-class Heart:
+class HeartbeatEmitter:
     """The heart of one pair, which beats from one thread; its topic is made at the first beat."""
 
-    def __init__(self, site: Site, config: HeartbeatConfig) -> None:
+    def __init__(self, context: MirrorContext, config: HeartbeatConfig) -> None:
         target = config.flow.target
         self._config = config
         self._topic = CompactedTopic(
-            site.cluster(target), config.topic, site.config.clusters[target].producer
+            context.cluster(target), config.topic, context.config.clusters[target].producer
         )
-        self._is_made = False
+        self._is_created = False
 
-    def beat(self) -> Heartbeat:
+    def emit(self) -> Heartbeat:
         """Write a heartbeat of now, and return it once the target has it.
 
         Raises DeltamirrorError where the target is down or says no.
@@ -34,11 +34,11 @@ class Heart:
         flow = self._config.flow
         heartbeat = Heartbeat(flow.source, flow.target, int(time.time() * 1000))
         try:
-            if not self._is_made:
-                self._topic.make(self._config.replication_factor)
-                self._is_made = True
+            if not self._is_created:
+                self._topic.ensure_exists(self._config.replication_factor)
+                self._is_created = True
             self._topic.write([(heartbeat.key, heartbeat.value)])
         except DeltamirrorError:
-            self._is_made = False  # it may have been deleted
+            self._is_created = False  # it may have been deleted
             raise
         return heartbeat

@@ -6,33 +6,33 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.groups.snapshots import latest_commits
-from deltamirror.monitoring.flow_status import survey
+from deltamirror.monitoring.flow_status import flow_status
 from pipeline.monitoring.lag import consumer_lag
 from schemas.config.config import FlowConfig
 from schemas.monitoring.flow_state import FlowState
 from schemas.staging.frontier import base_id
 from schemas.tables import GROUP_OFFSETS, LAG
 
-COLUMNS = ("topic", "partition", "source_end", "staged", "replayed", "lag", "age_ms")
+LAG_COLUMNS = ("topic", "partition", "source_end", "staged", "replayed", "lag", "age_ms")
 
 
-def write_lag(site: Site, flow_config: FlowConfig) -> list[dict[str, Any]]:
+def write_lag(context: MirrorContext, flow_config: FlowConfig) -> list[dict[str, Any]]:
     """Append how far every partition of the flow is now; return the rows of `lag`.
 
     While a cluster is down nothing is appended: what is not known is no measurement.
     """
-    state = survey(site, flow_config)
+    state = flow_status(context, flow_config)
     if state.state == "unreachable":
         return []
     now_ms = int(time.time() * 1000)
     rows = [
-        {**{name: getattr(each, name) for name in COLUMNS}, "measured_at_ms": now_ms}
+        {**{name: getattr(each, name) for name in LAG_COLUMNS}, "measured_at_ms": now_ms}
         for each in state.partitions
     ]
     if rows:
-        site.lake.of_flow(flow_config.flow, LAG).append(rows)
+        context.lake.flow_table(flow_config.flow, LAG).append(rows)
     return rows
 
 
@@ -52,7 +52,7 @@ class GroupLag:
         return asdict(self)
 
 
-def group_lag(site: Site, flow_config: FlowConfig, state: FlowState) -> list[GroupLag]:
+def group_lag(context: MirrorContext, flow_config: FlowConfig, state: FlowState) -> list[GroupLag]:
     """Return the lag of the flow's groups in the partitions of *state*, by group and partition.
 
     Commits in a topic's former life say nothing of the present one and are left out.
@@ -61,7 +61,9 @@ def group_lag(site: Site, flow_config: FlowConfig, state: FlowState) -> list[Gro
         (each.topic, each.partition, base_id(each.incarnation)): each.source_end
         for each in state.partitions
     }
-    commits = latest_commits(site.lake.of_cluster(flow_config.flow.source, GROUP_OFFSETS).rows())
+    commits = latest_commits(
+        context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS).rows()
+    )
     return [
         GroupLag(
             row["group"],

@@ -10,32 +10,32 @@ from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 
-from deltamirror.backoff import GIVE_UP_S
-from deltamirror.monitoring.metrics_samples import samples
-from deltamirror.monitoring.metrics_state import Board
-from pipeline.monitoring.health import FAILING, diagnose
-from resources.metrics_http import CONTENT_TYPE, Endpoint, Page, Scrape
+from deltamirror.backoff import FAILURE_TIMEOUT_S
+from deltamirror.monitoring.metrics_samples import collect_samples
+from deltamirror.monitoring.metrics_state import MetricsState
+from pipeline.monitoring.health import FAILING, check_health
+from resources.metrics_http import CONTENT_TYPE, Page, PageServer, SampleCollector
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def served(listen: tuple[str, int] | None, board: Board) -> Iterator[None]:
-    """Serve what *board* knows at *listen* (None: nowhere) until the block ends."""
+def serve_metrics(listen: tuple[str, int] | None, metrics_state: MetricsState) -> Iterator[None]:
+    """Serve what *metrics_state* knows at *listen* (None: nowhere) until the block ends."""
     if listen is None:
         yield
         return
-    scrape = Scrape(partial(samples, board))
+    scrape = SampleCollector(partial(collect_samples, metrics_state))
     pages = {
         "/metrics": lambda: Page(scrape.text(), CONTENT_TYPE),
-        "/healthz": lambda: health_page(board),
+        "/healthz": lambda: health_page(metrics_state),
     }
 
     def opened(address: str) -> None:
-        board.address = address
+        metrics_state.address = address
         log.info("served: %s/metrics and %s/healthz", address, address)
 
-    endpoint = Endpoint(*listen, pages, opened)
+    endpoint = PageServer(*listen, pages, opened)
     endpoint.open()
     try:
         yield
@@ -43,13 +43,13 @@ def served(listen: tuple[str, int] | None, board: Board) -> Iterator[None]:
         endpoint.close()
 
 
-def health_page(board: Board) -> Page:
-    """Return how the loops of *board* are, as JSON: 503 where one is sick, which `sick` names."""
-    loops = [watch.state for watch in board.watches()]
-    health = diagnose(loops, time.monotonic(), GIVE_UP_S)
+def health_page(metrics_state: MetricsState) -> Page:
+    """Return the health of the loops as JSON: 503 if one is unhealthy, which `failing` names."""
+    loops = [loop_status.state for loop_status in metrics_state.loop_statuses()]
+    health = check_health(loops, time.monotonic(), FAILURE_TIMEOUT_S)
     said = {
         "status": health.status,
-        "sick": health.sick,
+        "sick": health.failing,
         "loops": [
             {
                 "loop": loop.name,

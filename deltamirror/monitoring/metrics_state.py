@@ -11,42 +11,44 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.groups.checkpoints import write_checkpoints
 from deltamirror.groups.snapshots import latest_commits
-from pipeline.monitoring.sampled_stat import Recent
+from pipeline.monitoring.sampled_stat import SampledStat
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.monitoring.flow_state import LoopState, Standing
-from schemas.monitoring.stats import Spread
-from schemas.replay.slot_work import Move
+from schemas.monitoring.flow_state import LoopState, PartitionLag
+from schemas.monitoring.stats import ValueStats
+from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 from schemas.tables import GROUP_OFFSETS
 
-LOOK_S = 5.0
+LAG_INTERVAL_S = 5.0
 """How often a loop tells how far its partitions are, at most: 1,000 topics cost some 10 ms."""
 
 
 @dataclass(slots=True)
-class Passage:
+class PartitionTraffic:
     """What went into one target partition since the start."""
 
     records: int = 0
     value_bytes: int = 0
-    carried: Recent = field(default_factory=Recent)  # of records and bytes: count and total
-    ages: Recent = field(default_factory=Recent)
-    latencies: Recent = field(default_factory=Recent)
+    carried: SampledStat = field(
+        default_factory=SampledStat
+    )  # of records and bytes: count and total
+    ages: SampledStat = field(default_factory=SampledStat)
+    latencies: SampledStat = field(default_factory=SampledStat)
     last_age_ms: float | None = None
     last_latency_ms: float | None = None
 
 
 @dataclass(slots=True)
-class Latency:
+class CheckpointLatency:
     """How long a group's checkpoints took."""
 
-    recent: Recent = field(default_factory=Recent)
+    recent: SampledStat = field(default_factory=SampledStat)
     last_ms: float = 0.0
 
 
@@ -60,7 +62,7 @@ class GroupCommit:
     committed: int
 
 
-class Board:
+class MetricsState:
     """What is known of the *flows* of a run. Its methods are called from the loops' threads.
 
     *address* is where it can be read over HTTP, once it can.
@@ -70,100 +72,106 @@ class Board:
         self.flows = tuple(flows)
         self.address: str | None = None
         sources = dict.fromkeys(config.flow.source for config in flows)
-        self.stagings = {alias: LoopWatch("stage", alias) for alias in sources}
-        self.replays = {
-            config.flow: LoopWatch("replay", config.flow.source, config.flow.target)
+        self.stage_loops = {alias: LoopStatus("stage", alias) for alias in sources}
+        self.replay_loops = {
+            config.flow: LoopStatus("replay", config.flow.source, config.flow.target)
             for config in flows
         }
         self.lock = Lock()
         self.staged_records = dict.fromkeys(sources, 0)
         self.staged_bytes = dict.fromkeys(sources, 0)
-        self.seen: dict[str, Mapping[TopicPartition, Watermarks]] = {}
-        self.standings: dict[Flow, Sequence[Standing]] = {}
-        self.passages: dict[tuple[Flow, TopicPartition], Passage] = {}
-        self.latencies: dict[tuple[Flow, str, TopicPartition], Latency] = {}
+        self.watermarks: dict[str, Mapping[TopicPartition, Watermarks]] = {}
+        self.partition_lags: dict[Flow, Sequence[PartitionLag]] = {}
+        self.traffic: dict[tuple[Flow, TopicPartition], PartitionTraffic] = {}
+        self.latencies: dict[tuple[Flow, str, TopicPartition], CheckpointLatency] = {}
         self.commits: dict[Flow, Sequence[GroupCommit]] = {}
-        self._told_at: dict[Flow, float] = {}
+        self._lag_updated_at: dict[Flow, float] = {}
 
-    def watches(self) -> list[LoopWatch]:
+    def loop_statuses(self) -> list[LoopStatus]:
         """Return the watch on every loop."""
-        return [*self.stagings.values(), *self.replays.values()]
+        return [*self.stage_loops.values(), *self.replay_loops.values()]
 
-    def staged(self, alias: str, segments: Sequence[Segment], stamps: Sequence[Spread]) -> None:
+    def staged(
+        self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats]
+    ) -> None:
         """Count *segments* of source cluster *alias*, each with its records' timestamps."""
         now_s, now_ms = time.monotonic(), int(time.time() * 1000)
         configs = [config for config in self.flows if config.flow.source == alias]
         with self.lock:
-            for segment, spread in zip(segments, stamps, strict=True):
+            for segment, spread in zip(segments, timestamps, strict=True):
                 self.staged_records[alias] += segment.count
                 self.staged_bytes[alias] += segment.size_bytes
                 for config in configs:
                     if spread.count and config.replicates(segment.topic):
                         target = config.remote_topic(segment.topic)
                         partition = TopicPartition(target, segment.partition)
-                        self._age(config.flow, partition, spread.until(now_ms), now_s)
+                        self._age(config.flow, partition, spread.ages_at(now_ms), now_s)
 
-    def saw(
+    def record_watermarks(
         self,
         alias: str,
-        seen: Mapping[TopicPartition, Watermarks],
-        troubled: Collection[TopicPartition],
+        watermarks: Mapping[TopicPartition, Watermarks],
+        partition_errors: Collection[TopicPartition],
     ) -> None:
-        """Note what the partitions of *alias* hold; of *troubled* ones what was seen before."""
-        former = self.seen.get(alias, {})
-        kept = {p: former[p] for p in troubled if p in former}
-        self.seen[alias] = {**kept, **seen}
+        """Record watermarks of *alias*; partitions in *partition_errors* keep their former ones."""
+        former = self.watermarks.get(alias, {})
+        kept = {p: former[p] for p in partition_errors if p in former}
+        self.watermarks[alias] = {**kept, **watermarks}
 
-    def replayed(self, flow: Flow, moves: Iterable[Move]) -> None:
+    def replayed(self, flow: Flow, moves: Iterable[CommittedBatch]) -> None:
         """Count *moves* of *flow*; those that were found by pairing brought no record."""
         now_s, now_ms = time.monotonic(), int(time.time() * 1000)
         with self.lock:
             for move in moves:
                 if move.load is None or not move.records:
                     continue
-                passage = self._passage(flow, move.target)
-                passage.records += move.records
-                passage.value_bytes += move.load.value_bytes
-                passage.carried.add(Spread(move.records, move.load.value_bytes), now_s)
-                latencies = move.load.stamps.until(now_ms)
+                partition_traffic = self._traffic_of(flow, move.target)
+                partition_traffic.records += move.records
+                partition_traffic.value_bytes += move.load.value_bytes
+                partition_traffic.carried.add(
+                    ValueStats(move.records, move.load.value_bytes), now_s
+                )
+                latencies = move.load.timestamps.ages_at(now_ms)
                 if latencies.count:
-                    passage.latencies.add(latencies, now_s)
-                    passage.last_latency_ms = latencies.last
+                    partition_traffic.latencies.add(latencies, now_s)
+                    partition_traffic.last_latency_ms = latencies.last
 
-    def is_due(self, flow: Flow) -> bool:
+    def is_lag_due(self, flow: Flow) -> bool:
         """Return whether it is time to tell how far the partitions of *flow* are."""
-        return time.monotonic() - self._told_at.get(flow, float("-inf")) >= LOOK_S
+        return time.monotonic() - self._lag_updated_at.get(flow, float("-inf")) >= LAG_INTERVAL_S
 
-    def stands(self, flow: Flow, standings: Sequence[Standing]) -> None:
+    def record_partition_lags(self, flow: Flow, partition_lags: Sequence[PartitionLag]) -> None:
         """Note how far the partitions of *flow* are; forget those that are gone.
 
         Gone is what the source does not have any more, as far as this process looks at it, and
-        what nothing waits of; not what *standings* do not know yet, being older than what was
+        what nothing waits of; not what *partition_lags* do not know yet, being older than what was
         staged meanwhile.
         """
-        seen = self.seen.get(flow.source)
+        watermarks = self.watermarks.get(flow.source)
         there = [
-            s for s in standings if seen is None or s.source.plain in seen or s.replayed < s.staged
+            s
+            for s in partition_lags
+            if watermarks is None or s.source.topic_partition in watermarks or s.replayed < s.staged
         ]
         with self.lock:
-            known = {s.target for s in (*self.standings.get(flow, ()), *standings)}
+            known = {s.target for s in (*self.partition_lags.get(flow, ()), *partition_lags)}
             gone = known - {s.target for s in there}
-            self._told_at[flow] = time.monotonic()
-            self.standings[flow] = there
-            for place in [p for p in self.passages if p[0] == flow and p[1] in gone]:
-                del self.passages[place]
+            self._lag_updated_at[flow] = time.monotonic()
+            self.partition_lags[flow] = there
+            for place in [p for p in self.traffic if p[0] == flow and p[1] in gone]:
+                del self.traffic[place]
             for key in [k for k in self.latencies if k[0] == flow and k[2] in gone]:
                 del self.latencies[key]
 
-    def checkpointed(
+    def record_checkpoints(
         self, flow: Flow, written: Iterable[tuple[str, TopicPartition]], took_ms: float
     ) -> None:
         """Note that the checkpoints *written* (group and target partition) took *took_ms*."""
         now_s = time.monotonic()
         with self.lock:
             for group, target in written:
-                latency = self.latencies.setdefault((flow, group, target), Latency())
-                latency.recent.add(Spread(1, took_ms, took_ms, took_ms, took_ms), now_s)
+                latency = self.latencies.setdefault((flow, group, target), CheckpointLatency())
+                latency.recent.add(ValueStats(1, took_ms, took_ms, took_ms, took_ms), now_s)
                 latency.last_ms = took_ms
 
     def committed(self, flow: Flow, commits: Sequence[GroupCommit]) -> None:
@@ -174,43 +182,47 @@ class Board:
             for key in [k for k in self.latencies if k[0] == flow and k[1] not in groups]:
                 del self.latencies[key]
 
-    def _age(self, flow: Flow, target: TopicPartition, ages: Spread, now_s: float) -> None:
-        passage = self._passage(flow, target)
-        passage.ages.add(ages, now_s)
-        passage.last_age_ms = ages.last
+    def _age(self, flow: Flow, target: TopicPartition, ages: ValueStats, now_s: float) -> None:
+        partition_traffic = self._traffic_of(flow, target)
+        partition_traffic.ages.add(ages, now_s)
+        partition_traffic.last_age_ms = ages.last
 
-    def _passage(self, flow: Flow, target: TopicPartition) -> Passage:
-        return self.passages.setdefault((flow, target), Passage())
+    def _traffic_of(self, flow: Flow, target: TopicPartition) -> PartitionTraffic:
+        return self.traffic.setdefault((flow, target), PartitionTraffic())
 
 
-class LoopWatch:
+class LoopStatus:
     """The watch on one loop. Each change replaces `state` in one go: no lock is needed."""
 
     def __init__(self, loop: str, source: str, target: str = "") -> None:
         now_s = time.monotonic()
-        self.state = LoopState(loop, source, target, sign_at_s=now_s, began_at_s=now_s)
+        self.state = LoopState(loop, source, target, last_sign_at_s=now_s, began_at_s=now_s)
 
-    def begins(self) -> None:
+    def started(self) -> None:
         """Note that a tick begins."""
         now_s = time.monotonic()
-        self.state = replace(self.state, began_at_s=now_s, sign_at_s=now_s)
+        self.state = replace(self.state, began_at_s=now_s, last_sign_at_s=now_s)
 
-    def waits(self) -> None:
+    def waiting(self) -> None:
         """Note that another process has the lease."""
         now_s = time.monotonic()
-        self.state = replace(self.state, state="waiting", failing_since_s=None, sign_at_s=now_s)
+        self.state = replace(
+            self.state, state="waiting", failing_since_s=None, last_sign_at_s=now_s
+        )
 
-    def worked(self, troubles: Collection[DeltamirrorError], *, is_paused: bool = False) -> None:
-        """Note that the tick worked, but for *troubles*; *is_paused*: none of it may go on."""
+    def succeeded(
+        self, partition_errors: Collection[DeltamirrorError], *, is_paused: bool = False
+    ) -> None:
+        """Record a successful tick and its *partition_errors*; *is_paused*: all are paused."""
         now_s = time.monotonic()
         self.state = replace(
             self.state,
             state="paused" if is_paused else "running",
-            sign_at_s=now_s,
+            last_sign_at_s=now_s,
             ticks=self.state.ticks + 1,
             ticks_s=self.state.ticks_s + now_s - self.state.began_at_s,
             failing_since_s=None,
-            troubles=Counter(error.kind for error in troubles),
+            partition_errors=Counter(error.kind for error in partition_errors),
         )
 
     def failed(self, error: DeltamirrorError) -> None:
@@ -219,7 +231,7 @@ class LoopWatch:
         self.state = replace(
             self.state,
             state="failed",
-            sign_at_s=now_s,
+            last_sign_at_s=now_s,
             ticks=self.state.ticks + 1,
             ticks_s=self.state.ticks_s + now_s - self.state.began_at_s,
             failures=self.state.failures + 1,
@@ -229,24 +241,28 @@ class LoopWatch:
         )
 
 
-def checkpoint(site: Site, flow_config: FlowConfig, board: Board) -> None:
-    """Write the checkpoints of the flow that changed, and tell *board* how long that took.
+def write_timed_checkpoints(
+    context: MirrorContext, flow_config: FlowConfig, metrics_state: MetricsState
+) -> None:
+    """Write the checkpoints of the flow that changed, and tell *metrics_state* how long that took.
 
     The time goes from the beginning of the round to the answer to all of it, as MirrorMaker 2's
     checkpoint-latency-ms does; where none are emitted there is none.
     """
     began_s = time.monotonic()
-    rows = write_checkpoints(site, flow_config)
+    rows = write_checkpoints(context, flow_config)
     took_ms = (time.monotonic() - began_s) * 1000
     if flow_config.emit_checkpoints_interval_s is not None:
         written = [(r["group"], TopicPartition(r["target_topic"], r["partition"])) for r in rows]
-        board.checkpointed(flow_config.flow, written, took_ms)
-    tell_groups(site, flow_config, board)
+        metrics_state.record_checkpoints(flow_config.flow, written, took_ms)
+    record_group_commits(context, flow_config, metrics_state)
 
 
-def tell_groups(site: Site, flow_config: FlowConfig, board: Board) -> None:
-    """Tell *board* what the flow's groups have committed, as they were last seen."""
-    table = site.lake.of_cluster(flow_config.flow.source, GROUP_OFFSETS)
+def record_group_commits(
+    context: MirrorContext, flow_config: FlowConfig, metrics_state: MetricsState
+) -> None:
+    """Tell *metrics_state* what the flow's groups have committed, as they were last seen."""
+    table = context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS)
     commits = [
         GroupCommit(
             row["group"],
@@ -257,4 +273,4 @@ def tell_groups(site: Site, flow_config: FlowConfig, board: Board) -> None:
         for row in latest_commits(table.rows()).to_pylist()
         if flow_config.groups.matches(row["group"]) and flow_config.replicates(row["topic"])
     ]
-    board.committed(flow_config.flow, commits)
+    metrics_state.committed(flow_config.flow, commits)

@@ -4,32 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deltamirror.monitoring.metrics_state import Board
-from resources.coordination.status_file import Bulletin
+from deltamirror.monitoring.metrics_state import MetricsState
+from resources.coordination.status_file import StatusFile
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 
 
-class Bulletins:
-    """Posts how duties are, with the address at which *board* can be read."""
+class StatusFiles:
+    """Posts how duties are, with the address at which *metrics_state* can be read."""
 
-    def __init__(self, bulletin: Bulletin, board: Board) -> None:
-        self._bulletin, self._board = bulletin, board
+    def __init__(self, bulletin: StatusFile, metrics_state: MetricsState) -> None:
+        self._status_file, self._metrics_state = bulletin, metrics_state
 
     def post(
         self,
-        duty: str,
+        role: str,
         state: str,
         error: DeltamirrorError | None,
-        troubles: Mapping[TopicPartition, DeltamirrorError],
+        partition_errors: Mapping[TopicPartition, DeltamirrorError],
     ) -> None:
-        """Say that *duty* is in *state*, for *error*, and which partitions are left out."""
+        """Say that *role* is in *state*, for *error*, and which partitions are left out."""
         told = str(error) if error else None
-        self._bulletin.post(duty, state, told, _told(troubles), self._board.address)
+        self._status_file.post(
+            role, state, told, _error_rows(partition_errors), self._metrics_state.address
+        )
 
 
-def _told(troubles: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str, object]]:
-    """Return *troubles* as a bulletin holds them."""
+def _error_rows(
+    partition_errors: Mapping[TopicPartition, DeltamirrorError],
+) -> list[dict[str, object]]:
+    """Return *partition_errors* as a bulletin holds them."""
     return [
         {
             "topic": p.topic,
@@ -38,5 +42,5 @@ def _told(troubles: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str,
             "message": str(error),
             "hint": error.hint,
         }
-        for p, error in sorted(troubles.items())
+        for p, error in sorted(partition_errors.items())
     ]

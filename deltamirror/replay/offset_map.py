@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from resources.delta.records_table import Records
-from resources.delta.table import CLOCK, LakeTable
+from resources.delta.records_table import RecordsTable
+from resources.delta.table import CLOCK_APP_ID, LakeTable
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay.slot_work import Mapped, Move, Progress
+from schemas.replay.slot_work import CommittedBatch, MapEnd, Progress
 
-_SINCE = ("since/", "since-place/")
+_TAKEOVER_APP_ID_PREFIXES = ("since/", "since-place/")
 """Before the name of a mark: what a takeover from MirrorMaker 2 keeps of it."""
 
 
@@ -28,7 +28,7 @@ class OffsetMap:
         self._ends: dict[tuple[str, str, int], int] = {}
         self._ids: dict[TopicPartition, set[str]] = {}
 
-    def learn(self) -> None:
+    def load_ends(self) -> None:
         """Read where the map of every target partition ends."""
         self._table.refresh()
         rows = self._table.rows(
@@ -41,56 +41,62 @@ class OffsetMap:
         self._ids = {}
         for row in ends:
             topic, topic_id, partition = (row[key] for key in keys)
-            self._reach(topic, topic_id, partition, row["end_max"])
+            self._extend_end(topic, topic_id, partition, row["end_max"])
 
     def end(
-        self, target: TopicPartition, target_topic_id: str, lives: Sequence[str]
-    ) -> Mapped | None:
-        """Return where the map of *target* ends, in the newest of the source's *lives* it has."""
-        for incarnation in reversed(lives):
-            mark = self._table.mark(_app_id(target, target_topic_id, incarnation))
-            if mark is not None:
+        self, target: TopicPartition, target_topic_id: str, incarnations: Sequence[str]
+    ) -> MapEnd | None:
+        """Return where the map of *target* ends, in the newest of the source's *incarnations*."""
+        for incarnation in reversed(incarnations):
+            txn_version = self._table.txn_version(_app_id(target, target_topic_id, incarnation))
+            if txn_version is not None:
                 end = self._ends.get((target.topic, target_topic_id, target.partition), 0)
-                return Mapped(Progress(mark, incarnation, target_topic_id), end)
+                return MapEnd(Progress(txn_version, incarnation, target_topic_id), end)
         return None
 
-    def newest(self, target: TopicPartition, lives: Sequence[str]) -> Progress | None:
+    def newest_progress(
+        self, target: TopicPartition, incarnations: Sequence[str]
+    ) -> Progress | None:
         """Return the progress that the map of *target* reaches, whichever life the target is in.
 
         For where the target itself cannot be asked: never too far. None: nothing is mapped.
         """
-        found = (self.end(target, topic_id, lives) for topic_id in self._ids.get(target, ()))
+        found = (self.end(target, topic_id, incarnations) for topic_id in self._ids.get(target, ()))
         reached = [mapped.progress for mapped in found if mapped is not None]
         return max(
-            reached, key=lambda at: (lives.index(at.incarnation), at.next_offset), default=None
+            reached,
+            key=lambda at: (incarnations.index(at.incarnation), at.next_offset),
+            default=None,
         )
 
-    def other_ids(self, target: TopicPartition, target_topic_id: str) -> set[str]:
+    def former_topic_ids(self, target: TopicPartition, target_topic_id: str) -> set[str]:
         """Return the ids of *target*'s topic in former lives that were written to."""
         return self._ids.get(target, set()) - {target_topic_id}
 
-    def restarted(self, target_topic: str, target_topic_id: str) -> int | None:
+    def restart_request(self, target_topic: str, target_topic_id: str) -> int | None:
         """Return the order by which a life of *target_topic* is replayed from the beginning."""
-        return self._table.mark(f"restart/{target_topic}/{target_topic_id}")
+        return self._table.txn_version(f"restart/{target_topic}/{target_topic_id}")
 
-    def restart(self, target_topic: str, target_topic_id: str, order: int) -> None:
+    def record_restart(self, target_topic: str, target_topic_id: str, order: int) -> None:
         """Remember that *order* is used up by this life of *target_topic*."""
-        mark = f"restart/{target_topic}/{target_topic_id}"
-        self._table.append([], marks={mark: order}, expected={mark: None})
+        txn_version = f"restart/{target_topic}/{target_topic_id}"
+        self._table.append([], txn_versions={txn_version: order}, expected={txn_version: None})
 
-    def write(self, moves: Iterable[Move], also: Mapping[str, int] | None = None) -> None:
-        """Append the runs of *moves* and move the marks, in one commit, new ones *also*.
+    def write(
+        self, moves: Iterable[CommittedBatch], extra_txn_versions: Mapping[str, int] | None = None
+    ) -> None:
+        """Append the runs of *moves* and set txn versions, *extra_txn_versions* too, in one commit.
 
         Raises StalePlanError, with nothing written: another process wrote this map.
         """
         rows: list[dict[str, Any]] = []
-        marks: dict[str, int] = {}
+        txn_versions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
-        now_ms = self._table.next_time()
+        now_ms = self._table.next_time_ms()
         for move in moves:
             app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
-            expected.setdefault(app_id, _version_before(move))
-            marks[app_id] = move.after.next_offset
+            expected.setdefault(app_id, _txn_version_before(move))
+            txn_versions[app_id] = move.after.next_offset
             rows += [
                 {
                     "topic": move.partition.topic,
@@ -107,31 +113,36 @@ class OffsetMap:
                 }
                 for run in move.runs
             ]
-        if marks:
-            marks |= {**(also or {}), CLOCK: now_ms}
-            self._table.append(rows, marks=marks, expected=expected)
+        if txn_versions:
+            txn_versions |= {**(extra_txn_versions or {}), CLOCK_APP_ID: now_ms}
+            self._table.append(rows, txn_versions=txn_versions, expected=expected)
         for row in rows:
             end = row["downstream_start"] + row["length"]
-            self._reach(row["target_topic"], row["target_topic_id"], row["target_partition"], end)
+            self._extend_end(
+                row["target_topic"], row["target_topic_id"], row["target_partition"], end
+            )
 
-    def take_over(self, move: Move, end: int) -> None:
+    def write_takeover(self, move: CommittedBatch, end: int) -> None:
         """Write *move*, with which this map goes on where MirrorMaker 2 stopped.
 
-        It is kept for `taken_over` that what lies before place *end* is not ours. Raises
+        It is kept for `takeover_start` that what lies before place *end* is not ours. Raises
         StalePlanError as `write` does.
         """
         app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
-        since = {_SINCE[0] + app_id: move.after.next_offset, _SINCE[1] + app_id: end}
-        self.write([move], also=since)
+        since = {
+            _TAKEOVER_APP_ID_PREFIXES[0] + app_id: move.after.next_offset,
+            _TAKEOVER_APP_ID_PREFIXES[1] + app_id: end,
+        }
+        self.write([move], extra_txn_versions=since)
 
-    def _reach(self, topic: str, topic_id: str, partition: int, end: int) -> None:
+    def _extend_end(self, topic: str, topic_id: str, partition: int, end: int) -> None:
         """Remember that the map of this life of a target partition goes to downstream *end*."""
         known = self._ends.get((topic, topic_id, partition), 0)
         self._ends[topic, topic_id, partition] = max(known, end)
         self._ids.setdefault(TopicPartition(topic, partition), set()).add(topic_id)
 
 
-def complete_from(move: Move, records: Records) -> int | None:
+def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
     """Return the upstream offset that *move*, made by pairing, has all records from.
 
     Neither what left the target nor what retention took from *records* could be paired. None: it
@@ -139,11 +150,11 @@ def complete_from(move: Move, records: Records) -> int | None:
     """
     topic, number = move.partition.topic, move.partition.partition
     source = SourcePartition(topic, move.after.incarnation, number)
-    kept_from = records.kept_from(source) if move.before is None else None
-    return max((o for o in (move.complete_from, kept_from) if o is not None), default=None)
+    retained_from = records.retained_from(source) if move.before is None else None
+    return max((o for o in (move.complete_from, retained_from) if o is not None), default=None)
 
 
-def taken_over(
+def takeover_start(
     table: LakeTable, target: TopicPartition, target_topic_id: str, incarnation: str
 ) -> tuple[int, int]:
     """Return from which upstream offset, and from which place, on replay is ours; 0, 0: always.
@@ -153,7 +164,7 @@ def taken_over(
     if not table.exists():
         return 0, 0
     app_id = _app_id(target, target_topic_id, incarnation)
-    upstream, place = (table.mark(what + app_id) or 0 for what in _SINCE)
+    upstream, place = (table.txn_version(what + app_id) or 0 for what in _TAKEOVER_APP_ID_PREFIXES)
     return upstream, place
 
 
@@ -161,7 +172,7 @@ def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> s
     return f"{target.topic}/{target_topic_id}/{target.partition}/{incarnation}"
 
 
-def _version_before(move: Move) -> int | None:
+def _txn_version_before(move: CommittedBatch) -> int | None:
     """Return the mark that the map has before *move*; None: this life is new to it."""
     before = move.before
     if before is None or before.incarnation != move.after.incarnation:

@@ -13,15 +13,15 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.staging.segment_index import staged_segments
-from deltamirror.worker_tasks import Replayer, ReplayJob, deal
-from pipeline.replay.point_in_time import cut, select
-from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
+from deltamirror.worker_tasks import ReplayJob, ReplayWorker, assign_slots
+from pipeline.replay.point_in_time import clip_links, select_ranges
+from pipeline.topics.configs import UNCHANGED_TIMESTAMPS
 from resources.delta.records_table import RecordsFile
-from resources.delta.stage_reader import StagedLog
-from resources.spark.session import Workers
+from resources.delta.stage_reader import StageReader
+from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.errors import (
     CommitUnknownError,
@@ -34,20 +34,26 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.point_in_time import ReplayFlow, ReplayRange, Selection
-from schemas.replay.slot_work import Mapped, Move, PartitionWork, SlotWork, Unknown
+from schemas.replay.slot_work import (
+    CommittedBatch,
+    MapEnd,
+    MissingProgressPolicy,
+    PartitionWork,
+    SlotWork,
+)
 from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
 
-TICK_CHUNKS = 8
+BATCHES_PER_TICK = 8
 """Chunks that a slot sends before it reports back, so that the map is written in time."""
 
-GIVE_UP_S = 30.0
+TARGET_TIMEOUT_S = 30.0
 """How long the target may not answer before the replay fails."""
 
 # For ever and everything: what is replayed is old by nature, and an audit wants all of it.
 TOPIC_CONFIGS = {
-    **TIMESTAMPS_AS_THEY_ARE,
+    **UNCHANGED_TIMESTAMPS,
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "cleanup.policy": "delete",
@@ -85,54 +91,60 @@ class ReplayPlan:
         }
 
 
-def replay_topic(
-    site: Site,
+def replay_point_in_time(
+    context: MirrorContext,
     flow_name: str,
     topic: str,
-    wanted: Selection,
+    selection: Selection,
     target_topic: str | None = None,
     *,
     dry_run: bool = False,
-    workers: Workers | None = None,
+    workers: SparkWorkers | None = None,
 ) -> tuple[ReplayPlan, int]:
-    """Replay what *wanted* means of *topic* once more; return the plan and the records written.
+    """Replay what *selection* means of *topic* once more; return the plan and the records written.
 
     With *dry_run* nothing is written, neither to the target nor to the lake. Raises
     UnknownFlowError, TopicMissingError, NothingToReplayError, ReplayTargetError, and what stops
     the replay itself: it is kept as failed then, and what was written stays.
     """
-    plan = plan_replay(site, site.config.flow(flow_name), topic, wanted, target_topic)
+    plan = plan_replay(context, context.config.flow(flow_name), topic, selection, target_topic)
     if dry_run:
         return plan, 0
-    _keep(site, plan, "planned", 0)
-    replaying = _Replaying(site, plan, workers or Workers(site.config.tasks_max))
+    _save_state(context, plan, "planned", 0)
+    replayer = _PointInTimeReplayer(
+        context, plan, workers or SparkWorkers(context.config.tasks_max)
+    )
     try:
-        replaying.run()
+        replayer.run()
     except DeltamirrorError:
-        _keep(site, plan, "failed", replaying.records)
+        _save_state(context, plan, "failed", replayer.records)
         raise
-    _keep(site, plan, "done", replaying.records)
-    return plan, replaying.records
+    _save_state(context, plan, "done", replayer.records)
+    return plan, replayer.records
 
 
 def plan_replay(
-    site: Site, flow: FlowConfig, topic: str, wanted: Selection, target_topic: str | None = None
+    context: MirrorContext,
+    flow: FlowConfig,
+    topic: str,
+    selection: Selection,
+    target_topic: str | None = None,
 ) -> ReplayPlan:
     """Return what would be sent, and that the target topic is free for it. Changes nothing."""
     source = flow.flow.source
-    segments = staged_segments(site.lake.segments(source), topic)
+    segments = staged_segments(context.lake.segments(source), topic)
     if not segments:
         raise TopicMissingError(topic, f"staged of cluster {source}")
-    records = site.lake.records(source)
+    records = context.lake.records(source)
     records.refresh()  # after the segments: so their files are there
     files = records.files()
-    staged = StagedLog(records.path)
+    staged = StageReader(records.path)
 
     def read(segment: Segment) -> Iterator[pa.RecordBatch]:
-        paths = _files(files, segment.source.slot, segment.sequence)
+        paths = _file_paths(files, segment.source.slot, segment.sequence)
         return (rows for _, rows in staged.rows(paths, {segment.source: segment.start}))
 
-    ranges = select(segments, wanted, records.kept_from, read)
+    ranges = select_ranges(segments, selection, records.retained_from, read)
     if not ranges:
         raise NothingToReplayError(f"nothing is staged of {topic} in that range")
     now = datetime.now(timezone.utc)
@@ -147,15 +159,15 @@ def plan_replay(
         tuple(segments),
         tuple(files),
     )
-    _check_target(site, plan)
+    _check_target(context, plan)
     return plan
 
 
-def _check_target(site: Site, plan: ReplayPlan) -> None:
+def _check_target(context: MirrorContext, plan: ReplayPlan) -> None:
     """Raise ReplayTargetError where the target topic holds records or is a mirror's."""
     flow, name = plan.flow, plan.target_topic
-    target = site.cluster(flow.flow.target)
-    staged = site.lake.segments(flow.flow.source).rows(["topic"]).column("topic").unique()
+    target = context.cluster(flow.flow.target)
+    staged = context.lake.segments(flow.flow.source).rows(["topic"]).column("topic").unique()
     if name in map(flow.remote_topic, staged.to_pylist()):
         raise ReplayTargetError(f"topic {name} on {target.alias} is where {flow.flow} mirrors to")
     target.probe()
@@ -178,11 +190,11 @@ def _check_target(site: Site, plan: ReplayPlan) -> None:
             )
 
 
-def _files(files: Sequence[RecordsFile], slot: int, sequence: int) -> tuple[str, ...]:
+def _file_paths(files: Sequence[RecordsFile], slot: int, sequence: int) -> tuple[str, ...]:
     return tuple(f.path for f in files if f.slot == slot and f.sequence >= sequence)
 
 
-def _keep(site: Site, plan: ReplayPlan, state: str, records: int) -> None:
+def _save_state(context: MirrorContext, plan: ReplayPlan, state: str, records: int) -> None:
     """Write how the replay is into the table `replays`."""
     shown = plan.to_json()
     row = {
@@ -195,74 +207,76 @@ def _keep(site: Site, plan: ReplayPlan, state: str, records: int) -> None:
         "records": records,
         "at_ms": int(time.time() * 1000),
     }
-    site.lake.replays.append([row])
+    context.lake.replays.append([row])
 
 
-class _Replaying:
+class _PointInTimeReplayer:
     """One replay: its partitions' work, tick by tick, and its offset map."""
 
-    def __init__(self, site: Site, plan: ReplayPlan, workers: Workers) -> None:
-        self._site, self._plan = site, plan
-        self._crew = workers.crew(Replayer)
+    def __init__(self, context: MirrorContext, plan: ReplayPlan, workers: SparkWorkers) -> None:
+        self._context, self._plan = context, plan
+        self._worker_pool = workers.worker_pool(ReplayWorker)
         self._flow = ReplayFlow(plan.flow.flow, plan.replay_id)
-        table = site.lake.offset_map(plan.flow.flow, plan.replay_id)
+        table = context.lake.offset_map(plan.flow.flow, plan.replay_id)
         self._map = OffsetMap(table, plan.replay_id)
-        self._records_path = site.lake.records(plan.flow.flow.source).path
+        self._records_path = context.lake.records(plan.flow.flow.source).path
         self._pending: dict[TopicPartition, PartitionWork] = {}
-        self._heard_at = time.monotonic()
+        self._last_answer_at = time.monotonic()
         self.records = 0
 
     def run(self) -> None:
         """Make the target topic and send until every range has arrived."""
         plan = self._plan
-        topic_id = self._site.cluster(plan.flow.flow.target).create_topic(
+        topic_id = self._context.cluster(plan.flow.flow.target).create_topic(
             plan.target_topic, plan.partitions, plan.flow.replication_factor, TOPIC_CONFIGS
         )
         for number in sorted({each.partition for each in plan.ranges}):
             partition = TopicPartition(plan.topic, number)
             own = [each for each in plan.ranges if each.partition == number]
-            links = cut((s for s in plan.segments if s.partition == number), own)
+            links = clip_links((s for s in plan.segments if s.partition == number), own)
             target = TopicPartition(plan.target_topic, number)
             self._pending[partition] = PartitionWork(
-                partition, target, topic_id, links, None, Unknown.BEGIN
+                partition, target, topic_id, links, None, MissingProgressPolicy.BEGIN
             )
-        self._map.learn()
+        self._map.load_ends()
         try:
             while self._pending:
                 self._tick()
         finally:
-            self._crew.close()
+            self._worker_pool.close()
 
     def _tick(self) -> None:
         """Send a few chunks of every slot. Raises what cannot be tried again."""
-        answers = self._crew.run(self._jobs())
-        moves = [move for answer in answers for move in answer.moves]
-        self._map.write(moves)
-        for move in moves:
-            self._take_in(move)
+        answers = self._worker_pool.run(self._jobs())
+        batches = [move for answer in answers for move in answer.batches]
+        self._map.write(batches)
+        for move in batches:
+            self._record_move(move)
         for answer in answers:
             for _, error in answer.errors:
                 raise error
-        self._bear([answer.failure for answer in answers if answer.failure], bool(moves))
+        self._handle_failures(
+            [answer.failure for answer in answers if answer.failure], bool(batches)
+        )
 
-    def _take_in(self, move: Move) -> None:
+    def _record_move(self, move: CommittedBatch) -> None:
         self.records += move.records
         work = self._pending[move.partition]
-        end = work.mapped.downstream_end if work.mapped else 0
+        end = work.map_end.downstream_end if work.map_end else 0
         end = move.runs[-1].downstream_end if move.runs else end
-        self._pending[move.partition] = replace(work, mapped=Mapped(move.after, end))
+        self._pending[move.partition] = replace(work, map_end=MapEnd(move.after, end))
         last = work.links[-1]
         if (move.after.incarnation, move.after.next_offset) == (last.incarnation, last.end):
             del self._pending[move.partition]
 
-    def _bear(self, failures: Sequence[DeltamirrorError], has_moved: bool) -> None:
+    def _handle_failures(self, failures: Sequence[DeltamirrorError], has_moved: bool) -> None:
         """Wait a little after a failure that passes; raise one that does not."""
         now = time.monotonic()
         if has_moved:
-            self._heard_at = now
+            self._last_answer_at = now
         for failure in failures:
             passing = isinstance(failure, (UnreachableError, CommitUnknownError))
-            if not passing or now - self._heard_at > GIVE_UP_S:
+            if not passing or now - self._last_answer_at > TARGET_TIMEOUT_S:
                 raise failure
         if failures:
             log.warning("%s: %s", self._flow.name, failures[0])
@@ -272,7 +286,7 @@ class _Replaying:
 
     def _jobs(self) -> dict[int, ReplayJob]:
         """Return the pending work by slots, for each worker its own."""
-        config = self._site.config
+        config = self._context.config
         slots: dict[int, list[PartitionWork]] = {}
         for work in self._pending.values():
             slots.setdefault(work.partition.slot, []).append(work)
@@ -281,15 +295,15 @@ class _Replaying:
                 self._flow,
                 slot,
                 tuple(members),
-                _files(self._plan.files, slot, self._first_sequence(members)),
-                config.chunk_records,
-                config.chunk_bytes,
-                TICK_CHUNKS * config.chunk_records,
-                TICK_CHUNKS * config.chunk_bytes,
+                _file_paths(self._plan.files, slot, self._first_sequence(members)),
+                config.transaction_records,
+                config.transaction_bytes,
+                BATCHES_PER_TICK * config.transaction_records,
+                BATCHES_PER_TICK * config.transaction_bytes,
             )
             for slot, members in sorted(slots.items())
         ]
-        return deal(works, self._plan.flow, config, self._records_path)
+        return assign_slots(works, self._plan.flow, config, self._records_path)
 
     def _first_sequence(self, works: Sequence[PartitionWork]) -> int:
         """Return the lowest sequence of a segment that *works* read."""

@@ -5,21 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterator, Sequence
 
-from deltamirror.control import RESTART, Orders
+from deltamirror.control import RESTART, ControlTable
 from deltamirror.replay.offset_map import OffsetMap
-from deltamirror.staging.segment_index import Ledger, StagedLink
+from deltamirror.staging.segment_index import IndexedSegment, SegmentIndex
 from deltamirror.topics.remote_topics import RemoteTopics
-from pipeline.monitoring.lag import stand
-from resources.delta.records_table import Records
+from pipeline.monitoring.lag import partition_lag
+from resources.delta.records_table import RecordsTable
 from schemas.config.config import Config, FlowConfig
 from schemas.errors import PartitionDownError, TargetChangedError
 from schemas.kafka.partition import TopicPartition
-from schemas.monitoring.flow_state import Standing
-from schemas.replay.slot_work import PartitionWork, Progress, SlotReplayed, SlotWork, Unknown
+from schemas.monitoring.flow_state import PartitionLag
+from schemas.replay.slot_work import (
+    MissingProgressPolicy,
+    PartitionWork,
+    Progress,
+    SlotReplayResult,
+    SlotWork,
+)
 
 log = logging.getLogger(__name__)
 
-TICK_CHUNKS = 8
+BATCHES_PER_TICK = 8
 """Transactions that a slot sends before it reports back, so that the map is written in time."""
 
 
@@ -33,16 +39,16 @@ class WorkPlanner:
         self,
         config: Config,
         flow: FlowConfig,
-        ledger: Ledger,
-        records: Records,
+        segment_index: SegmentIndex,
+        records: RecordsTable,
         offset_map: OffsetMap,
         remote: RemoteTopics,
     ) -> None:
         self._config, self._flow = config, flow
-        self._records, self._map, self._remote = records, offset_map, remote
-        self.ledger = ledger
+        self._records, self._map, self._remote_topics = records, offset_map, remote
+        self.segment_index = segment_index
         self.at: dict[TopicPartition, Progress] = {}
-        self._fits_bytes: dict[int, int] = {}
+        self._batch_bytes: dict[int, int] = {}
 
     def target(self, partition: TopicPartition) -> TopicPartition:
         """Return the target partition of source *partition*."""
@@ -50,43 +56,43 @@ class WorkPlanner:
 
     def partitions(self) -> Iterator[TopicPartition]:
         """Return the staged partitions that the flow replicates."""
-        return (p for p in self.ledger.partitions() if self._flow.replicates(p.topic))
+        return (p for p in self.segment_index.partitions() if self._flow.replicates(p.topic))
 
     def progress(self, partition: TopicPartition) -> Progress | None:
         """Return where source *partition* is on the target, as far as it is staged and mapped."""
-        at, frontier = self.at.get(partition), self.ledger.chains.frontiers.get(partition)
+        at, frontier = self.at.get(partition), self.segment_index.chains.frontiers.get(partition)
         if at is None or frontier is None:
             return None
-        lives = self.ledger.lives(partition)
-        mapped = self._map.end(self.target(partition), at.target_topic_id, lives)
+        incarnations = self.segment_index.incarnations(partition)
+        mapped = self._map.end(self.target(partition), at.target_topic_id, incarnations)
         if mapped is not None:
             return mapped.progress
         # Of what never held a record there is no map.
-        has_records = any(staged.link.count for staged in self.ledger.links(partition))
+        has_records = any(staged.link.count for staged in self.segment_index.links(partition))
         return None if has_records else at
 
-    def standing(self, partition: TopicPartition, *, is_paused: bool) -> Standing:
+    def standing(self, partition: TopicPartition, *, is_paused: bool) -> PartitionLag:
         """Return how far *partition* is, as far as it is known here.
 
         If the target has not told its progress yet, it is where the offset map ends.
         """
-        lives, target = self.ledger.lives(partition), self.target(partition)
-        return stand(
-            self.ledger.chains.frontiers[partition],
-            [(staged.link, staged.oldest_ms) for staged in self.ledger.links(partition)],
-            lives,
-            self.at.get(partition) or self._map.newest(target, lives),
+        incarnations, target = self.segment_index.incarnations(partition), self.target(partition)
+        return partition_lag(
+            self.segment_index.chains.frontiers[partition],
+            [(staged.link, staged.oldest_ms) for staged in self.segment_index.links(partition)],
+            incarnations,
+            self.at.get(partition) or self._map.newest_progress(target, incarnations),
             target.topic,
             is_paused=is_paused,
         )
 
-    def work(self, partition: TopicPartition, orders: Orders) -> PartitionWork | None:
+    def work(self, partition: TopicPartition, requests: ControlTable) -> PartitionWork | None:
         """Return what *partition* has to send; None: nothing, or it cannot go on now.
 
         Raises TargetChangedError: the target topic is another one than before;
         PartitionDownError: it has too few in-sync replicas.
         """
-        target_topic_id = self._remote.topic_id(partition)
+        target_topic_id = self._remote_topics.topic_id(partition)
         if target_topic_id is None:
             return None
         target = self.target(partition)
@@ -96,17 +102,17 @@ class WorkPlanner:
             former.add(at.target_topic_id)
             del self.at[partition]
             at = None
-        if at is not None and self._is_staged_anew(partition, at):
+        if at is not None and self._is_being_restaged(partition, at):
             return None
-        lives = self.ledger.lives(partition)
-        mapped = self._map.end(target, target_topic_id, lives)
+        incarnations = self.segment_index.incarnations(partition)
+        mapped = self._map.end(target, target_topic_id, incarnations)
         if at is None and mapped is not None:
             log.warning(
                 "replay %s: the group %s has no progress of %s: it goes on where map and log end",
                 *(self._flow.flow, self._flow.flow.progress_group, target),
             )
         # From the map's end on, not from progress: what lies between is paired and mapped first.
-        links = self._links(partition, mapped.progress if mapped else None)
+        links = self._pending_links(partition, mapped.progress if mapped else None)
         last = links[-1].link if links else None
         # Of a partition that never held anything there is no map: seeded, it is done.
         is_done = (
@@ -118,20 +124,22 @@ class WorkPlanner:
         if last is None or is_done:
             return None
         if mapped is None:
-            former |= self._map.other_ids(target, target_topic_id)
-        is_ordered = mapped is None and self._may_restart(
-            partition, target, target_topic_id, former, orders
+            former |= self._map.former_topic_ids(target, target_topic_id)
+        is_ordered = mapped is None and self._is_restart_requested(
+            partition, target, target_topic_id, former, requests
         )
         if former and not is_ordered:
             raise TargetChangedError(target, sorted(former)[0], target_topic_id)
-        why = self._remote.short(target)
+        why = self._remote_topics.unavailable_reason(target)
         if why is not None:
             start = at.next_offset if at else links[0].link.start
             raise PartitionDownError(target, start, last.end, why)
-        bound = TICK_CHUNKS * self._config.chunk_records
+        bound = BATCHES_PER_TICK * self._config.transaction_records
         # Without progress the target's log says how far it is, and it may hold more than a tick's.
-        chosen = tuple(staged.link for staged in (_first(links, bound, at) if at else links))
-        if_unknown = Unknown.LOOK_OR_BEGIN if is_ordered else Unknown.LOOK
+        chosen = tuple(staged.link for staged in (_limit_links(links, bound, at) if at else links))
+        if_unknown = (
+            MissingProgressPolicy.SEARCH_OR_BEGIN if is_ordered else MissingProgressPolicy.SEARCH
+        )
         return PartitionWork(partition, target, target_topic_id, chosen, mapped, if_unknown)
 
     def slot_works(self, works: Sequence[PartitionWork]) -> list[SlotWork]:
@@ -141,15 +149,15 @@ class WorkPlanner:
         for work in works:
             slots.setdefault(work.partition.slot, []).append(work)
         sequences = {
-            slot: min(self.ledger.sequence_of(w.partition, w.links[0]) for w in members)
+            slot: min(self.segment_index.sequence_of(w.partition, w.links[0]) for w in members)
             for slot, members in slots.items()
         }
         self._records.refresh()
         paths = self._records.paths_from(sequences)
         jobs = []
         for slot, members in sorted(slots.items()):
-            size, ticks = self._fits_bytes.get(slot, config.chunk_bytes), TICK_CHUNKS
-            if slot in self._fits_bytes:
+            size, ticks = self._batch_bytes.get(slot, config.transaction_bytes), BATCHES_PER_TICK
+            if slot in self._batch_bytes:
                 ticks = 1  # throttled: one transaction takes long
             jobs.append(
                 SlotWork(
@@ -157,67 +165,78 @@ class WorkPlanner:
                     slot,
                     tuple(members),
                     tuple(paths[slot]),
-                    config.chunk_records,
+                    config.transaction_records,
                     size,
-                    ticks * config.chunk_records,
+                    ticks * config.transaction_records,
                     ticks * size,
                 )
             )
         return jobs
 
-    def pace(self, answer: SlotReplayed) -> None:
+    def pace(self, answer: SlotReplayResult) -> None:
         """Let a slot's next transactions hold what the target's quota lets through in time."""
-        wished = self._config.chunk_bytes
-        before = self._fits_bytes.pop(answer.slot, wished)
-        fits = answer.fits_bytes if answer.fits_bytes is not None else before * 5 // 4 + 1
+        wished = self._config.transaction_bytes
+        before = self._batch_bytes.pop(answer.slot, wished)
+        fits = (
+            answer.max_transaction_bytes
+            if answer.max_transaction_bytes is not None
+            else before * 5 // 4 + 1
+        )
         if fits < wished:
-            self._fits_bytes[answer.slot] = fits
+            self._batch_bytes[answer.slot] = fits
 
-    def _links(self, partition: TopicPartition, at: Progress | None) -> list[StagedLink]:
+    def _pending_links(
+        self, partition: TopicPartition, at: Progress | None
+    ) -> list[IndexedSegment]:
         """Return the links of *partition* from *at* on; replayed ones are forgotten.
 
         The link that progress lies in or ends is kept: it names the incarnation.
         """
-        links = self.ledger.links(partition)
+        links = self.segment_index.links(partition)
         if at is None:
-            return self.ledger.held(partition, self._records)  # a new flow begins behind them
-        done = _index_of(links, at)
+            return self.segment_index.retained_links(
+                partition, self._records
+            )  # a new flow begins behind them
+        done = _link_index(links, at)
         if done:
-            self.ledger.forget(partition, done)
-        return self.ledger.links(partition)
+            self.segment_index.drop_links(partition, done)
+        return self.segment_index.links(partition)
 
-    def _is_staged_anew(self, partition: TopicPartition, at: Progress) -> bool:
+    def _is_being_restaged(self, partition: TopicPartition, at: Progress) -> bool:
         """Return whether the stage will get to *at* by itself: a lost lake is being made anew."""
-        frontier = self.ledger.chains.frontiers[partition]
+        frontier = self.segment_index.chains.frontiers[partition]
         is_same_life = at.incarnation == frontier.source.topic_id
         return is_same_life and frontier.next_offset < at.next_offset <= frontier.last_stable
 
-    def _may_restart(
+    def _is_restart_requested(
         self,
         partition: TopicPartition,
         target: TopicPartition,
         target_topic_id: str,
         former: Collection[str],
-        orders: Orders,
+        requests: ControlTable,
     ) -> bool:
         """Return whether an order says to replay *partition* into a topic that was made anew.
 
-        An order is good for one life of the target topic; the map remembers for which.
+        An order is good for one incarnation of the target topic; the map remembers for which.
         """
-        if self._map.restarted(target.topic, target_topic_id) is not None:
+        if self._map.restart_request(target.topic, target_topic_id) is not None:
             return True
-        used = max((self._map.restarted(target.topic, life) or 0 for life in former), default=0)
+        used = max(
+            (self._map.restart_request(target.topic, incarnation) or 0 for incarnation in former),
+            default=0,
+        )
         fitting = [
             order
-            for order in orders.of(self._flow.flow.name)
-            if order.order == RESTART and order.is_for(partition) and order.number > used
+            for order in requests.requests_for(self._flow.flow.name)
+            if order.order == RESTART and order.applies_to(partition) and order.number > used
         ]
         if fitting:
-            self._map.restart(target.topic, target_topic_id, fitting[-1].number)
+            self._map.record_restart(target.topic, target_topic_id, fitting[-1].number)
         return bool(fitting)
 
 
-def _index_of(links: Sequence[StagedLink], at: Progress) -> int:
+def _link_index(links: Sequence[IndexedSegment], at: Progress) -> int:
     """Return which of *links* progress *at* lies in or ends; the first where none says so."""
     done = [
         i
@@ -227,11 +246,13 @@ def _index_of(links: Sequence[StagedLink], at: Progress) -> int:
     return done[-1] if done else 0
 
 
-def _first(links: Sequence[StagedLink], records: int, at: Progress) -> list[StagedLink]:
+def _limit_links(
+    links: Sequence[IndexedSegment], records: int, at: Progress
+) -> list[IndexedSegment]:
     """Return *links* up to *at*, then those that hold *records* together, one more than needed."""
-    start, held = _index_of(links, at), 0
+    start, retained_links = _link_index(links, at), 0
     for i, staged in enumerate(links[start:], start + 1):
-        held += staged.link.count
-        if held > records and i > start + 1:
+        retained_links += staged.link.count
+        if retained_links > records and i > start + 1:
             return list(links[:i])
     return list(links)

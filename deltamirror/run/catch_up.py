@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from deltamirror.staging.segment_index import Ledger
+from deltamirror.staging.segment_index import SegmentIndex
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
 from schemas.errors import TopicMissingError
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.replay.slot_work import Move, Progress
+from schemas.replay.slot_work import CommittedBatch, Progress
 from schemas.staging.frontier import base_id
 
 
 @dataclass(frozen=True)
-class Goal:
+class CatchUpTarget:
     """Topic ids and last stable offsets of a source, seen at a run's start.
 
     An offset is None where its leader has not told it yet: nobody is past that.
@@ -24,9 +24,9 @@ class Goal:
     ends: Mapping[TopicPartition, tuple[str, int | None]] = field(default_factory=dict)
 
     @classmethod
-    def now(
+    def at_start(
         cls, cluster: KafkaCluster, flows: Collection[FlowConfig], only: Collection[str] | None
-    ) -> Goal:
+    ) -> CatchUpTarget:
         """Return where those topics of *cluster* end that *flows* replicate, *only* these if given.
 
         Raises UnreachableError.
@@ -37,9 +37,9 @@ class Goal:
             if (only is None or name in only) and any(flow.replicates(name) for flow in flows)
             for i in range(topic.partitions)
         }
-        return cls({p: (topic_id, None) for p, topic_id in ids.items()}).asked(cluster)
+        return cls({p: (topic_id, None) for p, topic_id in ids.items()}).resolve_ends(cluster)
 
-    def asked(self, cluster: KafkaCluster) -> Goal:
+    def resolve_ends(self, cluster: KafkaCluster) -> CatchUpTarget:
         """Return the goal with what *cluster* tells now of the offsets that are not known yet.
 
         What it told before stays. A topic that is gone has no end to wait for; one that a broker
@@ -59,53 +59,56 @@ class Goal:
                 topic is None or topic.topic_id != ends[partition][0]
             ):
                 del ends[partition]
-        return Goal(ends)
+        return CatchUpTarget(ends)
 
-    def is_staged(self, ledger: Ledger, but: Collection[TopicPartition]) -> bool:
-        """Return whether everything up to the goal is in *ledger*, *but* for these.
+    def is_staged(self, segment_index: SegmentIndex, excluded: Collection[TopicPartition]) -> bool:
+        """Return whether everything up to the goal is in *segment_index*, *excluded* for these.
 
         A life of a topic that another one has followed meanwhile is over.
         """
         return all(
-            _is_staged(ledger, p, topic_id, end)
+            _is_partition_staged(segment_index, p, topic_id, end)
             for p, (topic_id, end) in self.ends.items()
-            if end != 0 and p not in but
+            if end != 0 and p not in excluded
         )
 
     def is_replayed(
         self,
         progress: Callable[[TopicPartition], Progress | None],
-        counts: Callable[[TopicPartition], bool],
+        is_included: Callable[[TopicPartition], bool],
     ) -> bool:
-        """Return whether the *progress* of each partition that *counts* is past the goal.
+        """Return whether the *progress* of each partition that *is_included* is past the goal.
 
         There may be more to replay: there are topics that never rest, heartbeats first of all.
         False where a topic was made anew meanwhile.
         """
         return all(
-            _is_past(progress(p), topic_id, end)
+            _is_partition_replayed(progress(p), topic_id, end)
             for p, (topic_id, end) in self.ends.items()
-            if end != 0 and counts(p)
+            if end != 0 and is_included(p)
         )
 
-    def is_nearer(self, moves: Iterable[Move]) -> bool:
+    def is_advanced_by(self, moves: Iterable[CommittedBatch]) -> bool:
         """Return whether one of *moves* was on the way to the goal, and not past it."""
         return any(
-            move.partition in self.ends and not _is_past(move.before, *self.ends[move.partition])
+            move.partition in self.ends
+            and not _is_partition_replayed(move.before, *self.ends[move.partition])
             for move in moves
         )
 
 
-def _is_staged(ledger: Ledger, partition: TopicPartition, topic_id: str, end: int | None) -> bool:
+def _is_partition_staged(
+    segment_index: SegmentIndex, partition: TopicPartition, topic_id: str, end: int | None
+) -> bool:
     if end is None:
         return False
-    known = ledger.chains.frontiers.get(partition)
+    known = segment_index.chains.frontiers.get(partition)
     if known is None or base_id(known.source.topic_id) != topic_id:
-        return topic_id in map(base_id, ledger.lives(partition))
+        return topic_id in map(base_id, segment_index.incarnations(partition))
     return known.next_offset >= end
 
 
-def _is_past(progress: Progress | None, topic_id: str, end: int | None) -> bool:
+def _is_partition_replayed(progress: Progress | None, topic_id: str, end: int | None) -> bool:
     return (
         progress is not None
         and end is not None

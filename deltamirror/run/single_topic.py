@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from deltamirror.backoff import GIVE_UP_S
-from deltamirror.context import Site
+from deltamirror.backoff import FAILURE_TIMEOUT_S
+from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
-from deltamirror.replay.replayer import Replaying
-from deltamirror.run.catch_up import Goal
-from deltamirror.staging.segment_index import Ledger
-from deltamirror.staging.stager import Staging
+from deltamirror.replay.replayer import FlowReplayer
+from deltamirror.run.catch_up import CatchUpTarget
+from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.stager import SourceStager
 from resources.coordination.lease import Lease
-from resources.spark.session import Workers
+from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.errors import (
     ConfigError,
@@ -31,19 +31,19 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import TopicPartition, Watermarks
 
-WAIT_S = 600.0
+OTHER_PROCESS_TIMEOUT_S = 600.0
 """How long another process may take to bring the topic there."""
 
-POLL_S = 0.3
+POLL_INTERVAL_S = 0.3
 
 
-class Duty(Protocol):
+class LeasedRole(Protocol):
     """What staging and replaying have in common."""
 
     lease: Lease
 
     @property
-    def troubles(self) -> Mapping[TopicPartition, PartitionError]:
+    def partition_errors(self) -> Mapping[TopicPartition, PartitionError]:
         """Return the partitions that cannot go on, with why."""
 
     def open(self) -> None:
@@ -53,25 +53,27 @@ class Duty(Protocol):
         """Give the lease back."""
 
 
-def stage_topic(site: Site, alias: str, topic: str, workers: Workers) -> None:
+def stage_topic(context: MirrorContext, alias: str, topic: str, workers: SparkWorkers) -> None:
     """Stage *topic* of source cluster *alias* up to the last stable offsets that it has now.
 
     Raises TopicMissingError, the error of a partition that cannot be staged, LeaseHeldError where
     the process that stages did not get there, UnreachableError.
     """
-    site.lake.make()
-    goal = Goal(last_stable(site, alias, topic))
-    ledger = Ledger(site.lake.segments(alias))
+    context.lake.ensure_exists()
+    catch_up_target = CatchUpTarget(last_stable_offsets(context, alias, topic))
+    segment_index = SegmentIndex(context.lake.segments(alias))
 
-    def has_arrived() -> bool:
-        ledger.refresh()
-        return goal.is_staged(ledger, ())
+    def is_caught_up() -> bool:
+        segment_index.refresh()
+        return catch_up_target.is_staged(segment_index, ())
 
-    staging = Staging(site, alias, workers)
-    _bring(staging, topic, lambda: bool(staging.tick([topic]).segments), has_arrived)
+    staging = SourceStager(context, alias, workers)
+    _run_until_caught_up(staging, topic, lambda: bool(staging.tick([topic]).segments), is_caught_up)
 
 
-def replay_topic(site: Site, flow: FlowConfig, topic: str, workers: Workers) -> None:
+def materialize_topic(
+    context: MirrorContext, flow: FlowConfig, topic: str, workers: SparkWorkers
+) -> None:
     """Replay *topic* of *flow* to the end of what is staged now.
 
     Raises ConfigError where the flow does not mirror the topic, the error of a partition that
@@ -80,46 +82,53 @@ def replay_topic(site: Site, flow: FlowConfig, topic: str, workers: Workers) -> 
     """
     if not flow.replicates(topic):
         raise ConfigError(f"flow {flow.flow} does not mirror {topic}: see its topics in the file")
-    site.lake.make()
-    ledger = Ledger(site.lake.segments(flow.flow.source))
-    ledger.refresh()
-    goal = {
+    context.lake.ensure_exists()
+    segment_index = SegmentIndex(context.lake.segments(flow.flow.source))
+    segment_index.refresh()
+    catch_up_target = {
         at: frontier
-        for at, frontier in ledger.chains.frontiers.items()
+        for at, frontier in segment_index.chains.frontiers.items()
         if at.topic == topic and frontier.next_offset > 0
     }
-    replaying = Replaying(site, flow, workers)
-    table = site.lake.offset_map(flow.flow)
+    replayer = FlowReplayer(context, flow, workers)
+    table = context.lake.offset_map(flow.flow)
     offset_map = OffsetMap(table, run_id="")
 
-    def has_arrived() -> bool:
-        paused = sorted(at for at in replaying.paused if at.topic == topic)
+    def is_caught_up() -> bool:
+        paused = sorted(at for at in replayer.paused if at.topic == topic)
         if paused:
             raise NotCaughtUpError([f"{at} is paused" for at in paused])
         remote = flow.remote_topic(topic)
-        there = site.cluster(flow.flow.target).topics([remote]).get(remote)
+        there = context.cluster(flow.flow.target).topics([remote]).get(remote)
         if there is None:
-            return not goal
+            return not catch_up_target
         table.refresh()
         # The map's mark, not the target's progress: the map is what this brings about.
         ends = (
-            (offset_map.end(_at(remote, at), there.topic_id, [frontier.source.topic_id]), frontier)
-            for at, frontier in goal.items()
+            (
+                offset_map.end(
+                    _remote_partition(remote, at), there.topic_id, [frontier.source.topic_id]
+                ),
+                frontier,
+            )
+            for at, frontier in catch_up_target.items()
         )
         return all(
             end is not None and end.progress.next_offset >= frontier.next_offset
             for end, frontier in ends
         )
 
-    _bring(replaying, topic, lambda: bool(replaying.tick([topic]).moves), has_arrived)
+    _run_until_caught_up(replayer, topic, lambda: bool(replayer.tick([topic]).moves), is_caught_up)
 
 
-def last_stable(site: Site, alias: str, topic: str) -> dict[TopicPartition, tuple[str, int]]:
+def last_stable_offsets(
+    context: MirrorContext, alias: str, topic: str
+) -> dict[TopicPartition, tuple[str, int]]:
     """Return topic id and last stable offset of each partition of *topic*.
 
     Raises TopicMissingError.
     """
-    cluster = site.cluster(alias)
+    cluster = context.cluster(alias)
     cluster.probe()
     found = cluster.topics([topic]).get(topic)
     if found is None:
@@ -131,47 +140,51 @@ def last_stable(site: Site, alias: str, topic: str) -> dict[TopicPartition, tupl
     return {at: (found.topic_id, a.stable) for at, a in marks.items() if isinstance(a, Watermarks)}
 
 
-def _at(remote: str, partition: TopicPartition) -> TopicPartition:
+def _remote_partition(remote: str, partition: TopicPartition) -> TopicPartition:
     return TopicPartition(remote, partition.partition)
 
 
-def _bring(
-    duty: Duty, topic: str, tick: Callable[[], bool], has_arrived: Callable[[], bool]
+def _run_until_caught_up(
+    role: LeasedRole, topic: str, tick: Callable[[], bool], is_caught_up: Callable[[], bool]
 ) -> None:
-    """Do *duty* for *topic* until it *has_arrived*, or wait for the process that does it."""
+    """Do *role* for *topic* until it *is_caught_up*, or wait for the process that does it."""
     worked = time.monotonic()
     try:
-        while not has_arrived():
-            error = _step(duty, topic, tick)
+        while not is_caught_up():
+            error = _tick_once(role, topic, tick)
             if error is None:
                 worked = time.monotonic()
                 continue
-            limit = WAIT_S if isinstance(error, LeaseHeldError) else GIVE_UP_S
+            limit = (
+                OTHER_PROCESS_TIMEOUT_S if isinstance(error, LeaseHeldError) else FAILURE_TIMEOUT_S
+            )
             if time.monotonic() - worked > limit:
                 raise error
-            time.sleep(POLL_S)
+            time.sleep(POLL_INTERVAL_S)
     finally:
-        duty.close()
+        role.close()
 
 
-def _step(duty: Duty, topic: str, tick: Callable[[], bool]) -> DeltamirrorError | None:
+def _tick_once(role: LeasedRole, topic: str, tick: Callable[[], bool]) -> DeltamirrorError | None:
     """Do one *tick*; return why nothing moved, None where something did.
 
     Raises the error of a partition that waits for an operator.
     """
     try:
-        if not duty.lease.is_held:
-            duty.open()
+        if not role.lease.is_held:
+            role.open()
         moved = tick()
     except StalePlanError as error:
-        duty.close()  # what opens it again learns anew
+        role.close()  # what opens it again learns anew
         return error
     except DeltamirrorError as error:
         return error
-    troubles = [error for at, error in duty.troubles.items() if at.topic == topic]
-    for trouble in troubles:
-        if not isinstance(trouble, RangeUnfinishedError):
-            raise trouble
+    partition_errors = [error for at, error in role.partition_errors.items() if at.topic == topic]
+    for partition_error in partition_errors:
+        if not isinstance(partition_error, RangeUnfinishedError):
+            raise partition_error
     if moved:
         return None
-    return troubles[0] if troubles else NotCaughtUpError([f"nothing of {topic} moves"])
+    return (
+        partition_errors[0] if partition_errors else NotCaughtUpError([f"nothing of {topic} moves"])
+    )

@@ -13,19 +13,25 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
-from deltamirror.backoff import LEASE_S, Patience, defects_told, is_hopeless, pause_s
-from deltamirror.context import Site
+from deltamirror.backoff import (
+    LEASE_POLL_INTERVAL_S,
+    Backoff,
+    needs_operator,
+    seconds_to_next_tick,
+    wrap_unexpected_errors,
+)
+from deltamirror.context import MirrorContext
 from deltamirror.groups.offset_syncs import OffsetSyncs
-from deltamirror.listener import Reporter, Silent
-from deltamirror.maintenance.maintain import Housekeeping
-from deltamirror.monitoring.metrics_state import Board, LoopWatch
-from deltamirror.monitoring.status_files import Bulletins
-from deltamirror.replay.replayer import Replaying
-from deltamirror.run.background import Beside
-from deltamirror.run.catch_up import Goal
-from deltamirror.staging.stager import Staging
-from resources.spark.session import Workers
-from resources.spark.worker_pool import Crew
+from deltamirror.listener import Listener, NullListener
+from deltamirror.maintenance.maintain import MaintenanceLoop
+from deltamirror.monitoring.metrics_state import LoopStatus, MetricsState
+from deltamirror.monitoring.status_files import StatusFiles
+from deltamirror.replay.replayer import FlowReplayer
+from deltamirror.run.background import BackgroundTasks
+from deltamirror.run.catch_up import CatchUpTarget
+from deltamirror.staging.stager import SourceStager
+from resources.spark.session import SparkWorkers
+from resources.spark.worker_pool import WorkerPool
 from schemas.config.config import Config, FlowConfig, HeartbeatConfig
 from schemas.errors import (
     ConfigError,
@@ -39,10 +45,10 @@ from schemas.errors import (
 
 log = logging.getLogger(__name__)
 
-CALLED = 2
+PRESTARTED_POOLS = 2
 """Loops whose workers begin with the run; other loops' begin with their first work."""
 
-STOP_S = 8.0
+STOP_TIMEOUT_S = 8.0
 """How long a loop may take to end once it is told to; then the process ends without it."""
 
 
@@ -51,7 +57,7 @@ class Mirror:
 
     *topics*: only these, and only once (a materialization from the UI). *stop* ends it cleanly.
     *is_standby*: it waits for flows that other processes replay, and takes over each that is left
-    alone. *board* is told everything that can be watched.
+    alone. *metrics_state* is told everything that can be watched.
     """
 
     def __init__(
@@ -62,37 +68,39 @@ class Mirror:
         heartbeats: Sequence[HeartbeatConfig] = (),
         until_caught_up: bool,
         topics: Collection[str] | None = None,
-        reporter: Reporter | None = None,
+        listener: Listener | None = None,
         stop: threading.Event | None = None,
         is_standby: bool = False,
     ) -> None:
         if not flows:
             raise ConfigError("no flow is enabled: set <source>-><target>.enabled = true")
-        self.site = Site(config)
-        workers = Workers(config.tasks_max)
+        self.context = MirrorContext(config)
+        workers = SparkWorkers(config.tasks_max)
         self._flows = flows
         self._until_caught_up, self._is_standby = until_caught_up, is_standby
         self._topics = topics
-        self._reporter = reporter or Silent()
+        self._listener = listener or NullListener()
         self._stop = stop or threading.Event()
         self._done = threading.Event()
-        self.board = Board(flows)
-        self._bulletins = Bulletins(self.site.bulletin, self.board)
-        self._mine: set[str] = set()  # duties that this process has done: others' are not its word
-        self._news = threading.Condition()
-        self._goals = {flow.flow.source: Goal() for flow in flows}
+        self.metrics_state = MetricsState(flows)
+        self._status_files = StatusFiles(self.context.status_file, self.metrics_state)
+        self._held_roles: set[str] = (
+            set()
+        )  # duties that this process has done: others' are not its word
+        self._staged_condition = threading.Condition()
+        self._catch_up_targets = {flow.flow.source: CatchUpTarget() for flow in flows}
         self._failures: dict[str, DeltamirrorError] = {}
-        self.stagings = {s: Staging(self.site, s, workers) for s in self._goals}
-        self.replayings = [Replaying(self.site, flow, workers) for flow in flows]
+        self.stagers = {s: SourceStager(self.context, s, workers) for s in self._catch_up_targets}
+        self.replayers = [FlowReplayer(self.context, flow, workers) for flow in flows]
         self._offset_syncs = {
-            f.flow: OffsetSyncs(self.site, f.offset_syncs) for f in flows if f.offset_syncs
+            f.flow: OffsetSyncs(self.context, f.offset_syncs) for f in flows if f.offset_syncs
         }
-        self._beside = Beside(
-            self.site, heartbeats, self._offset_syncs, self.board, self._stop, self._done
+        self._background = BackgroundTasks(
+            self.context, heartbeats, self._offset_syncs, self.metrics_state, self._stop, self._done
         )
-        duties = [s.duty for s in self.stagings.values()] + [r.duty for r in self.replayings]
-        self._patience = {duty: Patience() for duty in duties}
-        self._passing = {replaying.duty: Patience() for replaying in self.replayings}
+        roles = [s.role for s in self.stagers.values()] + [r.role for r in self.replayers]
+        self._backoffs = {role: Backoff() for role in roles}
+        self._transient_backoffs = {replayer.role: Backoff() for replayer in self.replayers}
 
     def run(self) -> None:
         """Run until stopped, or until caught up.
@@ -101,254 +109,281 @@ class Mirror:
         process replays a flow. NotCaughtUpError: it was to end when caught up, and a flow or a
         partition is failed or paused.
         """
-        self.site.lake.make()
+        self.context.lake.ensure_exists()
         try:
-            self._begin()
-            threads = self._start()
+            self._acquire_leases()
+            threads = self._start_threads()
             self._wait(threads)
         finally:
-            self._end()
-        self._judge()
+            self._shut_down()
+        self._check_caught_up()
 
-    def _begin(self) -> None:
+    def _acquire_leases(self) -> None:
         """Take the flows' leases and, for a run with an end, see where that is."""
-        for replaying in () if self._is_standby else self.replayings:
-            replaying.open()
-            self._mine.add(replaying.duty)
-        for alias in {*self._goals, *(flow.flow.target for flow in self._flows)}:
-            self.site.cluster(alias).open()
+        for replayer in () if self._is_standby else self.replayers:
+            replayer.open()
+            self._held_roles.add(replayer.role)
+        for alias in {*self._catch_up_targets, *(flow.flow.target for flow in self._flows)}:
+            self.context.cluster(alias).open()
         if self._until_caught_up:
-            for alias in self._goals:
-                self.site.cluster(alias).probe()
+            for alias in self._catch_up_targets:
+                self.context.cluster(alias).probe()
                 flows = [flow for flow in self._flows if flow.flow.source == alias]
-                self._goals[alias] = Goal.now(self.site.cluster(alias), flows, self._topics)
+                self._catch_up_targets[alias] = CatchUpTarget.at_start(
+                    self.context.cluster(alias), flows, self._topics
+                )
             for flow in self._flows:
-                self.site.cluster(flow.flow.target).probe()
+                self.context.cluster(flow.flow.target).probe()
 
-    def _goal(self, alias: str) -> Goal:
+    def _catch_up_target(self, alias: str) -> CatchUpTarget:
         """Return how far *alias* reached at the start, or when it was first told."""
         with suppress(DeltamirrorError):  # it is away: it is asked again
-            self._goals[alias] = self._goals[alias].asked(self.site.cluster(alias))
-        return self._goals[alias]
+            self._catch_up_targets[alias] = self._catch_up_targets[alias].resolve_ends(
+                self.context.cluster(alias)
+            )
+        return self._catch_up_targets[alias]
 
-    def _start(self) -> list[threading.Thread]:
+    def _start_threads(self) -> list[threading.Thread]:
         with suppress(SparkFailedError):  # the loops start it, too, and say so
-            for crew in self.crews()[:CALLED]:
-                crew.call(self.site.config.tasks_max)
-            for crew in self.crews() if self._is_standby else ():
-                crew.gather()  # it says that it waits once it can begin
-        loops = [(s.duty, self._stage_loop, s) for s in self.stagings.values()]
-        loops += [(r.duty, self._replay_loop, r) for r in self.replayings]  # type: ignore[misc]
+            for worker_pool in self.worker_pools()[:PRESTARTED_POOLS]:
+                worker_pool.start(self.context.config.tasks_max)
+            for worker_pool in self.worker_pools() if self._is_standby else ():
+                worker_pool.wait_started()  # it says that it waits once it can begin
+        loops = [(s.role, self._stage_loop, s) for s in self.stagers.values()]
+        loops += [(r.role, self._replay_loop, r) for r in self.replayers]  # type: ignore[misc]
         threads = [
-            threading.Thread(target=loop, args=(duty,), name=name, daemon=True)
-            for name, loop, duty in loops
+            threading.Thread(target=loop, args=(role,), name=name, daemon=True)
+            for name, loop, role in loops
         ]
-        leases = {alias: staging.lease for alias, staging in self.stagings.items()}
-        keeping = Housekeeping(self.site, leases, self._done)
-        threads.append(threading.Thread(target=keeping.run, name="housekeeping", daemon=True))
+        leases = {alias: staging.lease for alias, staging in self.stagers.items()}
+        maintenance = MaintenanceLoop(self.context, leases, self._done)
+        threads.append(threading.Thread(target=maintenance.run, name="housekeeping", daemon=True))
         for thread in threads:
             thread.start()
         if not self._is_standby:
-            self._beside.begin(self._flows)
+            self._background.start(self._flows)
         return threads
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
         """Return when all replay loops ended, or some time after `stop`."""
-        replays = [t for t in threads if t.name.startswith("replay")]
-        while any(t.is_alive() for t in replays) and not self._stop.is_set():
-            for thread in replays:
+        replay_loops = [t for t in threads if t.name.startswith("replay")]
+        while any(t.is_alive() for t in replay_loops) and not self._stop.is_set():
+            for thread in replay_loops:
                 thread.join(0.2)
         self._done.set()
-        deadline = time.monotonic() + STOP_S
-        for thread in (*threads, *self._beside.threads):
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for thread in (*threads, *self._background.threads):
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _end(self) -> None:
-        for staging in self.stagings.values():
+    def _shut_down(self) -> None:
+        for staging in self.stagers.values():
             staging.close()
-            if staging.duty in self._mine:
-                self._bulletins.post(staging.duty, "stopped", None, staging.troubles)
-        for replaying in self.replayings:
-            replaying.close()
-            error = self._failures.get(replaying.duty)
-            if replaying.duty in self._mine:
+            if staging.role in self._held_roles:
+                self._status_files.post(staging.role, "stopped", None, staging.partition_errors)
+        for replayer in self.replayers:
+            replayer.close()
+            error = self._failures.get(replayer.role)
+            if replayer.role in self._held_roles:
                 state = "failed" if error else "stopped"
-                self._bulletins.post(replaying.duty, state, error, replaying.troubles)
-        self.site.close()
+                self._status_files.post(replayer.role, state, error, replayer.partition_errors)
+        self.context.close()
 
-    def _judge(self) -> None:
+    def _check_caught_up(self) -> None:
         """Raise where a run that was to end when caught up did not get there."""
         if not self._until_caught_up:
             return
         told = [str(error) for error in self._failures.values()]
-        loops: list[Staging | Replaying] = [*self.stagings.values(), *self.replayings]
-        told += [str(error) for loop in loops for error in loop.troubles.values()]
-        for replaying in self.replayings:
-            told += [f"{p} is paused" for p in sorted(replaying.paused)]
+        loops: list[SourceStager | FlowReplayer] = [*self.stagers.values(), *self.replayers]
+        told += [str(error) for loop in loops for error in loop.partition_errors.values()]
+        for replayer in self.replayers:
+            told += [f"{p} is paused" for p in sorted(replayer.paused)]
         if told:
             raise NotCaughtUpError(told)
 
-    def crews(self) -> list[Crew[Any, Any]]:
+    def worker_pools(self) -> list[WorkerPool[Any, Any]]:
         """Return the workers of each loop."""
-        return [s.crew for s in self.stagings.values()] + [r.crew for r in self.replayings]
+        return [s.worker_pool for s in self.stagers.values()] + [
+            r.worker_pool for r in self.replayers
+        ]
 
     def _is_over(self) -> bool:
         return self._stop.is_set() or self._done.is_set()
 
-    def _stage_loop(self, staging: Staging) -> None:
+    def _stage_loop(self, staging: SourceStager) -> None:
         """Stage until told to stop; where another process does it, wait for its lease."""
-        patience, watch = self._patience[staging.duty], self.board.stagings[staging.alias]
+        backoff, loop_status = (
+            self._backoffs[staging.role],
+            self.metrics_state.stage_loops[staging.alias],
+        )
         while not self._is_over():
-            watch.begins()
+            loop_status.started()
             try:
-                with defects_told():
+                with wrap_unexpected_errors():
                     if not staging.lease.is_held:
                         staging.open()
-                        self._mine.add(staging.duty)
+                        self._held_roles.add(staging.role)
                     staged = staging.tick(self._topics)
             except LeaseHeldError:
-                watch.waits()
-                self._rest(LEASE_S)  # another process stages: replay follows what it commits
+                loop_status.waiting()
+                self._sleep(
+                    LEASE_POLL_INTERVAL_S
+                )  # another process stages: replay follows what it commits
                 continue
             except StalePlanError as error:
-                log.info("%s %s", staging.duty, error)
+                log.info("%s %s", staging.role, error)
                 continue
             except DeltamirrorError as error:
-                self._trouble(watch, error)
-                self._rest(patience.failed(is_hopeless=is_hopeless(error)))
+                self._report_failure(loop_status, error)
+                self._sleep(backoff.failed(needs_operator=needs_operator(error)))
                 continue
-            patience.worked()
-            watch.worked(staging.troubles.values())
-            self._failures.pop(staging.duty, None)
-            self._bulletins.post(staging.duty, "running", None, staging.troubles)
-            self.board.saw(staging.alias, staged.seen, staging.troubles)
+            backoff.succeeded()
+            loop_status.succeeded(staging.partition_errors.values())
+            self._failures.pop(staging.role, None)
+            self._status_files.post(staging.role, "running", None, staging.partition_errors)
+            self.metrics_state.record_watermarks(
+                staging.alias, staged.watermarks, staging.partition_errors
+            )
             if staged.segments:
-                self._reporter.staged(staging.alias, staged.segments)
-                self.board.staged(staging.alias, staged.segments, staged.stamps)
-                with self._news:
-                    self._news.notify_all()
-            self._rest(pause_s(watch.state.began_at_s, is_idle=not staged.segments))
+                self._listener.staged(staging.alias, staged.segments)
+                self.metrics_state.staged(staging.alias, staged.segments, staged.stamps)
+                with self._staged_condition:
+                    self._staged_condition.notify_all()
+            self._sleep(
+                seconds_to_next_tick(loop_status.state.began_at_s, is_idle=not staged.segments)
+            )
 
-    def _replay_loop(self, replaying: Replaying) -> None:
+    def _replay_loop(self, replayer: FlowReplayer) -> None:
         """Replay until told to stop, or until everything up to the goal has arrived."""
-        patience, watch = self._patience[replaying.duty], self.board.replays[replaying.flow]
+        backoff, loop_status = (
+            self._backoffs[replayer.role],
+            self.metrics_state.replay_loops[replayer.flow],
+        )
         is_stale = False
         while not self._is_over():
-            watch.begins()
+            loop_status.started()
             try:
-                with defects_told():
-                    if not replaying.lease.is_held:
-                        self._take_over(replaying)
+                with wrap_unexpected_errors():
+                    if not replayer.lease.is_held:
+                        self._take_over(replayer)
                     elif is_stale:
-                        replaying.learn()
-                    replayed = replaying.tick(self._topics)
+                        replayer.load_ends()
+                    replayed = replayer.tick(self._topics)
             except LeaseHeldError as error:
-                if watch.state.state != "waiting":
+                if loop_status.state.state != "waiting":
                     log.info("standby: %s", error)
-                watch.waits()
-                self._rest(LEASE_S)
+                loop_status.waiting()
+                self._sleep(LEASE_POLL_INTERVAL_S)
                 continue
             except DeltamirrorError as error:
                 is_stale = isinstance(error, StalePlanError | DefectError)
-                self._trouble(watch, error)
-                self._measure(replaying)
-                wait = patience.failed(is_hopeless=is_hopeless(error))
-                if self._until_caught_up and patience.is_over():
+                self._report_failure(loop_status, error)
+                self._update_lag(replayer)
+                wait = backoff.failed(needs_operator=needs_operator(error))
+                if self._until_caught_up and backoff.is_exhausted():
                     return
-                self._rest(wait)
+                self._sleep(wait)
                 continue
             is_stale = False
-            patience.worked()
-            self._failures.pop(replaying.duty, None)
-            troubles = replaying.troubles
-            watch.worked(troubles.values(), is_paused=replaying.is_paused)
-            self._bulletins.post(replaying.duty, "running", None, troubles)
-            self._measure(replaying)
+            backoff.succeeded()
+            self._failures.pop(replayer.role, None)
+            partition_errors = replayer.partition_errors
+            loop_status.succeeded(partition_errors.values(), is_paused=replayer.is_paused)
+            self._status_files.post(replayer.role, "running", None, partition_errors)
+            self._update_lag(replayer)
             if replayed.moves:
-                if self._goals[replaying.flow.source].is_nearer(replayed.moves):
-                    self._passing[replaying.duty].worked()
-                self._reporter.replayed(replaying.flow, replayed.moves)
-                self.board.replayed(replaying.flow, replayed.moves)
-                if replaying.flow in self._offset_syncs:
-                    self._offset_syncs[replaying.flow].note(replayed.moves)
-                if self._until_caught_up and self._is_past_goal(replaying):
+                if self._catch_up_targets[replayer.flow.source].is_advanced_by(replayed.moves):
+                    self._transient_backoffs[replayer.role].succeeded()
+                self._listener.replayed(replayer.flow, replayed.moves)
+                self.metrics_state.replayed(replayer.flow, replayed.moves)
+                if replayer.flow in self._offset_syncs:
+                    self._offset_syncs[replayer.flow].record(replayed.moves)
+                if self._until_caught_up and self._is_caught_up(replayer):
                     return
                 continue
-            if replayed.is_idle and self._until_caught_up and self._has_arrived(replaying):
+            if replayed.is_idle and self._until_caught_up and self._is_idle_and_caught_up(replayer):
                 return
-            with self._news:
-                self._news.wait(pause_s(watch.state.began_at_s, is_idle=True))
+            with self._staged_condition:
+                self._staged_condition.wait(
+                    seconds_to_next_tick(loop_status.state.began_at_s, is_idle=True)
+                )
 
-    def _take_over(self, replaying: Replaying) -> None:
+    def _take_over(self, replayer: FlowReplayer) -> None:
         """Begin to replay a flow that no other process replays any more. Raises LeaseHeldError."""
-        replaying.open()
-        self._mine.add(replaying.duty)
-        log.info("%s: taken over", replaying.duty)
-        self._beside.begin([replaying.config])
+        replayer.open()
+        self._held_roles.add(replayer.role)
+        log.info("%s: taken over", replayer.role)
+        self._background.start([replayer.config])
 
-    def _measure(self, replaying: Replaying) -> None:
+    def _update_lag(self, replayer: FlowReplayer) -> None:
         """Tell the board how far the flow is, now and then; also while its target is away."""
-        if self.board.is_due(replaying.flow):
+        if self.metrics_state.is_lag_due(replayer.flow):
             with suppress(DeltamirrorError):
-                self.board.stands(replaying.flow, replaying.standings())
+                self.metrics_state.record_partition_lags(replayer.flow, replayer.partition_lags())
 
-    def _has_arrived(self, replaying: Replaying) -> bool:
+    def _is_idle_and_caught_up(self, replayer: FlowReplayer) -> bool:
         """Return whether an idle flow has everything, as far as it can be had."""
-        staging = self.stagings[replaying.flow.source]
-        goal = self._goal(staging.alias)
-        others = {p for p in goal.ends if not replaying.config.replicates(p.topic)}
-        but = {*staging.troubles, *replaying.paused, *others}
-        if staging.duty in self._failures:
-            return self._patience[staging.duty].is_over()
-        waited = self._has_waited(replaying)
-        return goal.is_staged(replaying.ledger, but) if waited is None else waited
+        staging = self.stagers[replayer.flow.source]
+        catch_up_target = self._catch_up_target(staging.alias)
+        others = {p for p in catch_up_target.ends if not replayer.config.replicates(p.topic)}
+        excluded = {*staging.partition_errors, *replayer.paused, *others}
+        if staging.role in self._failures:
+            return self._backoffs[staging.role].is_exhausted()
+        waited = self._is_transient_wait_over(replayer)
+        return (
+            catch_up_target.is_staged(replayer.segment_index, excluded)
+            if waited is None
+            else waited
+        )
 
-    def _is_past_goal(self, replaying: Replaying) -> bool:
+    def _is_caught_up(self, replayer: FlowReplayer) -> bool:
         """Return whether a flow has replayed all up to the goal that it can, idle or not."""
-        staging, config = self.stagings[replaying.flow.source], replaying.config
-        but = {*staging.troubles, *replaying.troubles, *replaying.paused}
-        waited = self._has_waited(replaying)
+        staging, config = self.stagers[replayer.flow.source], replayer.config
+        excluded = {*staging.partition_errors, *replayer.partition_errors, *replayer.paused}
+        waited = self._is_transient_wait_over(replayer)
         return waited or (
             waited is None
-            and self._goal(staging.alias).is_replayed(
-                replaying.progress, lambda p: config.replicates(p.topic) and p not in but
+            and self._catch_up_target(staging.alias).is_replayed(
+                replayer.progress, lambda p: config.replicates(p.topic) and p not in excluded
             )
         )
 
-    def _has_waited(self, replaying: Replaying) -> bool | None:
+    def _is_transient_wait_over(self, replayer: FlowReplayer) -> bool | None:
         """Return whether what may pass had its time, and nothing moved; None: there is none."""
-        troubles = (self.stagings[replaying.flow.source].troubles, replaying.troubles)
-        passing = self._passing[replaying.duty]
-        if not any(error.passes for found in troubles for error in found.values()):
-            passing.worked()
+        partition_errors = (
+            self.stagers[replayer.flow.source].partition_errors,
+            replayer.partition_errors,
+        )
+        passing = self._transient_backoffs[replayer.role]
+        if not any(error.is_transient for found in partition_errors for error in found.values()):
+            passing.succeeded()
             return None
         passing.failed()
-        return passing.is_over()
+        return passing.is_exhausted()
 
-    def _trouble(self, watch: LoopWatch, error: DeltamirrorError) -> None:
-        """Tell that a tick of the loop that *watch* is on failed; it is tried again."""
-        duty = watch.state.name
-        watch.failed(error)
-        self._mine.add(duty)
-        self._failures[duty] = error
-        log.warning("%s: %s", duty, error)
-        self._bulletins.post(duty, "failed", error, {})
-        self._reporter.troubled(duty, error)
+    def _report_failure(self, loop_status: LoopStatus, error: DeltamirrorError) -> None:
+        """Tell that a tick of the loop that *loop_status* is on failed; it is tried again."""
+        role = loop_status.state.name
+        loop_status.failed(error)
+        self._held_roles.add(role)
+        self._failures[role] = error
+        log.warning("%s: %s", role, error)
+        self._status_files.post(role, "failed", error, {})
+        self._listener.tick_failed(role, error)
 
-    def _rest(self, seconds: float) -> None:
+    def _sleep(self, seconds: float) -> None:
         """Wait *seconds*, or until the run is over."""
         if not self._done.is_set():
             self._stop.wait(seconds)
 
 
-def mirror_of(
+def build_mirror(
     config: Config,
     *,
     flows: Collection[str] | None = None,
     targets: Collection[str] | None = None,
     until_caught_up: bool = False,
     topics: Collection[str] | None = None,
-    reporter: Reporter | None = None,
+    listener: Listener | None = None,
     stop: threading.Event | None = None,
     is_standby: bool = False,
 ) -> Mirror:
@@ -371,7 +406,7 @@ def mirror_of(
         heartbeats=heartbeats,
         until_caught_up=until_caught_up,
         topics=topics,
-        reporter=reporter,
+        listener=listener,
         stop=stop,
         is_standby=is_standby,
     )
@@ -383,7 +418,7 @@ def mirror(
     flows: Collection[str] | None = None,
     until_caught_up: bool = False,
     topics: Collection[str] | None = None,
-    reporter: Reporter | None = None,
+    listener: Listener | None = None,
     stop: threading.Event | None = None,
 ) -> None:
     """Mirror the flows of *config*: all, or those named.
@@ -391,11 +426,11 @@ def mirror(
     Blocks until *stop* is set or, with *until_caught_up*, until progress has reached the last
     stable offsets seen at the start. Raises ConfigError, LeaseHeldError, NotCaughtUpError.
     """
-    mirror_of(
+    build_mirror(
         config,
         flows=flows,
         until_caught_up=until_caught_up,
         topics=topics,
-        reporter=reporter,
+        listener=listener,
         stop=stop,
     ).run()

@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from deltamirror.context import Site
-from deltamirror.staging.segment_index import Ledger
-from deltamirror.staging.source_topics import Sights
-from pipeline.staging.gaps import explained, frontier_after
-from pipeline.staging.stage import SlotStaged
+from deltamirror.context import MirrorContext
+from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.source_topics import SourceTopics
+from pipeline.staging.gaps import classify_gaps, frontier_after
+from pipeline.staging.stage import SlotStageResult
 from schemas.errors import StalePlanError
 from schemas.kafka.partition import TopicPartition
-from schemas.monitoring.stats import Spread
+from schemas.monitoring.stats import ValueStats
 from schemas.staging.frontier import Frontier, base_id
 from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
 
-SEALED = "records"
+SEALED_APP_ID = "records"
 """The mark of `segments`: the version of `records` up to which it is sealed."""
 
 
@@ -28,11 +28,11 @@ class Committer:
     Only the holder of the staging lease uses it. Not thread-safe.
     """
 
-    def __init__(self, site: Site, alias: str, sights: Sights) -> None:
-        self._site, self._alias, self._sights = site, alias, sights
-        self.records = site.lake.records(alias)
-        self._segments = site.lake.segments(alias)
-        self._ledger = Ledger(self._segments)
+    def __init__(self, context: MirrorContext, alias: str, sights: SourceTopics) -> None:
+        self._context, self._alias, self._source_topics = context, alias, sights
+        self.records = context.lake.records(alias)
+        self._segments = context.lake.segments(alias)
+        self._segment_index = SegmentIndex(self._segments)
         self._known_version = -1
         self.frontiers: dict[TopicPartition, Frontier] = {}
 
@@ -48,45 +48,53 @@ class Committer:
         """
         self.records.refresh()
         self._segments.refresh()
-        sealed = self._segments.mark(SEALED) or 0
-        for version, segments in self.records.sealed_since(sealed):
+        sealed = self._segments.txn_version(SEALED_APP_ID) or 0
+        for version, segments in self.records.segments_since(sealed):
             self.seal(version, segments)
-        self._ledger.refresh()
-        self.frontiers = dict(self._ledger.chains.frontiers)
-        self.records.check(self._segments.mark(SEALED) or 0, self.frontiers.values())
+        self._segment_index.refresh()
+        self.frontiers = dict(self._segment_index.chains.frontiers)
+        self.records.check_index(
+            self._segments.txn_version(SEALED_APP_ID) or 0, self.frontiers.values()
+        )
         self._known_version = self.records.version
 
-    def commit(self, staged: Sequence[SlotStaged]) -> tuple[list[Segment], tuple[Spread, ...]]:
+    def commit(
+        self, staged: Sequence[SlotStageResult]
+    ) -> tuple[list[Segment], tuple[ValueStats, ...]]:
         """Commit files and frontiers of the slots whose topics are still the planned ones.
 
         Return the segments, and the timestamps of each one's records.
         """
-        staged = self._of_the_same_topics(staged)
-        segments = self._explained([segment for slot in staged for segment in slot.segments])
+        staged = self._drop_recreated_topics(staged)
+        segments = self._explain_gaps([segment for slot in staged for segment in slot.segments])
         if not segments:
             return [], ()
         files = [slot.file for slot in staged if slot.file is not None]
         expected = {r.partition: r.planned_start for slot in staged for r in slot.planned}
         known = self._known_version
-        self._write(
+        self._commit_and_seal(
             segments,
             lambda: self.records.stage(files, segments, expected, known_version=known),
         )
         return segments, tuple(stamps for slot in staged for stamps in slot.stamps)
 
-    def settle(self, segments: Sequence[Segment], also: Mapping[str, int]) -> None:
-        """Commit *segments* that hold no record, with the marks *also*."""
+    def settle(self, segments: Sequence[Segment], extra_txn_versions: Mapping[str, int]) -> None:
+        """Commit *segments* that hold no record, with the marks *extra_txn_versions*."""
         expected = {s.source: self.records.frontier(s.source) for s in segments}
-        self._write(segments, lambda: self.records.stage([], segments, expected, also))
+        self._commit_and_seal(
+            segments, lambda: self.records.stage([], segments, expected, extra_txn_versions)
+        )
 
     def seal(self, version: int, segments: Sequence[Segment]) -> None:
         """Append *segments* to the table; doing it twice is doing it once."""
         rows = [{**segment.to_dict(), "version": version} for segment in segments]
-        before = self._segments.mark(SEALED)
+        before = self._segments.txn_version(SEALED_APP_ID)
         if before is None or before < version:
-            self._segments.append(rows, marks={SEALED: version}, expected={SEALED: before})
+            self._segments.append(
+                rows, txn_versions={SEALED_APP_ID: version}, expected={SEALED_APP_ID: before}
+            )
 
-    def _write(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
+    def _commit_and_seal(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
         """Commit, seal, and remember the frontiers. Raises StalePlanError, having learnt anew."""
         try:
             version = commit()
@@ -97,16 +105,16 @@ class Committer:
         self._known_version = version
         for segment in segments:
             after = frontier_after(segment)
-            self.frontiers[after.source.plain] = after
+            self.frontiers[after.source.topic_partition] = after
 
-    def _of_the_same_topics(self, staged: Sequence[SlotStaged]) -> list[SlotStaged]:
+    def _drop_recreated_topics(self, staged: Sequence[SlotStageResult]) -> list[SlotStageResult]:
         """Return the slots none of whose topics was made anew while they were read.
 
         A slot's file holds all of its ranges: if one of them may be of another topic, the file
         is not committed and its ranges are planned anew.
         """
         names = {s.topic for slot in staged for s in slot.segments}
-        now = self._site.cluster(self._alias).topics(names) if names else {}
+        now = self._context.cluster(self._alias).topics(names) if names else {}
         same = []
         for slot in staged:
             changed = [
@@ -118,20 +126,20 @@ class Committer:
                 log.warning(
                     "stage %s %s was re-created while it was read", self._alias, changed[0].source
                 )
-                self._sights.refresh_topics()
+                self._source_topics.refresh_topics()
             else:
                 same.append(slot)
         return same
 
-    def _explained(self, segments: Sequence[Segment]) -> list[Segment]:
+    def _explain_gaps(self, segments: Sequence[Segment]) -> list[Segment]:
         """Return *segments* with the cause of their gaps, as far as the topics' settings tell it.
 
         Asked for after the records were read: what was compacted meanwhile is told as such.
         """
         names = {segment.topic for segment in segments if segment.gaps}
-        settings = self._site.cluster(self._alias).topic_configs(names) if names else {}
+        settings = self._context.cluster(self._alias).topic_configs(names) if names else {}
         policies = {name: found.get("cleanup.policy") for name, found in settings.items()}
         return [
-            explained(s, policy.value if (policy := policies.get(s.topic)) else None)
+            classify_gaps(s, policy.value if (policy := policies.get(s.topic)) else None)
             for s in segments
         ]

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, fields
 
 import pyarrow.compute as pc
 
-from resources.delta.records_table import Records
+from resources.delta.records_table import RecordsTable
 from resources.delta.table import LakeTable
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay.slot_work import Link
+from schemas.replay.slot_work import ChainLink
 from schemas.staging.frontier import Frontier
 from schemas.staging.segment import Segment
 
-COLUMNS = (
+INDEX_COLUMNS = (
     "topic",
     "topic_id",
     "partition",
@@ -31,28 +31,28 @@ COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class StagedLink:
+class IndexedSegment:
     """A link of a partition's chain, with what finds its files and its age.
 
     *oldest_ms* is the smallest timestamp of its records; None: it has none.
     """
 
-    link: Link
+    link: ChainLink
     sequence: int
     staged_at_ms: int
     oldest_ms: int | None
 
 
 @dataclass
-class Chains:
+class SegmentChains:
     """Every partition's links in the order of staging, and its frontier."""
 
-    links: dict[TopicPartition, list[StagedLink]] = field(default_factory=dict)
+    links: dict[TopicPartition, list[IndexedSegment]] = field(default_factory=dict)
     frontiers: dict[TopicPartition, Frontier] = field(default_factory=dict)
-    lives: dict[TopicPartition, dict[str, None]] = field(default_factory=dict)
+    incarnations: dict[TopicPartition, dict[str, None]] = field(default_factory=dict)
 
 
-class Ledger:
+class SegmentIndex:
     """A reader of `segments` that remembers what it has read."""
 
     def __init__(self, segments: LakeTable) -> None:
@@ -60,36 +60,36 @@ class Ledger:
         self._version = -1
         self._table_version = -1
         self._known_files: set[str] = set()
-        self.chains = Chains()
+        self.chains = SegmentChains()
 
     def refresh(self) -> bool:
         """Take in what was sealed since; return whether there was anything."""
         if not self._segments.exists() or self._segments.refresh() == self._table_version:
             return False
-        rows = self._segments.rows_of_new_files(COLUMNS, self._known_files)
+        rows = self._segments.rows_of_new_files(INDEX_COLUMNS, self._known_files)
         self._table_version = self._segments.version
         rows = rows.filter(pc.field("version") > self._version)  # others are there by merging
         if not rows.num_rows:
             return False
         ordered = rows.sort_by([("version", "ascending"), ("start", "ascending")])
         for row in ordered.to_pylist():
-            self._take(row)
+            self._add_row(row)
         self._version = int(ordered.column("version")[-1].as_py())
         return True
 
-    def links(self, partition: TopicPartition) -> list[StagedLink]:
+    def links(self, partition: TopicPartition) -> list[IndexedSegment]:
         """Return the links of *partition*; empty: nothing of it is staged."""
         return self.chains.links.get(partition, [])
 
-    def lives(self, partition: TopicPartition) -> list[str]:
+    def incarnations(self, partition: TopicPartition) -> list[str]:
         """Return the incarnations of *partition*, in the order of staging; none is forgotten."""
-        return list(self.chains.lives.get(partition, {}))
+        return list(self.chains.incarnations.get(partition, {}))
 
-    def sequence_of(self, partition: TopicPartition, link: Link) -> int:
+    def sequence_of(self, partition: TopicPartition, link: ChainLink) -> int:
         """Return the lowest sequence of the files that hold *link* and what follows it."""
         return next(s.sequence for s in self.links(partition) if s.link == link)
 
-    def forget(self, partition: TopicPartition, before: int) -> None:
+    def drop_links(self, partition: TopicPartition, before: int) -> None:
         """Drop the first *before* links of *partition*: they are replayed, nobody asks again."""
         del self.chains.links[partition][:before]
 
@@ -97,23 +97,27 @@ class Ledger:
         """Return every partition that has ever been staged."""
         return iter(list(self.chains.links))
 
-    def held(self, partition: TopicPartition, records: Records) -> list[StagedLink]:
+    def retained_links(
+        self, partition: TopicPartition, records: RecordsTable
+    ) -> list[IndexedSegment]:
         """Return the links of *partition* without those whose *records* retention took."""
         links = self.links(partition)
         kept = {
-            life: records.kept_from(SourcePartition(partition.topic, life, partition.partition))
-            for life in {staged.link.incarnation for staged in links}
+            incarnation: records.retained_from(
+                SourcePartition(partition.topic, incarnation, partition.partition)
+            )
+            for incarnation in {staged.link.incarnation for staged in links}
         }
         return [s for s in links if s.link.end > (kept[s.link.incarnation] or -1)]
 
-    def _take(self, row: dict[str, int | str | None]) -> None:
+    def _add_row(self, row: dict[str, int | str | None]) -> None:
         source = SourcePartition(row["topic"], row["topic_id"], row["partition"])  # type: ignore[arg-type]
-        link = Link(source.topic_id, row["start"], row["end"], row["count"])  # type: ignore[arg-type]
+        link = ChainLink(source.topic_id, row["start"], row["end"], row["count"])  # type: ignore[arg-type]
         oldest_ms: int | None = row["min_timestamp_ms"]  # type: ignore[assignment]
-        staged = StagedLink(link, row["sequence"], row["staged_at_ms"], oldest_ms)  # type: ignore[arg-type]
-        self.chains.links.setdefault(source.plain, []).append(staged)
-        self.chains.lives.setdefault(source.plain, {})[source.topic_id] = None
-        self.chains.frontiers[source.plain] = Frontier(
+        staged = IndexedSegment(link, row["sequence"], row["staged_at_ms"], oldest_ms)  # type: ignore[arg-type]
+        self.chains.links.setdefault(source.topic_partition, []).append(staged)
+        self.chains.incarnations.setdefault(source.topic_partition, {})[source.topic_id] = None
+        self.chains.frontiers[source.topic_partition] = Frontier(
             source,
             row["end"],  # type: ignore[arg-type]
             row["leader_epoch"],  # type: ignore[arg-type]

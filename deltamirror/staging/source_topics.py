@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Collection, Mapping
 
-from deltamirror.context import Site
-from pipeline.staging.plan import unfinished
+from deltamirror.context import MirrorContext
+from pipeline.staging.plan import unfinished_frontier
 from schemas.errors import (
     PartitionError,
     PermissionMissingError,
@@ -17,39 +17,39 @@ from schemas.errors import (
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
-from schemas.staging.frontier import Frontier, Sight, base_id
+from schemas.staging.frontier import Frontier, PartitionSnapshot, base_id
 
 log = logging.getLogger(__name__)
 
-ALL_EVERY_S = 5.0
+FULL_READ_INTERVAL_S = 5.0
 """How often partitions are asked for all of their watermarks though there is nothing to stage.
 
 What a transaction holds back without an end of its own shows only then.
 """
 
 
-class Sights:
+class SourceTopics:
     """The selected topics of source cluster *alias*, looked at tick by tick. Not thread-safe.
 
     It remembers how far each life of a topic was seen to reach, so that a topic that is made anew
     or deleted before it was staged to there is told, and not skipped in silence.
     """
 
-    def __init__(self, site: Site, alias: str) -> None:
-        self._site, self._alias = site, alias
+    def __init__(self, context: MirrorContext, alias: str) -> None:
+        self._context, self._alias = context, alias
         self._topics: dict[str, Topic] = {}
         self._topics_at = float("-inf")
-        self._lives: dict[TopicPartition, dict[str, Sight]] = {}
-        self._all_at = float("-inf")
+        self._incarnations: dict[TopicPartition, dict[str, PartitionSnapshot]] = {}
+        self._all_read_at = float("-inf")
         self._forbidden: dict[str, PermissionMissingError] = {}
 
     def refresh_topics(self) -> None:
         """Look for new topics and partitions at the next look."""
         self._topics_at = float("-inf")
 
-    def look(
+    def snapshot_partitions(
         self, only: Collection[str] | None, staged: Mapping[TopicPartition, Frontier]
-    ) -> tuple[dict[TopicPartition, Sight], dict[TopicPartition, PartitionError]]:
+    ) -> tuple[dict[TopicPartition, PartitionSnapshot], dict[TopicPartition, PartitionError]]:
         """Return what every partition looks like now, and those that give no answer.
 
         *only*: of these topics. Of partitions that are *staged* to their last stable offset and
@@ -72,20 +72,20 @@ class Sights:
         ]
         if not partitions:
             return {}, forbidden
-        known = self._settled(partitions, staged)
-        answers = self._site.cluster(self._alias).watermarks(partitions, known)
-        seen: dict[TopicPartition, Sight] = {}
+        known = self._idle_watermarks(partitions, staged)
+        answers = self._context.cluster(self._alias).watermarks(partitions, known)
+        seen: dict[TopicPartition, PartitionSnapshot] = {}
         lost: dict[TopicPartition, PartitionError] = {}
         for p, answer in answers.items():
             if isinstance(answer, Watermarks):
-                seen[p] = Sight(wanted[p.topic].topic_id, answer)
+                seen[p] = PartitionSnapshot(wanted[p.topic].topic_id, answer)
             else:
                 lost[p] = RangeUnfinishedError(p, at=0, end=0, why=str(answer))
         if lost:
             self.refresh_topics()
-        return self._confirmed(seen), {**forbidden, **lost}
+        return self._confirm_topic_ids(seen), {**forbidden, **lost}
 
-    def owed(
+    def pending_frontiers(
         self, staged: Mapping[TopicPartition, Frontier], *, from_latest: bool
     ) -> dict[TopicPartition, Frontier]:
         """Return the frontiers to plan from: *staged*, with the ends that were seen since.
@@ -95,40 +95,43 @@ class Sights:
         """
         known = {partition.topic for partition in staged}
         frontiers = dict(staged)
-        for partition, lives in self._lives.items():
+        for partition, incarnations in self._incarnations.items():
             if from_latest and partition.topic not in known:
                 continue
-            found = unfinished(
-                partition, staged.get(partition), list(lives.values()), self._present(partition)
+            found = unfinished_frontier(
+                partition,
+                staged.get(partition),
+                list(incarnations.values()),
+                self._current_topic_id(partition),
             )
             if found is not None:
                 frontiers[partition] = found
         return frontiers
 
-    def gone(
-        self, owed: Mapping[TopicPartition, Frontier], only: Collection[str] | None
+    def deleted_partitions(
+        self, pending_frontiers: Mapping[TopicPartition, Frontier], only: Collection[str] | None
     ) -> dict[TopicPartition, TopicDeletedError]:
         """Return the partitions that are no longer there and whose frontier is short of the end."""
         return {
             p: TopicDeletedError(p, frontier=f.next_offset, end=f.last_stable)
-            for p, f in owed.items()
+            for p, f in pending_frontiers.items()
             if f.next_offset < f.last_stable
             and (only is None or p.topic in only)
-            and self._present(p) is None
-            and self._wants(p.topic)
+            and self._current_topic_id(p) is None
+            and self._is_selected(p.topic)
         }
 
-    def _settled(
+    def _idle_watermarks(
         self, partitions: Collection[TopicPartition], staged: Mapping[TopicPartition, Frontier]
     ) -> dict[TopicPartition, Watermarks]:
         """Return the last watermarks of those that had nothing to stage; none when it is time."""
         now = time.monotonic()
-        if now >= self._all_at + ALL_EVERY_S:
-            self._all_at = now
+        if now >= self._all_read_at + FULL_READ_INTERVAL_S:
+            self._all_read_at = now
             return {}
         settled = {}
         for p in partitions:
-            sight = self._lives.get(p, {}).get(self._topics[p.topic].topic_id)
+            sight = self._incarnations.get(p, {}).get(self._topics[p.topic].topic_id)
             at = staged.get(p)
             if (
                 sight is not None
@@ -142,20 +145,20 @@ class Sights:
     def _list_topics(self) -> None:
         intervals = [
             flow.refresh_topics_interval_s
-            for flow in self._site.config.flows
+            for flow in self._context.config.flows
             if flow.flow.source == self._alias and flow.refresh_topics_interval_s is not None
         ]
         due = self._topics_at + min(intervals, default=float("inf"))
         if self._topics and time.monotonic() < due:
             return
-        cluster = self._site.cluster(self._alias)
+        cluster = self._context.cluster(self._alias)
         found = cluster.topics()
-        self._topics = {name: topic for name, topic in found.items() if self._wants(name)}
+        self._topics = {name: topic for name, topic in found.items() if self._is_selected(name)}
         self._topics_at = time.monotonic()
-        unseen = self._named() - found.keys()
-        forbidden = cluster.hidden_topics(unseen) if unseen else {}
+        unseen = self._named_topics() - found.keys()
+        forbidden = cluster.unauthorized_topics(unseen) if unseen else {}
         for name, topic in self._topics.items():
-            if topic.lacks("READ"):
+            if topic.is_denied("READ"):
                 needed = Permission("Read", "topic", name)
                 forbidden[name] = PermissionMissingError(
                     self._alias, f"let topic {name} be read", needed
@@ -164,38 +167,40 @@ class Sights:
             log.warning("%s", forbidden[name])
         self._forbidden = forbidden
 
-    def _named(self) -> set[str]:
+    def _named_topics(self) -> set[str]:
         """Return the topics that the file names outright: what is hidden matches no pattern."""
         return {
             name
-            for flow in self._site.config.flows
+            for flow in self._context.config.flows
             if flow.flow.source == self._alias
             for name in flow.topics.names
             if flow.replicates(name)
         }
 
-    def _wants(self, topic: str) -> bool:
-        flows = self._site.config.flows
+    def _is_selected(self, topic: str) -> bool:
+        flows = self._context.config.flows
         return any(f.flow.source == self._alias and f.replicates(topic) for f in flows)
 
-    def _confirmed(self, seen: dict[TopicPartition, Sight]) -> dict[TopicPartition, Sight]:
+    def _confirm_topic_ids(
+        self, seen: dict[TopicPartition, PartitionSnapshot]
+    ) -> dict[TopicPartition, PartitionSnapshot]:
         """Return the sights of topics that are still those that were listed, and remember them.
 
         Watermarks are asked for by name: those of a topic that was made anew since it was listed
         would go under the former one's id.
         """
-        news = {p: s for p, s in seen.items() if self._lives.get(p, {}).get(s.topic_id) != s}
+        news = {p: s for p, s in seen.items() if self._incarnations.get(p, {}).get(s.topic_id) != s}
         names = {p.topic for p in news}
-        now = self._site.cluster(self._alias).topics(names) if names else {}
+        now = self._context.cluster(self._alias).topics(names) if names else {}
         changed = {n for n in names if n not in now or now[n].topic_id != self._topics[n].topic_id}
         if changed:
             self.refresh_topics()
         for p, sight in news.items():
             if p.topic not in changed:
-                self._lives.setdefault(p, {})[sight.topic_id] = sight
+                self._incarnations.setdefault(p, {})[sight.topic_id] = sight
         return {p: s for p, s in seen.items() if p.topic not in changed}
 
-    def _present(self, partition: TopicPartition) -> str | None:
+    def _current_topic_id(self, partition: TopicPartition) -> str | None:
         """Return the topic id under which *partition* is there now; None: it is not."""
         topic = self._topics.get(partition.topic)
         return topic.topic_id if topic and partition.partition < topic.partitions else None

@@ -5,24 +5,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from pipeline.topics.configs import AlterTopic, plan_topic_settings
 from schemas.config.config import FlowConfig
 
 log = logging.getLogger(__name__)
 
 
-def settings_to_alter(site: Site, flow: FlowConfig, topics: Collection[str]) -> list[AlterTopic]:
+def configs_to_alter(
+    context: MirrorContext, flow: FlowConfig, topics: Collection[str]
+) -> list[AlterTopic]:
     """Return what a sync of *flow* would change now; *topics* are its source's.
 
     Asks both clusters and changes nothing. Raises UnreachableError, RequestRefusedError.
     """
     names = {flow.remote_topic(topic): topic for topic in topics if flow.replicates(topic)}
-    target = site.cluster(flow.flow.target)
+    target = context.cluster(flow.flow.target)
     there = target.topics(names) if names else {}
     if not there:
         return []
-    source = site.cluster(flow.flow.source)
+    source = context.cluster(flow.flow.source)
     return plan_topic_settings(
         flow,
         source.topic_configs([names[remote] for remote in there]),
@@ -30,11 +32,11 @@ def settings_to_alter(site: Site, flow: FlowConfig, topics: Collection[str]) -> 
     )
 
 
-class TopicSettings:
+class TopicConfigSync:
     """The sync of *flow*: `sync` again and again. Not thread-safe."""
 
-    def __init__(self, site: Site, flow: FlowConfig) -> None:
-        self._site, self._flow = site, flow
+    def __init__(self, context: MirrorContext, flow: FlowConfig) -> None:
+        self._context, self._flow = context, flow
         self._refused: dict[str, str] = {}
 
     def sync(self) -> None:
@@ -43,28 +45,30 @@ class TopicSettings:
         It is told once, and again when the reason is another one. Raises UnreachableError,
         RequestRefusedError.
         """
-        topics = self._site.cluster(self._flow.flow.source).topics()
-        steps = settings_to_alter(self._site, self._flow, topics)
-        target = self._site.cluster(self._flow.flow.target)
+        topics = self._context.cluster(self._flow.flow.source).topics()
+        steps = configs_to_alter(self._context, self._flow, topics)
+        target = self._context.cluster(self._flow.flow.target)
         errors = target.alter_topic_configs({step.name: step.configs for step in steps})
         for step in steps:
             if step.name not in errors:
-                log.info("settings of %s on %s: %s", step.name, target.alias, _told(step))
+                log.info(
+                    "settings of %s on %s: %s", step.name, target.alias, _describe_change(step)
+                )
             elif self._refused.get(step.name) != str(errors[step.name]):
                 log.warning(
                     "the settings of %s stay as they are (%s): %s",
-                    *(step.name, _told(step), errors[step.name]),
+                    *(step.name, _describe_change(step), errors[step.name]),
                 )
         self._refused = {name: str(error) for name, error in errors.items()}
 
 
-def _told(step: AlterTopic) -> str:
+def _describe_change(step: AlterTopic) -> str:
     """Return what a step changes, in a line."""
     return ", ".join(
-        f"{name} {_shown(step.before[name])} -> {_shown(value)}"
+        f"{name} {_value_text(step.before[name])} -> {_value_text(value)}"
         for name, value in step.configs.items()
     )
 
 
-def _shown(value: str | None) -> str:
+def _value_text(value: str | None) -> str:
     return "the default" if value is None else value

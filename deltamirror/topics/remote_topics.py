@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from pipeline.topics.remote_topics import (
     AddPartitions,
     CreateTopic,
@@ -19,52 +19,56 @@ from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 from schemas.kafka.topic import Topic
 
-LOOK_S = 5.0
+TOPICS_MAX_AGE_S = 5.0
 """How old what we know of the target's topics may be: their ids are compared at each tick."""
 
 
 class RemoteTopics:
     """What is known of the remote topics of *flow*."""
 
-    def __init__(self, site: Site, flow: FlowConfig) -> None:
-        self._site, self._config = site, flow
-        self._there: dict[str, Topic] = {}
+    def __init__(self, context: MirrorContext, flow: FlowConfig) -> None:
+        self._context, self._config = context, flow
+        self._topics: dict[str, Topic] = {}
         self._refused: dict[str, PartitionError] = {}
         self._refused_at: dict[str, float] = {}
-        self._short: dict[TopicPartition, str] = {}
-        self._looked_at = float("-inf")
+        self._unavailable: dict[TopicPartition, str] = {}
+        self._read_at = float("-inf")
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Look anew at the next refresh, and try refused topics again."""
         self._refused.clear()
-        self._looked_at = float("-inf")
+        self._read_at = float("-inf")
 
     def refresh(self, partitions: Iterable[TopicPartition]) -> None:
         """Make and widen what staged *partitions* need. Raises UnreachableError.
 
         A topic is made when something of it is staged: the source is only asked then.
         """
-        self._forgive()
+        self._retry_due()
         needed: dict[str, int] = {}
         for p in partitions:
-            if self._config.replicates(p.topic) and self._trouble(p) is None:
+            if self._config.replicates(p.topic) and self._error_of(p) is None:
                 needed[p.topic] = max(needed.get(p.topic, 0), p.partition + 1)
-        if not needed or (self._has(needed) and time.monotonic() - self._looked_at < LOOK_S):
+        if not needed or (
+            self._has_topics(needed) and time.monotonic() - self._read_at < TOPICS_MAX_AGE_S
+        ):
             return
         names = {self._config.remote_topic(topic) for topic in needed}
-        target = self._site.cluster(self._config.flow.target)
-        self._there = target.topics(names)
-        self._looked_at = time.monotonic()
-        if not self._has(needed):
-            hidden = target.hidden_topics(names - self._there.keys())
-            self._refuse({t: hidden.get(self._config.remote_topic(t)) for t in needed})
-            self._make({t: n for t, n in needed.items() if t not in self._refused})
-            self._there = target.topics(names)
-        self._refuse({t: self._missing(t) for t in needed})
-        remote = {TopicPartition(t.name, i) for t in self._there.values() for i in t.short}
-        self._short = target.why_short(self._there, remote) if remote else {}
+        target = self._context.cluster(self._config.flow.target)
+        self._topics = target.topics(names)
+        self._read_at = time.monotonic()
+        if not self._has_topics(needed):
+            hidden = target.unauthorized_topics(names - self._topics.keys())
+            self._exclude_failed({t: hidden.get(self._config.remote_topic(t)) for t in needed})
+            self._create({t: n for t, n in needed.items() if t not in self._refused})
+            self._topics = target.topics(names)
+        self._exclude_failed({t: self._missing_permission(t) for t in needed})
+        remote = {
+            TopicPartition(t.name, i) for t in self._topics.values() for i in t.in_sync_counts
+        }
+        self._unavailable = target.write_failure_reasons(self._topics, remote) if remote else {}
 
-    def _forgive(self) -> None:
+    def _retry_due(self) -> None:
         """Try topics again whose permission was missing one topic refresh ago."""
         interval, now = self._config.refresh_topics_interval_s or float("inf"), time.monotonic()
         for topic, error in list(self._refused.items()):
@@ -74,80 +78,82 @@ class RemoteTopics:
 
     def topic_id(self, partition: TopicPartition) -> str | None:
         """Return the id of the remote topic of source *partition*; None: it has no place there."""
-        found = self._there.get(self._config.remote_topic(partition.topic))
+        found = self._topics.get(self._config.remote_topic(partition.topic))
         return found.topic_id if found and partition.partition < found.partitions else None
 
-    def short(self, target: TopicPartition) -> str | None:
+    def unavailable_reason(self, target: TopicPartition) -> str | None:
         """Return why *target* takes no record now; None: it does, as far as is known.
 
         A transaction that writes there all the same can be neither committed nor aborted, and no
         other one of its slot begun, until the partition takes records again.
         """
-        return self._short.get(target)
+        return self._unavailable.get(target)
 
-    def troubles(
+    def partition_errors(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, PartitionError]:
         """Return why staged *partitions* have no place on the target."""
-        return {p: error for p in partitions if (error := self._trouble(p)) is not None}
+        return {p: error for p in partitions if (error := self._error_of(p)) is not None}
 
-    def _trouble(self, partition: TopicPartition) -> PartitionError | None:
+    def _error_of(self, partition: TopicPartition) -> PartitionError | None:
         # Of a topic that could not be widened the partitions that are there go on.
         if self.topic_id(partition) is not None:
             return None
         return self._refused.get(partition.topic)
 
-    def _has(self, needed: dict[str, int]) -> bool:
+    def _has_topics(self, needed: dict[str, int]) -> bool:
         return all(
-            (found := self._there.get(self._config.remote_topic(topic))) is not None
+            (found := self._topics.get(self._config.remote_topic(topic))) is not None
             and found.partitions >= count
             for topic, count in needed.items()
         )
 
-    def _refuse(self, errors: Mapping[str, PartitionError | None]) -> None:
+    def _exclude_failed(self, errors: Mapping[str, PartitionError | None]) -> None:
         """Leave the topics out that have an error; they are tried again in a while."""
         found = {topic: error for topic, error in errors.items() if error is not None}
         for topic, error in found.items():
-            self._leave_out(topic, error)
-            self._there.pop(self._config.remote_topic(topic), None)
+            self._exclude(topic, error)
+            self._topics.pop(self._config.remote_topic(topic), None)
 
-    def _leave_out(self, topic: str, error: PartitionError) -> None:
+    def _exclude(self, topic: str, error: PartitionError) -> None:
         self._refused[topic], self._refused_at[topic] = error, time.monotonic()
 
-    def _missing(self, topic: str) -> PermissionMissingError | None:
+    def _missing_permission(self, topic: str) -> PermissionMissingError | None:
         """Return what our user may not do to the remote topic of *topic*, if it is there."""
         target, name = self._config.flow.target, self._config.remote_topic(topic)
-        found = self._there.get(name)
+        found = self._topics.get(name)
         # Read, because progress of a topic is kept for those only who may read it.
         for operation, code in (("Write", "WRITE"), ("Read", "READ")):
-            if found is not None and found.lacks(code):
+            if found is not None and found.is_denied(code):
                 what = f"let {name} be replayed into"
                 return PermissionMissingError(target, what, Permission(operation, "topic", name))
         return None
 
-    def _make(self, needed: dict[str, int]) -> None:
+    def _create(self, needed: dict[str, int]) -> None:
         """Make what is missing, with the source's partition counts and configurations."""
         flow = self._config
-        source = self._site.cluster(flow.flow.source)
+        source = self._context.cluster(flow.flow.source)
         topics = {n: t for n, t in source.topics(list(needed)).items() if n in needed}
         for name, topic in topics.items():
-            if topic.lacks("DESCRIBE_CONFIGS"):
+            if topic.is_denied("DESCRIBE_CONFIGS"):
                 permission = Permission("DescribeConfigs", "topic", name)
                 what = f"tell the settings of {name}"
-                self._refuse({name: PermissionMissingError(flow.flow.source, what, permission)})
+                self._exclude_failed(
+                    {name: PermissionMissingError(flow.flow.source, what, permission)}
+                )
         topics = {n: t for n, t in topics.items() if n not in self._refused}
-        configs = source.topic_configs(missing_topics(flow, topics, self._there))
+        configs = source.topic_configs(missing_topics(flow, topics, self._topics))
         for gone in set(needed) - set(topics) - set(self._refused):
             remote = flow.remote_topic(gone)
-            if remote not in self._there:
+            if remote not in self._topics:
                 why = (
                     f"topic {remote} cannot be made on {flow.flow.target}: its source topic is "
                     f"gone from {flow.flow.source}, so its settings are not known"
                 )
-                self._leave_out(gone, TargetTopicError(why))
-        target = self._site.cluster(flow.flow.target)
+                self._exclude(gone, TargetTopicError(why))
+        target = self._context.cluster(flow.flow.target)
         new: dict[str, CreateTopic] = {}
-        for step in plan_remote_topics(flow, topics, configs, self._there):
+        for step in plan_remote_topics(flow, topics, configs, self._topics):
             match step:
                 case CreateTopic():
                     new[step.topic.name] = step
@@ -155,9 +161,9 @@ class RemoteTopics:
                     try:
                         target.add_partitions(step.name, step.total)
                     except (TargetTopicError, PermissionMissingError) as error:
-                        self._leave_out(step.source_topic, error)
+                        self._exclude(step.source_topic, error)
                 case RefusedTopic():
-                    self._leave_out(step.source_topic, step.error)
+                    self._exclude(step.source_topic, step.error)
         for name, made in target.create_topics([step.topic for step in new.values()]).items():
             if isinstance(made, PartitionError):
-                self._leave_out(new[name].source_topic, made)
+                self._exclude(new[name].source_topic, made)

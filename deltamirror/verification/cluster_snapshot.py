@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from deltamirror.context import Site
-from deltamirror.replay.offset_map import taken_over
-from pipeline.offset_map.runs import NO_RUNS, Runs, rising
+from deltamirror.context import MirrorContext
+from deltamirror.replay.offset_map import takeover_start
+from pipeline.offset_map.runs import NO_RUNS, Runs, validate_runs
 from pipeline.verification.stage_audit import Evidence
-from pipeline.verification.target_audit import Life, TargetView, shares
+from pipeline.verification.target_audit import StagedIncarnation, TargetView, arrival_bounds
 from resources.delta.table import LakeTable
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
@@ -37,7 +37,7 @@ from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id
 from schemas.staging.segment import ACCEPTED
 
-SETTLE_S = 10.0
+TRANSACTION_WAIT_S = 10.0
 """How long open transactions may hide the target's end before that is an error."""
 
 SEGMENT_COLUMNS = (
@@ -45,7 +45,7 @@ SEGMENT_COLUMNS = (
     "digest", "version",
 )  # fmt: skip
 EVIDENCE_COLUMNS = ["start", "end", "count", "digest", "gap_cause"]
-SEGMENTS_AT_ONCE = 4_096
+SEGMENTS_PER_BATCH = 4_096
 RUN_COLUMNS = (
     "topic", "incarnation", "partition", "target_topic_id", "upstream_start", "downstream_start",
     "length",
@@ -56,7 +56,7 @@ Segments = Mapping[TopicPartition, pa.Table]
 
 
 @dataclass
-class SourceSeen:
+class SourceSnapshot:
     """What the source holds: topic ids, watermarks."""
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -64,8 +64,8 @@ class SourceSeen:
 
 
 @dataclass
-class TargetSeen:
-    """What the target holds, by source partition; *runs* by incarnation, of its present life.
+class TargetSnapshot:
+    """Target state by source partition; *runs* of the target's present incarnation.
 
     *held_back* are the ends of target partitions that an open transaction hides a part of.
     """
@@ -87,59 +87,61 @@ class TargetSeen:
         return [] if held_back is None else [held_back]
 
 
-def read_segments(site: Site, flow: FlowConfig, topics: Collection[str] | None) -> Segments:
+def read_segments(
+    context: MirrorContext, flow: FlowConfig, topics: Collection[str] | None
+) -> Segments:
     """Return the segments of what *flow* mirrors, by partition, in the order of staging."""
     where = ds.field("topic").isin(sorted(topics)) if topics else None
-    rows = site.lake.segments(flow.flow.source).rows(SEGMENT_COLUMNS, where)
+    rows = context.lake.segments(flow.flow.source).rows(SEGMENT_COLUMNS, where)
     order = [(name, "ascending") for name in ("topic", "partition", "version", "start")]
     return {
         TopicPartition(*key): group
-        for key, group in _groups(rows.sort_by(order), ("topic", "partition"))
+        for key, group in _group_rows(rows.sort_by(order), ("topic", "partition"))
         if flow.replicates(key[0])
     }
 
 
-def lives_of(segments: pa.Table) -> list[str]:
+def incarnations_of(segments: pa.Table) -> list[str]:
     """Return the incarnations of a partition, in the order of staging."""
     return list(pc.unique(segments["topic_id"]).to_pylist())
 
 
-def evidence_of(segments: pa.Table, life: str, kept: int) -> Iterator[Evidence]:
-    """Yield what the segments of *life* say that retention has *kept*: those from there on."""
-    mine = segments.filter((pc.field("topic_id") == life) & (pc.field("start") >= kept))
-    for batch in mine.to_batches(max_chunksize=SEGMENTS_AT_ONCE):
+def evidence_of(segments: pa.Table, incarnation: str, kept: int) -> Iterator[Evidence]:
+    """Yield what the segments of *incarnation* say from *kept* on, the start after retention."""
+    mine = segments.filter((pc.field("topic_id") == incarnation) & (pc.field("start") >= kept))
+    for batch in mine.to_batches(max_chunksize=SEGMENTS_PER_BATCH):
         for row in batch.select(EVIDENCE_COLUMNS).to_pylist():
             is_accepted = row.pop("gap_cause").endswith(ACCEPTED)
             yield Evidence(**row, is_accepted=is_accepted)
 
 
-def look_at_source(
-    site: Site, flow: FlowConfig, partitions: Collection[TopicPartition]
-) -> SourceSeen:
+def snapshot_source(
+    context: MirrorContext, flow: FlowConfig, partitions: Collection[TopicPartition]
+) -> SourceSnapshot:
     """Return what the source holds. Raises UnreachableError, RequestRefusedError."""
-    cluster = site.cluster(flow.flow.source)
+    cluster = context.cluster(flow.flow.source)
     cluster.probe()
     topics = cluster.topics({each.topic for each in partitions})
-    return SourceSeen(
+    return SourceSnapshot(
         {name: topic.topic_id for name, topic in topics.items()}, cluster.watermarks(partitions)
     )
 
 
-def look_at_target(
-    site: Site,
+def snapshot_target(
+    context: MirrorContext,
     flow: FlowConfig,
     partitions: Collection[TopicPartition],
-    settle_s: float | None,
-) -> TargetSeen:
+    transaction_wait_s: float | None,
+) -> TargetSnapshot:
     """Return what the target holds, and what the map says of it.
 
-    Open transactions are waited for, for *settle_s* seconds at most; None: they do not matter.
-    Raises UnreachableError, RequestRefusedError, LakeError.
+    Open transactions are waited for, for *transaction_wait_s* seconds at most; None: they do not
+    matter. Raises UnreachableError, RequestRefusedError, LakeError.
     """
-    cluster = site.cluster(flow.flow.target)
+    cluster = context.cluster(flow.flow.target)
     cluster.probe()
-    seen = TargetSeen(
-        site.lake.offset_map(flow.flow),
+    seen = TargetSnapshot(
+        context.lake.offset_map(flow.flow),
         {p: TopicPartition(flow.remote_topic(p.topic), p.partition) for p in partitions},
     )
     names = {target.topic for target in seen.targets.values()}
@@ -151,19 +153,21 @@ def look_at_target(
     }
     seen.before = _progress(cluster, flow, seen.targets)
     seen.watermarks = dict(cluster.watermarks(list(seen.targets.values())))
-    if settle_s is not None:
-        _settle(cluster, seen, settle_s)
+    if transaction_wait_s is not None:
+        _wait_for_transactions(cluster, seen, transaction_wait_s)
     seen.after = _progress(cluster, flow, seen.targets)
     _read_runs(seen)
     return seen
 
 
-def source_marks(partition: TopicPartition, life: str, seen: SourceSeen) -> Watermarks | None:
-    """Return what the source holds of *life*; None: it is another topic by now.
+def source_watermarks(
+    partition: TopicPartition, incarnation: str, seen: SourceSnapshot
+) -> Watermarks | None:
+    """Return what the source holds of *incarnation*; None: it is another topic by now.
 
     Raises the error that stands in the way of *partition*.
     """
-    if seen.topic_ids.get(partition.topic) != base_id(life):
+    if seen.topic_ids.get(partition.topic) != base_id(incarnation):
         return None
     marks = seen.watermarks[partition]
     if isinstance(marks, DeltamirrorError):
@@ -171,9 +175,9 @@ def source_marks(partition: TopicPartition, life: str, seen: SourceSeen) -> Wate
     return marks
 
 
-def target_lives(
-    partition: TopicPartition, order: Sequence[str], seen: TargetSeen
-) -> tuple[list[Life], TargetView] | None:
+def target_incarnations(
+    partition: TopicPartition, order: Sequence[str], seen: TargetSnapshot
+) -> tuple[list[StagedIncarnation], TargetView] | None:
     """Return what should be on the target, and what is looked at; None: nothing was replayed.
 
     Raises TargetChangedError or the error that stands in the way of *partition*.
@@ -193,22 +197,26 @@ def target_lives(
     marks = seen.watermarks[target]
     if isinstance(marks, DeltamirrorError):
         raise marks
-    share = shares(order, _place(before, topic_id), _place(after, topic_id))
-    since = {n: taken_over(seen.offset_map, target, topic_id, n) for n in order}
-    lives = [Life(n, runs.get(n, NO_RUNS), *share[n], since[n][0]) for n in order]
+    share = arrival_bounds(order, _position(before, topic_id), _position(after, topic_id))
+    since = {n: takeover_start(seen.offset_map, target, topic_id, n) for n in order}
+    incarnations = [
+        StagedIncarnation(n, runs.get(n, NO_RUNS), *share[n], since[n][0]) for n in order
+    ]
     if target in seen.held_back:
-        lives = [_visible(life, marks.stable) for life in lives]
+        incarnations = [
+            _limit_to_visible(incarnation, marks.stable) for incarnation in incarnations
+        ]
     is_compacted, place = target.topic in seen.compacted, max(at for _, at in since.values())
-    return lives, TargetView(target, marks.low, marks.stable, is_compacted, topic_id, place)
+    return incarnations, TargetView(target, marks.low, marks.stable, is_compacted, topic_id, place)
 
 
-def _visible(life: Life, end: int) -> Life:
-    """Return *life* with only that due that is known to lie before place *end*."""
-    runs, _ = rising(life.runs, 0)
-    return replace(life, due=min(life.due, runs.offset_behind(end)))
+def _limit_to_visible(incarnation: StagedIncarnation, end: int) -> StagedIncarnation:
+    """Return *incarnation* with only that due that is known to lie before place *end*."""
+    runs, _ = validate_runs(incarnation.runs, 0)
+    return replace(incarnation, due=min(incarnation.due, runs.upstream_end_below(end)))
 
 
-def _place(progress: Progress | None, topic_id: str) -> tuple[str, int] | None:
+def _position(progress: Progress | None, topic_id: str) -> tuple[str, int] | None:
     if progress is None or progress.target_topic_id != topic_id:
         return None
     return progress.incarnation, progress.next_offset
@@ -217,19 +225,21 @@ def _place(progress: Progress | None, topic_id: str) -> tuple[str, int] | None:
 def _progress(
     cluster: KafkaCluster, flow: FlowConfig, targets: Mapping[TopicPartition, TopicPartition]
 ) -> dict[TopicPartition, Progress]:
-    found = cluster.committed(flow.flow.progress_group, list(targets.values()))
+    found = cluster.committed_offsets(flow.flow.progress_group, list(targets.values()))
     read = {p: Progress.read(*at) for p, t in targets.items() if (at := found[t]) is not None}
     return {p: progress for p, progress in read.items() if progress is not None}
 
 
-def _settle(cluster: KafkaCluster, seen: TargetSeen, settle_s: float) -> None:
+def _wait_for_transactions(
+    cluster: KafkaCluster, seen: TargetSnapshot, transaction_wait_s: float
+) -> None:
     """See watermarks whose stable end is past every record there was at the first look.
 
-    What open transactions hold back for longer than *settle_s* is noted.
+    What open transactions hold back for longer than *transaction_wait_s* is noted.
     """
     found = seen.watermarks
     goals = {p: marks.high for p, marks in found.items() if isinstance(marks, Watermarks)}
-    deadline = time.monotonic() + settle_s
+    deadline = time.monotonic() + transaction_wait_s
     while True:
         held_back = {
             p: marks
@@ -245,25 +255,25 @@ def _settle(cluster: KafkaCluster, seen: TargetSeen, settle_s: float) -> None:
     }
 
 
-def _read_runs(seen: TargetSeen) -> None:
+def _read_runs(seen: TargetSnapshot) -> None:
     where = ds.field("topic").isin(sorted({each.topic for each in seen.targets}))
     rows = seen.offset_map.rows(RUN_COLUMNS, where)
     key = ("topic", "partition", "target_topic_id", "incarnation")
-    for (topic, number, target_life, life), group in _groups(
+    for (topic, number, target_incarnation, incarnation), group in _group_rows(
         rows.sort_by([(name, "ascending") for name in key]), key
     ):
         partition = TopicPartition(topic, number)
         target = seen.targets.get(partition)
         if target is None:
             continue
-        if target_life != seen.topic_ids.get(target.topic):
-            seen.former_ids.setdefault(partition, set()).add(target_life)
+        if target_incarnation != seen.topic_ids.get(target.topic):
+            seen.former_ids.setdefault(partition, set()).add(target_incarnation)
             continue
         columns = (group[n].to_numpy() for n in ("upstream_start", "downstream_start", "length"))
-        seen.runs.setdefault(partition, {})[life] = Runs(*columns)
+        seen.runs.setdefault(partition, {})[incarnation] = Runs(*columns)
 
 
-def _groups(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+def _group_rows(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
     """Yield the rows of every key, which lie together, in the order they have."""
     if not rows.num_rows:
         return

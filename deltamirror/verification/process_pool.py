@@ -15,18 +15,18 @@ from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event
 from threading import Thread
 
-from deltamirror.verification.range_digests import Places, Summer, SumTask
-from pipeline.verification.suspects import SideSums
+from deltamirror.verification.range_digests import PartSummer, SideSettings, SumTask
+from pipeline.verification.suspects import SideDigests
 from schemas.errors import WorkerDiedError
 
-MANY = 500_000
+MIN_RECORDS_FOR_POOL = 500_000
 """Records from which on processes of their own, half a second each to start, pay."""
 
-LOOK_S = 0.2
+PROGRESS_INTERVAL_S = 0.2
 """How often it is told how far the processes are."""
 
-Summed = tuple[SumTask, list[SideSums]]
-SumUp = Callable[[Iterable[SumTask]], Iterator[Summed]]
+SummedTask = tuple[SumTask, list[SideDigests]]
+SumFunction = Callable[[Iterable[SumTask]], Iterator[SummedTask]]
 """Sums tasks up and gives them back as they are done, in any order."""
 
 
@@ -35,22 +35,24 @@ class _StoppedError(Exception):
 
 
 @contextmanager
-def summing(
-    places: Places, processes: int, side: str, tell: Callable[[int], None]
-) -> Iterator[SumUp]:
+def sum_pool(
+    side_settings: SideSettings, processes: int, side: str, report: Callable[[int], None]
+) -> Iterator[SumFunction]:
     """Give a way to sum tasks up, in this process where *processes* is 1.
 
-    *tell* hears of the records read on *side* meanwhile. Raises WorkerDiedError.
+    *report* hears of the records read on *side* meanwhile. Raises WorkerDiedError.
     """
     if processes == 1:
-        with _here(places, side, tell) as sum_up:
-            yield sum_up
+        with _sum_in_process(side_settings, side, report) as sum_parts:
+            yield sum_parts
         return
     context = multiprocessing.get_context("spawn")
     read, stop = context.Value("q", 0), context.Event()
-    pool = ProcessPoolExecutor(processes, context, _begin, (places, side, read, stop))
+    pool = ProcessPoolExecutor(processes, context, _init_worker, (side_settings, side, read, stop))
     try:
-        yield lambda tasks: _spread(pool, tasks, 2 * processes, _Told(read, tell))
+        yield lambda tasks: _submit_ahead(
+            pool, tasks, 2 * processes, _ProgressCounter(read, report)
+        )
     except BrokenProcessPool as error:
         raise WorkerDiedError from error
     finally:
@@ -59,67 +61,71 @@ def summing(
 
 
 @contextmanager
-def _here(places: Places, side: str, tell: Callable[[int], None]) -> Iterator[SumUp]:
-    summer = Summer(places, lambda on, rows: tell(rows) if on == side else None)
+def _sum_in_process(
+    side_settings: SideSettings, side: str, report: Callable[[int], None]
+) -> Iterator[SumFunction]:
+    summer = PartSummer(side_settings, lambda on, rows: report(rows) if on == side else None)
     try:
-        yield lambda tasks: ((task, summer.sum_up(task)) for task in tasks)
+        yield lambda tasks: ((task, summer.sum_parts(task)) for task in tasks)
     finally:
         summer.close()
 
 
-class _Told:
+class _ProgressCounter:
     """Tells how much more the processes have read since it was asked last."""
 
-    def __init__(self, read: Synchronized[int], tell: Callable[[int], None]) -> None:
-        self._read, self._tell, self._told = read, tell, 0
+    def __init__(self, read: Synchronized[int], report: Callable[[int], None]) -> None:
+        self._read, self._report, self._reported = read, report, 0
 
     def __call__(self) -> None:
         now = self._read.value
-        self._tell(now - self._told)
-        self._told = now
+        self._report(now - self._reported)
+        self._reported = now
 
 
-def _spread(
-    pool: ProcessPoolExecutor, tasks: Iterable[SumTask], ahead: int, tell: Callable[[], None]
-) -> Iterator[Summed]:
+def _submit_ahead(
+    pool: ProcessPoolExecutor, tasks: Iterable[SumTask], ahead: int, report: Callable[[], None]
+) -> Iterator[SummedTask]:
     """Give *tasks* to the pool, *ahead* at a time, so that few of them are held at once."""
     left = iter(tasks)
-    waiting: dict[Future[list[SideSums]], SumTask] = {}
+    waiting: dict[Future[list[SideDigests]], SumTask] = {}
     while True:
         for task in islice(left, ahead - len(waiting)):
-            waiting[pool.submit(_sum_up, task)] = task
+            waiting[pool.submit(_sum_task, task)] = task
         if not waiting:
             return
-        done, _ = wait(waiting, LOOK_S, FIRST_COMPLETED)
-        tell()
+        done, _ = wait(waiting, PROGRESS_INTERVAL_S, FIRST_COMPLETED)
+        report()
         for future in done:
             yield waiting.pop(future), future.result()
 
 
-_summer: Summer | None = None
+_summer: PartSummer | None = None
 
 
-def _begin(places: Places, side: str, read: Synchronized[int], stop: Event) -> None:
+def _init_worker(
+    side_settings: SideSettings, side: str, read: Synchronized[int], stop: Event
+) -> None:
     """Make a process of the pool ready; it ends with its parent, however that ends."""
     global _summer
     # Ctrl-C is for the parent, which lets its processes end in order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, name="parent", daemon=True).start()
 
-    def tell(on: str, rows: int) -> None:
+    def report(on: str, rows: int) -> None:
         if stop.is_set():
             raise _StoppedError
         if on == side:
             with read.get_lock():
                 read.value += rows
 
-    _summer = Summer(places, tell)
+    _summer = PartSummer(side_settings, report)
 
 
-def _sum_up(task: SumTask) -> list[SideSums]:
+def _sum_task(task: SumTask) -> list[SideDigests]:
     if _summer is None:
         raise RuntimeError("the process was not made ready")
-    return _summer.sum_up(task)
+    return _summer.sum_parts(task)
 
 
 def _end_with_parent() -> None:

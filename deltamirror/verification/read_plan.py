@@ -10,29 +10,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltamirror.verification.cluster_snapshot import (
-    SourceSeen,
-    TargetSeen,
+    SourceSnapshot,
+    TargetSnapshot,
     evidence_of,
-    lives_of,
-    source_marks,
-    target_lives,
+    incarnations_of,
+    source_watermarks,
+    target_incarnations,
 )
 from pipeline.offset_map.runs import Runs
-from pipeline.verification.parts import RECORDS, Part, beside_source, beside_target, cut
+from pipeline.verification.parts import (
+    PART_RECORDS,
+    Part,
+    split_parts,
+    with_source_range,
+    with_target_shares,
+)
 from pipeline.verification.stage_audit import Evidence
-from pipeline.verification.target_audit import Life, TargetView, rising_runs
-from resources.delta.records_table import Records
+from pipeline.verification.target_audit import StagedIncarnation, TargetView, monotonic_runs
+from resources.delta.records_table import RecordsTable
 from schemas.errors import DeltamirrorError, StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.verification import EXPIRED_STAGED, STAGED, PartitionFindings
 
-OnTarget = tuple[list[Life], TargetView]
+TargetShare = tuple[list[StagedIncarnation], TargetView]
 """The incarnations that should be on the target, in order, and what is looked at there."""
 
-SMALL = 4_096
+SMALL_RECORDS = 4_096
 """Records up to which a partition is read together with others of its slot."""
 
-TOGETHER = 64
+MAX_PARTITIONS_TOGETHER = 64
 """Partitions that are read together at most."""
 
 
@@ -49,13 +55,13 @@ class PartitionPlan:
     segments: pa.Table
     kept: Mapping[str, int]
     source: Watermarks | None = None
-    target: OnTarget | None = None
+    target: TargetShare | None = None
     runs: dict[str, Runs] = field(default_factory=dict)
     is_asked: bool = False
     is_faulty: bool = False
 
     @property
-    def lives(self) -> list[str]:
+    def incarnations(self) -> list[str]:
         """Return the incarnations, in the order of staging."""
         return list(self.kept)
 
@@ -69,79 +75,84 @@ class PartitionPlan:
         """Return how many bytes were staged."""
         return int(pc.sum(self.segments["size_bytes"]).as_py() or 0)
 
-    def evidence(self, life: str) -> Iterator[Evidence]:
-        """Yield what is left of the evidence of *life*."""
-        return evidence_of(self.segments, life, self.kept[life])
+    def evidence(self, incarnation: str) -> Iterator[Evidence]:
+        """Yield what is left of the evidence of *incarnation*."""
+        return evidence_of(self.segments, incarnation, self.kept[incarnation])
 
-    def life(self, name: str) -> SourcePartition:
+    def source_partition(self, name: str) -> SourcePartition:
         """Return the partition in incarnation *name*."""
         return SourcePartition(self.partition.topic, name, self.partition.partition)
 
-    def parts(self, most_records: int = RECORDS) -> Iterator[Part]:
+    def parts(self, most_records: int = PART_RECORDS) -> Iterator[Part]:
         """Yield the partition in parts, in order, with what is to be read of each."""
         if not self.is_asked and self.target is None:
             return
         parts: Iterable[Part] = self._cut(most_records)
         if self.target is not None:
-            lives, view = self.target
-            known = {life.incarnation: (life, self.runs[life.incarnation]) for life in lives}
-            parts = beside_target(parts, known, view)
+            incarnations, view = self.target
+            known = {
+                incarnation.incarnation: (incarnation, self.runs[incarnation.incarnation])
+                for incarnation in incarnations
+            }
+            parts = with_target_shares(parts, known, view)
         yield from parts
 
     def _cut(self, most_records: int) -> Iterator[Part]:
-        for name in self.lives:
-            for part in cut(self.life(name), self.evidence(name), most_records):
-                is_newest = self.source is not None and name == self.lives[-1]
-                yield beside_source(part, self.source) if is_newest and self.source else part
+        for name in self.incarnations:
+            for part in split_parts(self.source_partition(name), self.evidence(name), most_records):
+                is_newest = self.source is not None and name == self.incarnations[-1]
+                yield with_source_range(part, self.source) if is_newest and self.source else part
 
 
-def plan_of(
+def plan_partition(
     flow: str,
     partition: TopicPartition,
     segments: pa.Table,
-    records: Records,
-    source: SourceSeen | None,
-    target: TargetSeen | None,
+    records: RecordsTable,
+    source: SourceSnapshot | None,
+    target: TargetSnapshot | None,
     sides: Collection[str],
 ) -> PartitionPlan:
     """Return how to compare *partition*; what stands in the way is in its findings."""
     found = PartitionFindings(flow, partition)
-    plan = PartitionPlan(partition, found, segments, _kept(records, partition, segments))
+    plan = PartitionPlan(partition, found, segments, _retained_starts(records, partition, segments))
     plan.is_asked = STAGED in sides or source is not None
-    for life, kept in plan.kept.items():
-        gone = segments.filter((pc.field("topic_id") == life) & (pc.field("start") < kept))
+    for incarnation, kept in plan.kept.items():
+        gone = segments.filter((pc.field("topic_id") == incarnation) & (pc.field("start") < kept))
         found.counts[EXPIRED_STAGED] += int(pc.sum(gone["count"]).as_py() or 0)
         if STAGED in sides:
-            found.tell(_broken(partition, segments.filter(pc.field("topic_id") == life)))
+            found.add_errors(
+                _broken(partition, segments.filter(pc.field("topic_id") == incarnation))
+            )
     try:
         if source is not None:
-            plan.source = source_marks(partition, plan.lives[-1], source)
+            plan.source = source_watermarks(partition, plan.incarnations[-1], source)
     except DeltamirrorError as error:
         found.errors.append(error)
     try:
         if target is not None:
-            plan.target = target_lives(partition, plan.lives, target)
-            found.tell(target.held_back_at(partition))
+            plan.target = target_incarnations(partition, plan.incarnations, target)
+            found.add_errors(target.held_back_at(partition))
     except DeltamirrorError as error:
         found.errors.append(error)
     if plan.target is not None:
-        plan.runs, faults = rising_runs(plan.target[0])
+        plan.runs, faults = monotonic_runs(plan.target[0])
         plan.is_faulty = bool(faults)
     return plan
 
 
-def as_of(before: OnTarget | None, now: OnTarget | None) -> OnTarget | None:
+def limit_to_snapshot(before: TargetShare | None, now: TargetShare | None) -> TargetShare | None:
     """Return what the map and the target say *now* of what was looked at *before*."""
     if before is None or now is None:
         return None
-    shares = {life.incarnation: life for life in before[0]}
-    lives = [
-        replace(shares[life.incarnation], runs=life.runs)
-        for life in now[0]
-        if life.incarnation in shares
+    shares = {incarnation.incarnation: incarnation for incarnation in before[0]}
+    incarnations = [
+        replace(shares[incarnation.incarnation], runs=incarnation.runs)
+        for incarnation in now[0]
+        if incarnation.incarnation in shares
     ]
     end = max(before[1].end, now[1].low)
-    return lives, replace(now[1], end=min(end, now[1].end))
+    return incarnations, replace(now[1], end=min(end, now[1].end))
 
 
 def bundles(plans: Iterable[tuple[PartitionPlan, Iterator[Part]]]) -> Iterator[list[Part]]:
@@ -149,11 +160,14 @@ def bundles(plans: Iterable[tuple[PartitionPlan, Iterator[Part]]]) -> Iterator[l
     small: dict[int, list[Part]] = {}
     for plan, parts in plans:
         for part in parts:
-            if plan.records > SMALL or len(plan.lives) > 1:
+            if plan.records > SMALL_RECORDS or len(plan.incarnations) > 1:
                 yield [part]
                 continue
             waiting = small.setdefault(plan.partition.slot, [])
-            if any(each.source == part.source for each in waiting) or len(waiting) == TOGETHER:
+            if (
+                any(each.source == part.source for each in waiting)
+                or len(waiting) == MAX_PARTITIONS_TOGETHER
+            ):
                 yield small.pop(plan.partition.slot)
                 waiting = small.setdefault(plan.partition.slot, [])
             waiting.append(part)
@@ -167,8 +181,13 @@ def _broken(partition: TopicPartition, segments: pa.Table) -> Iterator[StageInco
         yield StageIncompleteError(partition, wanted=int(ends[i]), found=int(starts[i + 1]))
 
 
-def _kept(records: Records, partition: TopicPartition, segments: pa.Table) -> dict[str, int]:
+def _retained_starts(
+    records: RecordsTable, partition: TopicPartition, segments: pa.Table
+) -> dict[str, int]:
     return {
-        life: records.kept_from(SourcePartition(partition.topic, life, partition.partition)) or 0
-        for life in lives_of(segments)
+        incarnation: records.retained_from(
+            SourcePartition(partition.topic, incarnation, partition.partition)
+        )
+        or 0
+        for incarnation in incarnations_of(segments)
     }

@@ -13,33 +13,33 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from deltamirror.verification.range_digests import Places, no_collector
-from deltamirror.verification.read_plan import SMALL, TOGETHER, PartitionPlan
-from deltamirror.verification.record_streams import Stream, held
+from deltamirror.verification.range_digests import SideSettings, gc_disabled
+from deltamirror.verification.read_plan import MAX_PARTITIONS_TOGETHER, SMALL_RECORDS, PartitionPlan
+from deltamirror.verification.record_streams import BackgroundReader, read_into_memory
 from pipeline.arrays import offsets_of
-from pipeline.verification.compare import Feed
-from pipeline.verification.parts import filled
+from pipeline.verification.compare import RecordStream
+from pipeline.verification.parts import with_missing_ranges
 from pipeline.verification.stage_audit import Evidence, StageAudit
-from pipeline.verification.suspects import Doubt, Span, around, within
+from pipeline.verification.suspects import Span, SuspectRanges, locate_on_target, select_evidence
 from pipeline.verification.target_audit import TargetAudit
-from resources.delta.file_index import StagedFiles
-from resources.delta.stage_reader import StagedLog
+from resources.delta.file_index import FileIndex
+from resources.delta.stage_reader import StageReader
 from resources.kafka.range_reader import RangeReader
 from schemas.errors import DeltamirrorError, LakeError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 from schemas.verification import SOURCE, STAGED
 
-SMALL_BYTES = 2**20
+SMALL_STAGED_BYTES = 2**20
 """Bytes up to which a partition is read together with others: those are held in memory."""
 
 
 @dataclass
-class _Job:
+class _PartitionAudit:
     """One partition: what of it is in doubt, what is read beside it, and the audits that do it."""
 
     plan: PartitionPlan
-    doubt: Doubt
+    suspects_of_partition: SuspectRanges
     evidence: dict[str, list[Evidence]] = field(init=False)
     on_source: list[OffsetRange] = field(init=False)
     on_target: list[OffsetRange] = field(init=False)
@@ -47,27 +47,29 @@ class _Job:
     target_audit: TargetAudit | None = None
 
     def __post_init__(self) -> None:
-        plan, doubt = self.plan, self.doubt
+        plan, suspects_of_partition = self.plan, self.suspects_of_partition
         self.evidence = {
-            life: within(filled(plan.evidence(life)), spans)
-            for life, spans in doubt.suspects.items()
+            incarnation: select_evidence(with_missing_ranges(plan.evidence(incarnation)), spans)
+            for incarnation, spans in suspects_of_partition.suspects.items()
         }
         self.on_source, self.on_target = [], []
-        newest = plan.lives[-1]
+        newest = plan.incarnations[-1]
         if plan.source is not None:
             spans = [(e.start, e.end) for e in self.evidence.get(newest, ()) if not e.is_accepted]
             low, end = plan.source.low, plan.source.stable
-            self.on_source = _ranges(plan.life(newest), spans, low, end)
+            self.on_source = _ranges(plan.source_partition(newest), spans, low, end)
         if plan.target is not None:
-            lives, view = plan.target
+            incarnations, view = plan.target
             at = SourcePartition(view.partition.topic, "", view.partition.partition)
-            self.on_target = _ranges(at, around(doubt, lives, view), view.low, view.end)
+            self.on_target = _ranges(
+                at, locate_on_target(suspects_of_partition, incarnations, view), view.low, view.end
+            )
 
     @property
     def is_small(self) -> bool:
         """Return whether both clusters' records fit into memory beside others."""
         lengths = (sum(r.length for r in ranges) for ranges in (self.on_source, self.on_target))
-        return max(lengths) <= SMALL and self.plan.size_bytes <= SMALL_BYTES
+        return max(lengths) <= SMALL_RECORDS and self.plan.size_bytes <= SMALL_STAGED_BYTES
 
     @property
     def span(self) -> Span:
@@ -76,19 +78,29 @@ class _Job:
         return segments["start"].to_numpy().min(), segments["end"].to_numpy().max()
 
     def starts(self, *, is_all: bool) -> dict[SourcePartition, int]:
-        """Return where reading each staged life begins: those in doubt, or all of them."""
+        """Return where reading each staged incarnation begins: those in doubt, or all of them."""
         plan = self.plan
         if is_all:
-            return {plan.life(life): kept for life, kept in plan.kept.items()}
-        return {plan.life(life): e[0].start for life, e in self.evidence.items() if e}
+            return {
+                plan.source_partition(incarnation): kept for incarnation, kept in plan.kept.items()
+            }
+        return {
+            plan.source_partition(incarnation): e[0].start
+            for incarnation, e in self.evidence.items()
+            if e
+        }
 
-    def begin(self, source: Feed, target: Feed, sides: Collection[str]) -> None:
+    def begin(self, source: RecordStream, target: RecordStream, sides: Collection[str]) -> None:
         """Make the audits that *sides* ask for."""
         plan = self.plan
         if plan.is_asked:
-            for life, evidence in self.evidence.items():
-                is_held = life == plan.lives[-1] and plan.source is not None and SOURCE in sides
-                self.stage_audits[life] = StageAudit(
+            for incarnation, evidence in self.evidence.items():
+                is_held = (
+                    incarnation == plan.incarnations[-1]
+                    and plan.source is not None
+                    and SOURCE in sides
+                )
+                self.stage_audits[incarnation] = StageAudit(
                     plan.found,
                     evidence,
                     0,
@@ -96,22 +108,24 @@ class _Job:
                     is_counted=STAGED in sides,
                 )
         if plan.target is not None:
-            self.target_audit = TargetAudit(plan.found, *plan.target, target, self.doubt.met)
+            self.target_audit = TargetAudit(
+                plan.found, *plan.target, target, self.suspects_of_partition.first_match
+            )
 
-    def feed(self, life: str, rows: pa.RecordBatch) -> None:
+    def add_rows(self, incarnation: str, rows: pa.RecordBatch) -> None:
         """Give staged *rows* in doubt to the audits; one that fails ends, its error on record."""
-        rows = _in_doubt(rows, self.doubt.suspects[life])
+        rows = _suspect_rows(rows, self.suspects_of_partition.suspects[incarnation])
         if not rows.num_rows:
             return
-        if (audit := self.stage_audits.get(life)) is not None:
+        if (audit := self.stage_audits.get(incarnation)) is not None:
             try:
-                audit.feed(rows)
+                audit.add_rows(rows)
             except DeltamirrorError as error:
                 self.plan.found.errors.append(error)
-                del self.stage_audits[life]
+                del self.stage_audits[incarnation]
         if self.target_audit is not None:
             try:
-                self.target_audit.feed(life, rows)
+                self.target_audit.add_rows(incarnation, rows)
             except DeltamirrorError as error:
                 self._drop_target(error)
 
@@ -140,67 +154,79 @@ class _Job:
         self.target_audit = None
 
 
-class RecordAudit:
+class RecordPass:
     """Looks at partitions in doubt; what it finds is added to their findings."""
 
-    def __init__(self, places: Places, files: StagedFiles, sides: Collection[str]) -> None:
+    def __init__(
+        self, side_settings: SideSettings, files: FileIndex, sides: Collection[str]
+    ) -> None:
         self._files, self._sides = files, sides
-        self._staged = StagedLog(places.records)
-        self._source, self._target = RangeReader(places.source), RangeReader(places.target)
+        self._staged = StageReader(side_settings.records)
+        self._source, self._target = (
+            RangeReader(side_settings.source),
+            RangeReader(side_settings.target),
+        )
         self._damage: list[LakeError] = []
 
-    def run(self, doubts: Sequence[tuple[PartitionPlan, Doubt]]) -> None:
-        """Look at all of *doubts*."""
+    def run(self, suspect_ranges: Sequence[tuple[PartitionPlan, SuspectRanges]]) -> None:
+        """Look at all of *suspect_ranges*."""
         try:
-            for bundle in _bundles([_Job(plan, doubt) for plan, doubt in doubts]):
+            for bundle in _bundles(
+                [
+                    _PartitionAudit(plan, suspects_of_partition)
+                    for plan, suspects_of_partition in suspect_ranges
+                ]
+            ):
                 self._compare(bundle)
         finally:
             self._source.close()
             self._target.close()
 
-    def _compare(self, jobs: Sequence[_Job]) -> None:
+    def _compare(self, jobs: Sequence[_PartitionAudit]) -> None:
         """Compare partitions of one slot in one pass over its files."""
         with ExitStack() as stack:
-            sources = self._feeds(
+            sources = self._record_streams(
                 self._source, {j.plan.partition: j.on_source for j in jobs}, stack
             )
-            targets = self._feeds(
+            targets = self._record_streams(
                 self._target, {j.plan.partition: j.on_target for j in jobs}, stack
             )
             for job in jobs:
                 at = job.plan.partition
                 job.begin(sources[at], targets[at], self._sides)
-            with no_collector():
+            with gc_disabled():
                 owners = {job.plan.partition: job for job in jobs}
                 for source, rows in self._rows(jobs, is_all=False):
-                    owners[source.plain].feed(source.topic_id, rows)
+                    owners[source.topic_partition].add_rows(source.topic_id, rows)
                 for job in jobs:
                     job.finish(self._damage, self._sides)
         self._explain([job for job in jobs if job.target_audit and job.target_audit.extras])
 
-    def _feeds(
+    def _record_streams(
         self,
         reader: RangeReader,
         ranges: Mapping[TopicPartition, Sequence[OffsetRange]],
         stack: ExitStack,
-    ) -> dict[TopicPartition, Feed]:
+    ) -> dict[TopicPartition, RecordStream]:
         if len(ranges) > 1 or not any(ranges.values()):
-            return {p: Feed(batches) for p, batches in held(reader, ranges).items()}
+            return {
+                p: RecordStream(batches) for p, batches in read_into_memory(reader, ranges).items()
+            }
         ((partition, wanted),) = ranges.items()
-        stream = Stream(reader, wanted)
+        stream = BackgroundReader(reader, wanted)
         stack.callback(stream.close)
-        return {partition: Feed(iter(stream))}
+        return {partition: RecordStream(iter(stream))}
 
-    def _explain(self, jobs: Sequence[_Job]) -> None:
+    def _explain(self, jobs: Sequence[_PartitionAudit]) -> None:
         """Hold what nobody expected on the target against the whole stage, once more."""
         audits = {job.plan.partition: job.target_audit for job in jobs if job.target_audit}
         for source, rows in self._rows(jobs, is_all=True):
-            audits[source.plain].explain(rows)
+            audits[source.topic_partition].match_extras(rows)
         for audit in audits.values():
             audit.close()
 
     def _rows(
-        self, jobs: Sequence[_Job], *, is_all: bool
+        self, jobs: Sequence[_PartitionAudit], *, is_all: bool
     ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
         """Yield the staged rows, file by file: one that cannot be read is noted and passed over."""
         self._damage = []
@@ -210,7 +236,7 @@ class RecordAudit:
         spans = [job.span for job in jobs]
         first = min(wanted.values()) if not is_all else min(start for start, _ in spans)
         slot = jobs[0].plan.partition.slot
-        for path in self._files.holding(slot, first, max(end for _, end in spans)):
+        for path in self._files.files_for(slot, first, max(end for _, end in spans)):
             try:
                 yield from self._staged.rows([path], wanted)
             except LakeError as error:
@@ -230,7 +256,7 @@ def _ranges(at: SourcePartition, spans: Sequence[Span], low: int, end: int) -> l
     return [OffsetRange(at, a, b, None, None, marks) for a, b in clipped if a < b]
 
 
-def _in_doubt(rows: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
+def _suspect_rows(rows: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
     """Return those of *rows* that lie in *spans*, which are in order."""
     offsets = offsets_of(rows)
     starts, ends = np.array(spans, np.int64).T
@@ -240,15 +266,15 @@ def _in_doubt(rows: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
     return rows if inside.all() else rows.take(pa.array(np.flatnonzero(inside)))
 
 
-def _bundles(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:
+def _bundles(jobs: Sequence[_PartitionAudit]) -> Iterator[list[_PartitionAudit]]:
     """Yield small partitions of a slot together, large ones alone."""
-    small: dict[int, list[_Job]] = {}
+    small: dict[int, list[_PartitionAudit]] = {}
     for job in jobs:
         if not job.is_small:
             yield [job]
             continue
         held_back = small.setdefault(job.plan.partition.slot, [])
         held_back.append(job)
-        if len(held_back) == TOGETHER:
+        if len(held_back) == MAX_PARTITIONS_TOGETHER:
             yield small.pop(job.plan.partition.slot)
     yield from small.values()

@@ -15,20 +15,20 @@ from schemas.errors import PartitionError
 from schemas.kafka.partition import TopicPartition
 from schemas.staging.read_range import OffsetRange
 
-ALL = 2**62
+UNLIMITED_BYTES = 2**62
 """Bytes: the whole range; what is in memory is bounded by the queue."""
 
-BATCHES_AHEAD = 2
+QUEUE_BATCHES = 2
 """Batches of 20,000 records that wait to be compared."""
 
-_End = PartitionError | None
+_ReadError = PartitionError | None
 
 
 class _AbandonedError(Exception):
     """Nobody takes the records any more."""
 
 
-def held(
+def read_into_memory(
     reader: RangeReader, wanted: Mapping[TopicPartition, Sequence[OffsetRange]]
 ) -> dict[TopicPartition, Iterator[pa.RecordBatch]]:
     """Read small ranges of many partitions into memory, side by side; return each one's batches.
@@ -36,27 +36,27 @@ def held(
     An iterator raises the PartitionError that ended its reading early, behind its last batch.
     """
     batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in wanted}
-    ends: dict[TopicPartition, _End] = dict.fromkeys(wanted)
+    ends: dict[TopicPartition, _ReadError] = dict.fromkeys(wanted)
     # A consumer reads a partition at one place at a time: the first ranges, the second ones, ...
     for together in zip_longest(*wanted.values()):
         owners = {r: p for p, r in zip(wanted, together, strict=True) if r and not ends[p]}
         reached = reader.read(
             list(owners),
-            ALL,
+            UNLIMITED_BYTES,
             lambda r, rows, owners=owners: batches[owners[r]].append(rows),  # type: ignore[misc]
         )
         for r, each in reached.items():
             ends[owners[r]] = each.error
-    return {each: _until(batches[each], ends[each]) for each in wanted}
+    return {each: _batches_then_error(batches[each], ends[each]) for each in wanted}
 
 
-def _until(batches: list[pa.RecordBatch], end: _End) -> Iterator[pa.RecordBatch]:
+def _batches_then_error(batches: list[pa.RecordBatch], end: _ReadError) -> Iterator[pa.RecordBatch]:
     yield from batches
     if end is not None:
         raise end
 
 
-class Stream:
+class BackgroundReader:
     """Ranges of one partition, read by a thread while others compare what it read.
 
     Iterating raises the PartitionError that ended the reading early. `close` ends the thread.
@@ -64,7 +64,7 @@ class Stream:
 
     def __init__(self, reader: RangeReader, ranges: Sequence[OffsetRange]) -> None:
         self._reader, self._ranges = reader, ranges
-        self._queue: Queue[pa.RecordBatch | _End | BaseException] = Queue(BATCHES_AHEAD)
+        self._queue: Queue[pa.RecordBatch | _ReadError | BaseException] = Queue(QUEUE_BATCHES)
         self._is_abandoned = Event()
         self._thread = Thread(target=self._read, name="verify", daemon=True)
         self._thread.start()
@@ -81,10 +81,12 @@ class Stream:
         self._thread.join()
 
     def _read(self) -> None:
-        end: _End | BaseException = None
+        end: _ReadError | BaseException = None
         try:
             for each in self._ranges:
-                reached = self._reader.read([each], ALL, lambda _, rows: self._put(rows))
+                reached = self._reader.read(
+                    [each], UNLIMITED_BYTES, lambda _, rows: self._put(rows)
+                )
                 end = reached[each].error
                 if end is not None:
                     break
@@ -94,7 +96,7 @@ class Stream:
         with suppress(_AbandonedError):
             self._put(end)
 
-    def _put(self, found: pa.RecordBatch | _End | BaseException) -> None:
+    def _put(self, found: pa.RecordBatch | _ReadError | BaseException) -> None:
         while not self._is_abandoned.is_set():
             with suppress(Full):
                 self._queue.put(found, timeout=0.1)

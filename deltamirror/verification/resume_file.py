@@ -19,47 +19,49 @@ from typing import Any
 from uuid import uuid4
 
 from pipeline.verification.parts import Part
-from pipeline.verification.suspects import Verdict
+from pipeline.verification.suspects import SumComparison
 
 log = logging.getLogger(__name__)
 
-GOOD_S = 24 * 3600
+MAX_AGE_S = 24 * 3600
 """Seconds after which what was compared is compared again."""
 
 
-class Journal:
-    """The journal of one *question* about a flow; *known* verdicts come from a former run.
+class ResumeFile:
+    """The journal of one *arguments* about a flow; *known* verdicts come from a former run.
 
     *records* is how many staged records those are about.
     """
 
-    def __init__(self, lake: Path, flow_key: str, question: Sequence[Any], *, anew: bool) -> None:
-        asked = json.dumps(question, sort_keys=True)
+    def __init__(
+        self, lake: Path, flow_key: str, arguments: Sequence[Any], *, no_resume: bool
+    ) -> None:
+        asked = json.dumps(arguments, sort_keys=True)
         name = hashlib.blake2b(asked.encode(), digest_size=6).hexdigest()
         self.path = lake / "audits" / f"{flow_key}-{name}.jsonl"
         self.seed = uuid4().hex
-        self.known: dict[str, Verdict] = {}
+        self.known: dict[str, SumComparison] = {}
         self.records = 0
-        if anew or not self._is_good():
+        if no_resume or not self._is_recent():
             self.end()
         self._read()
         self._write({"seed": self.seed})
 
-    def get(self, part: Part) -> Verdict | None:
+    def get(self, part: Part) -> SumComparison | None:
         """Return what was found of *part* before, where it still is the same part."""
-        return self.known.get(_name(part))
+        return self.known.get(_part_key(part))
 
-    def add(self, part: Part, verdict: Verdict) -> None:
+    def add(self, part: Part, comparison: SumComparison) -> None:
         """Keep what was found of *part*."""
         self._write(
             {
-                "part": _name(part),
+                "part": _part_key(part),
                 "staged": part.records,
-                "records": verdict.records,
-                "suspects": verdict.suspects,
-                "extras": verdict.extras,
-                "explained": dict(verdict.explained),
-                "met": verdict.met,
+                "records": comparison.records,
+                "suspects": comparison.suspects,
+                "extras": comparison.extras,
+                "explained": dict(comparison.explained),
+                "met": comparison.first_match,
             }
         )
 
@@ -68,9 +70,9 @@ class Journal:
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
-    def _is_good(self) -> bool:
+    def _is_recent(self) -> bool:
         with suppress(OSError):
-            return time.time() - self.path.stat().st_mtime < GOOD_S
+            return time.time() - self.path.stat().st_mtime < MAX_AGE_S
         return False
 
     def _read(self) -> None:
@@ -82,7 +84,7 @@ class Journal:
                     if "seed" in row:
                         self.seed = row["seed"]
                     else:
-                        self.known[row["part"]] = _verdict(row)
+                        self.known[row["part"]] = _comparison(row)
                         self.records += row["staged"]
 
     def _write(self, row: dict[str, Any]) -> None:
@@ -94,7 +96,7 @@ class Journal:
             log.warning("%s is not written, a killed verify begins anew: %s", self.path, error)
 
 
-def _name(part: Part) -> str:
+def _part_key(part: Part) -> str:
     source, place = part.source, part.on_target
     spans: list[Any] = [source.topic, source.topic_id, source.partition, part.start, part.end]
     spans.append(part.on_source is not None)
@@ -103,6 +105,6 @@ def _name(part: Part) -> str:
     return json.dumps(spans)
 
 
-def _verdict(row: dict[str, Any]) -> Verdict:
+def _comparison(row: dict[str, Any]) -> SumComparison:
     suspects, extras = (tuple((a, b) for a, b in row[name]) for name in ("suspects", "extras"))
-    return Verdict(row["records"], suspects, extras, row["explained"], row["met"])
+    return SumComparison(row["records"], suspects, extras, row["explained"], row["met"])

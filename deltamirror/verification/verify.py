@@ -9,22 +9,22 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.verification.cluster_snapshot import (
-    SETTLE_S,
-    SourceSeen,
-    TargetSeen,
-    look_at_source,
-    look_at_target,
+    TRANSACTION_WAIT_S,
+    SourceSnapshot,
+    TargetSnapshot,
     read_segments,
+    snapshot_source,
+    snapshot_target,
 )
-from deltamirror.verification.digest_pass import DigestAudit, Reporter, Silent
-from deltamirror.verification.range_digests import Places
-from deltamirror.verification.read_plan import PartitionPlan, as_of, plan_of
-from deltamirror.verification.record_pass import RecordAudit
-from deltamirror.verification.resume_file import Journal
-from pipeline.verification.suspects import Doubt
-from resources.delta.file_index import StagedFiles
+from deltamirror.verification.digest_pass import DigestPass, NullProgressListener, ProgressListener
+from deltamirror.verification.range_digests import SideSettings
+from deltamirror.verification.read_plan import PartitionPlan, limit_to_snapshot, plan_partition
+from deltamirror.verification.record_pass import RecordPass
+from deltamirror.verification.resume_file import ResumeFile
+from pipeline.verification.suspects import SuspectRanges
+from resources.delta.file_index import FileIndex
 from schemas.config.config import FlowConfig
 from schemas.errors import DeltamirrorError, TopicMissingError
 from schemas.kafka.partition import TopicPartition
@@ -33,132 +33,144 @@ from schemas.verification import KINDS, SIDES, SOURCE, TARGET, FlowFindings, Ver
 
 
 def verify(
-    site: Site,
+    context: MirrorContext,
     *,
     flows: Collection[str] | None = None,
     topics: Collection[str] | None = None,
     sides: Collection[str] = SIDES,
     share: float = 1.0,
-    anew: bool = False,
-    reporter: Reporter | None = None,
+    no_resume: bool = False,
+    listener: ProgressListener | None = None,
 ) -> Verification:
     """Compare what is staged of *flows* (None: all) and source *topics* (None: all).
 
     *sides*: `source` holds the source against the stage, `staged` the stage against its own
     evidence, `target` the target against the stage. *share*: how much of it, taken at random, 0 to
-    1. It goes on where a killed one was unless *anew*. What was found is appended to
+    1. It goes on where a killed one was unless *no_resume*. What was found is appended to
     `verification`. Raises ConfigError: an unknown flow; TopicMissingError: nothing of a topic is
     staged; LakeError, WorkerDiedError. Anything else that stands in the way is in the answer.
     """
-    chosen = [site.config.flow(name) for name in flows] if flows else list(site.config.flows)
-    audits = [_FlowAudit(site, flow, topics, sides, share) for flow in chosen]
+    chosen = [context.config.flow(name) for name in flows] if flows else list(context.config.flows)
+    audits = [_FlowVerifier(context, flow, topics, sides, share) for flow in chosen]
     staged = {each.topic for audit in audits for each in audit.segments}
     for topic in topics or ():
         if topic not in staged:
             raise TopicMissingError(topic, "in the stage of the flows asked for")
-    found = Verification([audit.run(reporter or Silent(), anew=anew) for audit in audits])
+    found = Verification(
+        [audit.run(listener or NullProgressListener(), no_resume=no_resume) for audit in audits]
+    )
     for flow, findings in zip(chosen, found.flows, strict=True):
-        _keep(site, flow, findings)
+        _save_findings(context, flow, findings)
     return found
 
 
-class _FlowAudit:
+class _FlowVerifier:
     """The comparison of one flow."""
 
     def __init__(
         self,
-        site: Site,
+        context: MirrorContext,
         flow: FlowConfig,
         topics: Collection[str] | None,
         sides: Collection[str],
         share: float,
     ) -> None:
-        self._site, self._flow, self._topics = site, flow, topics
+        self._context, self._flow, self._topics = context, flow, topics
         self._sides, self._share = sides, share
         self._errors: list[DeltamirrorError] = []
-        self._records = site.lake.records(flow.flow.source)
-        clusters, ends = site.config.clusters, flow.flow
-        self._places = Places(
+        self._records = context.lake.records(flow.flow.source)
+        clusters, ends = context.config.clusters, flow.flow
+        self._side_settings = SideSettings(
             clusters[ends.source].consumer, clusters[ends.target].consumer, self._records.path
         )
-        self.segments = read_segments(site, flow, topics)
+        self.segments = read_segments(context, flow, topics)
 
-    def run(self, reporter: Reporter, *, anew: bool) -> FlowFindings:
+    def run(self, listener: ProgressListener, *, no_resume: bool) -> FlowFindings:
         """Compare every partition; return what was found."""
         name = self._flow.flow.name
         if not self.segments:
             return FlowFindings(name)
-        plans = self._plans(self.segments, SETTLE_S)
-        question = [sorted(self._topics or ()), sorted(self._sides), self._share]
-        journal = Journal(self._site.lake.root, self._flow.flow.key, question, anew=anew)
-        digests = DigestAudit(name, plans, StagedFiles.of(self._records), self._sides, self._share)
-        digests.run(self._places, self._site.config.tasks_max, journal, reporter)
-        self._look_closer(plans, digests.doubts)
-        journal.end()
+        plans = self._plan_partitions(self.segments, TRANSACTION_WAIT_S)
+        arguments = [sorted(self._topics or ()), sorted(self._sides), self._share]
+        resume_file = ResumeFile(
+            self._context.lake.root, self._flow.flow.key, arguments, no_resume=no_resume
+        )
+        digests = DigestPass(
+            name, plans, FileIndex.from_table(self._records), self._sides, self._share
+        )
+        digests.run(self._side_settings, self._context.config.tasks_max, resume_file, listener)
+        self._compare_records(plans, digests.suspect_ranges)
+        resume_file.end()
         found = [plan.found for plan in plans.values()]
         return FlowFindings(name, found, self._errors, digests.resumed, self._share)
 
-    def _look_closer(
+    def _compare_records(
         self,
         plans: Mapping[TopicPartition, PartitionPlan],
-        doubts: Mapping[TopicPartition, Doubt],
+        suspect_ranges: Mapping[TopicPartition, SuspectRanges],
     ) -> None:
         """Look at what is in doubt record by record, with what both clusters and the map say now.
 
         A mirror may have gone on meanwhile: what it sent since the first look is left out. What
         was visible then is still visible, whichever transactions are open now.
         """
-        doubts = {
-            partition: doubt
-            for partition, doubt in doubts.items()
-            if doubt or plans[partition].is_faulty
+        suspect_ranges = {
+            partition: suspects_of_partition
+            for partition, suspects_of_partition in suspect_ranges.items()
+            if suspects_of_partition or plans[partition].is_faulty
         }
-        if not doubts:
+        if not suspect_ranges:
             return
-        newer = self._plans(doubts, None)
+        newer = self._plan_partitions(suspect_ranges, None)
         for partition, plan in newer.items():
             former = plans[partition].found
-            former.tell(plan.found.errors)
+            former.add_errors(plan.found.errors)
             plan.found = former
-            plan.target = as_of(plans[partition].target, plan.target)
-        audit = RecordAudit(self._places, StagedFiles.of(self._records), self._sides)
-        audit.run([(newer[partition], doubt) for partition, doubt in doubts.items()])
+            plan.target = limit_to_snapshot(plans[partition].target, plan.target)
+        audit = RecordPass(self._side_settings, FileIndex.from_table(self._records), self._sides)
+        audit.run(
+            [
+                (newer[partition], suspects_of_partition)
+                for partition, suspects_of_partition in suspect_ranges.items()
+            ]
+        )
 
-    def _plans(
-        self, partitions: Collection[TopicPartition], settle_s: float | None
+    def _plan_partitions(
+        self, partitions: Collection[TopicPartition], transaction_wait_s: float | None
     ) -> dict[TopicPartition, PartitionPlan]:
         """Look at both clusters and the lake; return how to compare each of *partitions*.
 
-        The segments are read last: so the stage is never behind what the clusters told. *settle_s*
-        is how long the target's open transactions are waited for; None: they do not matter.
+        The segments are read last: so the stage is never behind what the clusters told.
+        *transaction_wait_s* is how long the target's open transactions are waited for; None: they
+        do not matter.
         """
-        source: SourceSeen | None = None
-        target: TargetSeen | None = None
+        source: SourceSnapshot | None = None
+        target: TargetSnapshot | None = None
         try:
             if SOURCE in self._sides:
-                source = look_at_source(self._site, self._flow, partitions)
+                source = snapshot_source(self._context, self._flow, partitions)
         except DeltamirrorError as error:
-            self._tell(error)
+            self._add_error(error)
         try:
             if TARGET in self._sides:
-                target = look_at_target(self._site, self._flow, partitions, settle_s)
+                target = snapshot_target(self._context, self._flow, partitions, transaction_wait_s)
         except DeltamirrorError as error:
-            self._tell(error)
-        segments = read_segments(self._site, self._flow, self._topics)
+            self._add_error(error)
+        segments = read_segments(self._context, self._flow, self._topics)
         self._records.refresh()
         name, sides = self._flow.flow.name, self._sides
         return {
-            each: plan_of(name, each, rows, self._records, source, target, sides)
+            each: plan_partition(name, each, rows, self._records, source, target, sides)
             for each, rows in segments.items()
             if each in partitions
         }
 
-    def _tell(self, error: DeltamirrorError) -> None:
+    def _add_error(self, error: DeltamirrorError) -> None:
         if str(error) not in map(str, self._errors):
             self._errors.append(error)
 
 
-def _keep(site: Site, flow: FlowConfig, findings: FlowFindings) -> None:
+def _save_findings(context: MirrorContext, flow: FlowConfig, findings: FlowFindings) -> None:
     """Append what was found to `verification`; a partition that could not be compared is not."""
     now_ms = int(time.time() * 1000)
     rows = [
@@ -173,4 +185,4 @@ def _keep(site: Site, flow: FlowConfig, findings: FlowFindings) -> None:
         if each.differences or not each.errors
     ]
     if rows:
-        site.lake.of_flow(flow.flow, VERIFICATION).append(rows)
+        context.lake.flow_table(flow.flow, VERIFICATION).append(rows)

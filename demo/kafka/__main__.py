@@ -46,7 +46,7 @@ def up_command(names: tuple[str, ...], home: Path, output: str) -> None:
 
     A broker that runs already is left as it is; one that was stopped comes back with its data.
     """
-    servers = brokers.up(names or DEFAULT_NAMES, home)
+    servers = brokers.start_brokers(names or DEFAULT_NAMES, home)
     running = [broker for broker in brokers.brokers(home) if broker.name in servers]
     rows = [
         {
@@ -72,7 +72,7 @@ def up_command(names: tuple[str, ...], home: Path, output: str) -> None:
 @_format
 def down_command(forget: bool, home: Path, output: str) -> None:
     """Stop the brokers that `up` started. Their data stays for the next `up`."""
-    stopped = brokers.down(home, forget=forget)
+    stopped = brokers.stop_brokers(home, forget=forget)
     if output == "json":
         click.echo(json.dumps({"stopped": stopped}))
     elif stopped:

@@ -23,7 +23,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from demo.kafka.processes import free_ports, hear_signals, started_at
+from demo.kafka.processes import free_ports, restore_signals, started_at
 from resources.java import java, java_version
 from resources.spark.jars import kafka_home
 from schemas.errors import BrokerStartError, BrokerStopError
@@ -39,7 +39,7 @@ _READY = "Kafka Server started"
 
 
 @dataclass(slots=True)
-class _State:
+class _BrokerState:
     """What `broker.json` holds: where a broker listens, and its process while it runs."""
 
     port: int
@@ -118,11 +118,11 @@ class Broker:
     def stop(self) -> None:
         """End the broker in good order. Raises BrokerStopError if it does not end in time."""
         self.thaw()
-        self._end(signal.SIGTERM)
+        self._end_process(signal.SIGTERM)
 
     def kill(self) -> None:
         """End the broker as a power cut would. Raises BrokerStopError if it does not end."""
-        self._end(signal.SIGKILL)
+        self._end_process(signal.SIGKILL)
 
     def freeze(self) -> None:
         """Stop the broker's clock: connections stay open, nothing answers, until `thaw`."""
@@ -146,7 +146,7 @@ class Broker:
                 stderr=subprocess.STDOUT,
                 cwd=self.home,
                 start_new_session=True,
-                preexec_fn=hear_signals,
+                preexec_fn=restore_signals,
             )
         self._state.pid = self._process.pid
         self._state.started = started_at(self._process.pid)
@@ -203,7 +203,7 @@ class Broker:
     def _new_class_archive(self) -> Path:
         return self.home / "classes.jsa"
 
-    def _end(self, how: signal.Signals) -> None:
+    def _end_process(self, how: signal.Signals) -> None:
         pid = self.pid
         if pid is None:
             self._forget()
@@ -237,9 +237,9 @@ class Broker:
         pid, started = self._state.pid, self._state.started
         return pid is not None and started is not None and started_at(pid) == started
 
-    def _read_state(self) -> _State | None:
+    def _read_state(self) -> _BrokerState | None:
         try:
-            return _State(**json.loads((self.home / "broker.json").read_text()))
+            return _BrokerState(**json.loads((self.home / "broker.json").read_text()))
         except FileNotFoundError:
             return None
 
@@ -259,11 +259,11 @@ class Broker:
         return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it ended without a word"
 
 
-def _new_state() -> _State:
+def _new_state() -> _BrokerState:
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # Kafka's tools take an argument that begins with a dash for an option.
     port, controller_port = free_ports(2)
-    return _State(port, controller_port, "K" + cluster_id[1:])
+    return _BrokerState(port, controller_port, "K" + cluster_id[1:])
 
 
 # One broker, few threads, little memory: enough for a demo, and two fit beside Spark.

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from demo.kafka.broker import Broker
 
-__all__ = ["Broker", "brokers", "down", "running", "up"]
+__all__ = ["Broker", "brokers", "running_brokers", "start_brokers", "stop_brokers"]
 
 # Python warns of a process that still runs when the object which started it goes away.
 _left_running: list[Broker] = []
 
 
-def up(names: Sequence[str], home: Path) -> dict[str, str]:
+def start_brokers(names: Sequence[str], home: Path) -> dict[str, str]:
     """Start a broker for each of *names* in *home* and leave them running after this process.
 
     Returns the bootstrap servers by name. One that runs already is left as it is. Raises
-    BrokerStartError; the others stay up, and `down` ends them.
+    BrokerStartError; the others stay up, and `stop_brokers` ends them.
     """
     brokers = [Broker(name, home / name) for name in names]
     _left_running.extend(brokers)
@@ -29,10 +29,10 @@ def up(names: Sequence[str], home: Path) -> dict[str, str]:
     return {broker.name: broker.bootstrap_servers for broker in brokers}
 
 
-def down(home: Path, *, forget: bool = False) -> list[str]:
-    """Stop every broker that `up` started in *home* and return their names.
+def stop_brokers(home: Path, *, forget: bool = False) -> list[str]:
+    """Stop every broker that `start_brokers` started in *home* and return their names.
 
-    Their data stays, so that `up` brings the same clusters back, unless *forget*. Raises
+    Their data stays, so that `start_brokers` brings the same clusters back, unless *forget*. Raises
     BrokerStopError when one does not end.
     """
     stopped = []
@@ -51,7 +51,7 @@ def brokers(home: Path) -> list[Broker]:
 
 
 @contextlib.contextmanager
-def running(*started: Broker) -> Iterator[None]:
+def running_brokers(*started: Broker) -> Iterator[None]:
     """Start brokers side by side, and end them whatever happens."""
     try:
         with ThreadPoolExecutor(max_workers=max(1, len(started))) as starters:

@@ -14,9 +14,9 @@ from pathlib import Path
 # Below the range that outgoing connections take theirs from: a server that is down for a moment
 # finds its port free again.
 _PORTS = range(20_000, 32_000)
-_GIVEN: set[int] = set()  # a port that was given away is free until its server listens
-_GIVING = threading.Lock()
-_DICE = random.SystemRandom()  # its own: a seed, or a fork, would give the same ports twice
+_USED_PORTS: set[int] = set()  # a port that was given away is free until its server listens
+_PORTS_LOCK = threading.Lock()
+_RANDOM = random.SystemRandom()  # its own: a seed, or a fork, would give the same ports twice
 
 
 def started_at(pid: int) -> str | None:
@@ -36,7 +36,7 @@ def started_at(pid: int) -> str | None:
     return None if has_ended else fields[19]
 
 
-def hear_signals() -> None:
+def restore_signals() -> None:
     """Let this process, which is about to become another program, hear what ends it.
 
     A JVM leaves alone what is ignored when it starts, and a shell's background job, or Dagster in
@@ -52,17 +52,17 @@ def free_ports(count: int) -> list[int]:
 
     Raises OSError: there are no more.
     """
-    with _GIVING:
+    with _PORTS_LOCK:
         return [_free_port() for _ in range(count)]
 
 
 def _free_port() -> int:
-    for port in _DICE.sample(_PORTS, len(_PORTS)):
+    for port in _RANDOM.sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
             # As servers do: a port whose last connections are still winding up is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
-            if port not in _GIVEN:
-                _GIVEN.add(port)
+            if port not in _USED_PORTS:
+                _USED_PORTS.add(port)
                 return port
     raise OSError(errno.EADDRINUSE, f"ports {_PORTS.start} to {_PORTS.stop - 1} are all taken")

@@ -23,20 +23,20 @@ from schemas.errors import LakeError
 from schemas.kafka.partition import SourcePartition
 
 MIB = 1024 * 1024
-SMALL_BYTES = 64 * MIB
+SMALL_FILE_BYTES = 64 * MIB
 """Files from this size on are left as they are."""
 
-INPUT_BYTES = 256 * MIB
+GROUP_MEMORY_BYTES = 256 * MIB
 """How much is held in memory at a time: the joined files' rows, uncompressed."""
 
-FEWEST = 4
+MIN_GROUP_FILES = 4
 """Fewer neighbours than this are not worth a commit."""
 
-Rows = tuple[SourcePartition, pa.RecordBatch]
+PartitionRows = tuple[SourcePartition, pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CompactionInput:
     """A file that could be joined: its size on disk, and its rows' in memory, in bytes."""
 
     path: str
@@ -46,7 +46,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class FileStats:
     """What is there of a partition: *count* records, digests of their content and offsets."""
 
     count: int
@@ -54,52 +54,54 @@ class Held:
     offsets: str
 
 
-def choose(parts: Iterable[Part]) -> list[list[Part]]:
+def select_groups(parts: Iterable[CompactionInput]) -> list[list[CompactionInput]]:
     """Return the groups to join, of one slot's *parts* in order of sequence.
 
     A group is at least FEWEST neighbours that are small and fit into memory together.
     """
-    groups: list[list[Part]] = [[]]
-    held = 0
+    groups: list[list[CompactionInput]] = [[]]
+    group_bytes = 0
     for part in parts:
-        is_small = part.size_bytes < SMALL_BYTES and part.memory_bytes <= INPUT_BYTES
-        if not is_small or held + part.memory_bytes > INPUT_BYTES:
+        is_small = part.size_bytes < SMALL_FILE_BYTES and part.memory_bytes <= GROUP_MEMORY_BYTES
+        if not is_small or group_bytes + part.memory_bytes > GROUP_MEMORY_BYTES:
             groups.append([])
-            held = 0
+            group_bytes = 0
         if is_small:
             groups[-1].append(part)
-            held += part.memory_bytes
-    return [group for group in groups if len(group) >= FEWEST]
+            group_bytes += part.memory_bytes
+    return [group for group in groups if len(group) >= MIN_GROUP_FILES]
 
 
-def in_order(rows: Iterable[Rows]) -> list[Rows]:
+def sort_by_partition(rows: Iterable[PartitionRows]) -> list[PartitionRows]:
     """Return *rows*, given along the files, by topic and partition; each keeps its own order."""
     return sorted(rows, key=lambda each: (each[0].topic, each[0].partition))
 
 
-def tally(rows: Iterable[Rows]) -> dict[SourcePartition, Held]:
+def collect_stats(rows: Iterable[PartitionRows]) -> dict[SourcePartition, FileStats]:
     """Return what *rows* hold of each partition. Raises LakeError where offsets do not rise."""
     counts: dict[SourcePartition, int] = {}
     last: dict[SourcePartition, int] = {}
     content: dict[SourcePartition, Digest] = {}
-    places: dict[SourcePartition, xxhash.xxh3_128] = {}
+    offset_digests: dict[SourcePartition, xxhash.xxh3_128] = {}
     for source, batch in rows:
         offsets = batch.column("offset").to_numpy()
-        rising = np.diff(offsets, prepend=last.get(source, -1)) > 0
-        if not rising.all():
+        is_rising = np.diff(offsets, prepend=last.get(source, -1)) > 0
+        if not is_rising.all():
             raise LakeError(f"the staged offsets of {source} do not rise")
         counts[source] = counts.get(source, 0) + batch.num_rows
         last[source] = int(offsets[-1])
         content.setdefault(source, Digest()).add(batch)
-        places.setdefault(source, xxhash.xxh3_128()).update(np.ascontiguousarray(offsets).data)
+        offset_digests.setdefault(source, xxhash.xxh3_128()).update(
+            np.ascontiguousarray(offsets).data
+        )
     return {
-        source: Held(count, content[source].hexdigest(), places[source].hexdigest())
+        source: FileStats(count, content[source].hexdigest(), offset_digests[source].hexdigest())
         for source, count in counts.items()
     }
 
 
-def check_same(
-    before: Mapping[SourcePartition, Held], after: Mapping[SourcePartition, Held]
+def check_unchanged(
+    before: Mapping[SourcePartition, FileStats], after: Mapping[SourcePartition, FileStats]
 ) -> None:
     """Raise LakeError where the joined file does not hold exactly what its parts hold."""
     for source in sorted(before.keys() | after.keys()):

@@ -14,15 +14,15 @@ from itertools import groupby, pairwise
 import numpy as np
 import pyarrow as pa
 
-from pipeline.maintenance.compaction import INPUT_BYTES, Rows
+from pipeline.maintenance.compaction import GROUP_MEMORY_BYTES, PartitionRows
 from pipeline.record_digest import Digest
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
 
-NOWHERE = -1
+NO_SEGMENT = -1
 
 
-class Census:
+class SegmentLookup:
     """Tells to which of *segments* records belong."""
 
     def __init__(self, segments: Iterable[Segment]) -> None:
@@ -45,14 +45,14 @@ class Census:
             return
         offsets = rows.column("offset").to_numpy()
         starts, ends = self._edges[source]
-        places = np.searchsorted(starts, offsets, side="right") - 1
-        places[(places >= 0) & (offsets >= ends[places])] = NOWHERE
-        changes = np.flatnonzero(places[1:] != places[:-1]) + 1
+        segment_indexes = np.searchsorted(starts, offsets, side="right") - 1
+        segment_indexes[(segment_indexes >= 0) & (offsets >= ends[segment_indexes])] = NO_SEGMENT
+        changes = np.flatnonzero(segment_indexes[1:] != segment_indexes[:-1]) + 1
         for start, end in pairwise([0, *changes.tolist(), len(offsets)]):
-            if places[start] != NOWHERE:
-                yield self._of[source][places[start]], rows.slice(start, end - start)
+            if segment_indexes[start] != NO_SEGMENT:
+                yield self._of[source][segment_indexes[start]], rows.slice(start, end - start)
 
-    def take(self, rows: Iterable[Rows]) -> tuple[set[Segment], set[Segment]]:
+    def take(self, rows: Iterable[PartitionRows]) -> tuple[set[Segment], set[Segment]]:
         """Return the segments that *rows* hold whole and in order, and those that they do not."""
         found: dict[Segment, tuple[int, int, Digest]] = {}
         torn: set[Segment] = set()
@@ -72,7 +72,7 @@ class Census:
         return set(found) - torn, torn
 
 
-def is_whole(segment: Segment, rows: pa.Table) -> bool:
+def is_intact(segment: Segment, rows: pa.Table) -> bool:
     """Return whether *rows* are the records of *segment*, in order."""
     if rows.num_rows != segment.count:
         return False
@@ -82,26 +82,30 @@ def is_whole(segment: Segment, rows: pa.Table) -> bool:
     return digest.hexdigest() == segment.digest
 
 
-def groups(segments: Iterable[Segment], others: Sequence[int]) -> list[list[Segment]]:
+def group_segments(segments: Iterable[Segment], others: Sequence[int]) -> list[list[Segment]]:
     """Return *segments* of a slot in the groups that can be one file each.
 
     *others* are the sequences of the slot's files that stay, sorted: no group reaches across one
-    of them. What was staged together stays together; a group has about INPUT_BYTES at most.
+    of them. What was staged together stays together; a group has about GROUP_MEMORY_BYTES at most.
     """
     made: list[list[Segment]] = []
-    size, place = 0, -1
+    size, gap_index = 0, -1
     for sequence, members in groupby(sorted(segments, key=_order), key=lambda s: s.sequence):
         held = list(members)
         size_bytes = sum(segment.size_bytes for segment in held)
-        if not made or bisect_left(others, sequence) != place or size + size_bytes > INPUT_BYTES:
+        if (
+            not made
+            or bisect_left(others, sequence) != gap_index
+            or size + size_bytes > GROUP_MEMORY_BYTES
+        ):
             made.append([])
-            size, place = 0, bisect_left(others, sequence)
+            size, gap_index = 0, bisect_left(others, sequence)
         made[-1] += held
         size += size_bytes
     return made
 
 
-def joined(segments: Iterable[Segment]) -> list[list[Segment]]:
+def join_contiguous(segments: Iterable[Segment]) -> list[list[Segment]]:
     """Return *segments* in runs that follow one another without a hole in one partition."""
     runs: list[list[Segment]] = []
     for segment in sorted(segments, key=lambda s: (s.source, s.start)):
@@ -113,7 +117,7 @@ def joined(segments: Iterable[Segment]) -> list[list[Segment]]:
     return runs
 
 
-def in_file_order(segments: Iterable[Segment]) -> list[Segment]:
+def sort_for_file(segments: Iterable[Segment]) -> list[Segment]:
     """Return *segments* as a file holds them: by topic and partition, in the order of staging."""
     return sorted(segments, key=lambda s: (s.topic, s.partition, *_order(s)))
 

@@ -10,7 +10,7 @@ from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
 
 
-class SlotFile(Protocol):
+class SlotFileInfo(Protocol):
     """What is asked of a staged file."""
 
     @property
@@ -26,25 +26,25 @@ class SlotFile(Protocol):
         """Return its size on disk."""
 
 
-File = TypeVar("File", bound=SlotFile)
+File = TypeVar("File", bound=SlotFileInfo)
 
 
 @dataclass(frozen=True)
-class Expired(Generic[File]):
+class ExpiredFiles(Generic[File]):
     """Files to remove, and the first offset that is left of each partition in them."""
 
     files: tuple[File, ...] = ()
     kept: Mapping[SourcePartition, int] = field(default_factory=dict)
 
 
-def expire(
+def select_expired(
     files: Sequence[File],
     segments: Sequence[Segment],
     is_replayed: Callable[[Segment], bool],
     *,
     before_ms: int | None,
     max_bytes: int | None,
-) -> Expired[File]:
+) -> ExpiredFiles[File]:
     """Return the files whose time is over, oldest first, as Kafka removes a log's segments.
 
     A file is free when every segment in it is replayed and everything before it in its slot is
@@ -54,7 +54,7 @@ def expire(
     total = sum(file.size_bytes for file in files)
     gone: list[File] = []
     kept: dict[SourcePartition, int] = {}
-    for staged_at_ms, file, held in sorted(_free(files, segments, is_replayed), key=_age):
+    for staged_at_ms, file, held in sorted(_free_files(files, segments, is_replayed), key=_age):
         is_old = before_ms is not None and staged_at_ms < before_ms
         is_too_much = max_bytes is not None and total > max_bytes
         if not (is_old or is_too_much):
@@ -63,14 +63,14 @@ def expire(
         total -= file.size_bytes
         for segment in held:
             kept[segment.source] = max(segment.end, kept.get(segment.source, 0))
-    return Expired(tuple(gone), kept)
+    return ExpiredFiles(tuple(gone), kept)
 
 
-def _age(free: tuple[int, SlotFile, Sequence[Segment]]) -> tuple[int, int]:
+def _age(free: tuple[int, SlotFileInfo, Sequence[Segment]]) -> tuple[int, int]:
     return free[0], free[1].sequence
 
 
-def _free(
+def _free_files(
     files: Sequence[File], segments: Sequence[Segment], is_replayed: Callable[[Segment], bool]
 ) -> Iterator[tuple[int, File, list[Segment]]]:
     """Yield when each free file was staged, the file, and its segments."""

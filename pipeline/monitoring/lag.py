@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.monitoring.flow_state import Standing
-from schemas.replay.slot_work import Link, Progress
+from schemas.monitoring.flow_state import PartitionLag
+from schemas.replay.slot_work import ChainLink, Progress
 from schemas.staging.frontier import Frontier
 
 SEGMENT_COLUMNS = (
@@ -34,7 +34,7 @@ _SOURCE = ["topic", "topic_id", "partition"]
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedEnd:
     """The staged offsets `[begin, end)` of an incarnation; *stable* is the last LSO seen."""
 
     source: SourcePartition
@@ -43,19 +43,21 @@ class Staged:
     stable: int
 
 
-def newest_staged(segments: pa.Table) -> dict[TopicPartition, Staged]:
+def newest_staged(segments: pa.Table) -> dict[TopicPartition, StagedEnd]:
     """Return what is staged of each partition's newest incarnation, from the table `segments`."""
     ends = segments.group_by(_SOURCE).aggregate(
         [("version", "max"), ("start", "min"), ("end", "max"), ("stable", "max")]
     )
-    found: dict[TopicPartition, Staged] = {}
+    found: dict[TopicPartition, StagedEnd] = {}
     for row in ends.sort_by("version_max").to_pylist():
         source = SourcePartition(row["topic"], row["topic_id"], row["partition"])
-        found[source.plain] = Staged(source, row["start_min"], row["end_max"], row["stable_max"])
+        found[source.topic_partition] = StagedEnd(
+            source, row["start_min"], row["end_max"], row["stable_max"]
+        )
     return found
 
 
-def replication_lag(source: Watermarks | None, staged: Staged | None, replayed: int) -> int:
+def replication_lag(source: Watermarks | None, staged: StagedEnd | None, replayed: int) -> int:
     """Return how many offsets of a partition are still to be replicated.
 
     Offsets that left the source before they were staged are not lag; those that left it after are:
@@ -77,7 +79,7 @@ def consumer_lag(source_end: int, committed: int) -> int:
     return max(0, source_end - committed)
 
 
-def oldest_waiting(
+def oldest_waiting_ms(
     segments: pa.Table, replayed: Mapping[SourcePartition, int]
 ) -> dict[SourcePartition, int]:
     """Return the oldest timestamp (ms since 1970) of what is staged past *replayed*.
@@ -117,30 +119,31 @@ def age_ms(now_ms: int, oldest_ms: int | None, lag: int) -> int | None:
     return None if oldest_ms is None else max(0, now_ms - oldest_ms)
 
 
-def stand(
+def partition_lag(
     frontier: Frontier,
-    links: Sequence[tuple[Link, int | None]],
-    lives: Sequence[str],
+    links: Sequence[tuple[ChainLink, int | None]],
+    incarnations: Sequence[str],
     at: Progress | None,
     target_topic: str,
     *,
     is_paused: bool,
-) -> Standing:
+) -> PartitionLag:
     """Return how far the partition of *frontier* is, replayed up to *at* (None: not begun).
 
-    *links* with their smallest timestamps, and the incarnations *lives*, in the order of staging;
-    links before *at* may be missing. One that is replayed in part counts with its oldest record.
+    *links* with their smallest timestamps, and the incarnations *incarnations*, in the order of
+    staging; links before *at* may be missing. One that is replayed in part counts with its oldest
+    record.
     """
-    life = frontier.source.topic_id
-    is_here = at is not None and at.incarnation == life
+    incarnation = frontier.source.topic_id
+    is_here = at is not None and at.incarnation == incarnation
     replayed = at.next_offset if at is not None and is_here else 0
-    begin = next((link.start for link, _ in links if link.incarnation == life), replayed)
+    begin = next((link.start for link, _ in links if link.incarnation == incarnation), replayed)
     waiting = [
         oldest_ms
         for link, oldest_ms in links
-        if oldest_ms is not None and oldest_ms >= 0 and _waits(link, lives, at)
+        if oldest_ms is not None and oldest_ms >= 0 and _is_waiting(link, incarnations, at)
     ]
-    return Standing(
+    return PartitionLag(
         frontier.source,
         target_topic,
         begin,
@@ -152,10 +155,10 @@ def stand(
     )
 
 
-def _waits(link: Link, lives: Sequence[str], at: Progress | None) -> bool:
+def _is_waiting(link: ChainLink, incarnations: Sequence[str], at: Progress | None) -> bool:
     """Return whether some of *link* lies past *at*."""
-    if at is None or at.incarnation not in lives:
+    if at is None or at.incarnation not in incarnations:
         return True
     if link.incarnation == at.incarnation:
         return link.end > at.next_offset
-    return lives.index(link.incarnation) > lives.index(at.incarnation)
+    return incarnations.index(link.incarnation) > incarnations.index(at.incarnation)

@@ -9,35 +9,35 @@ two samples of 30 s (`metrics.num.samples`, `metrics.sample.window.ms`).
 
 from __future__ import annotations
 
-from schemas.monitoring.stats import NOTHING, Spread
+from schemas.monitoring.stats import EMPTY, ValueStats
 
 WINDOW_S = 30.0
 """How long a sample lasts; the present one and the one before it count."""
 
 
-class Recent:
+class SampledStat:
     """The spread of what was added in the last 30 to 60 s. Times are monotonic, in seconds."""
 
     __slots__ = ("_former", "_index", "_present")
 
     def __init__(self) -> None:
         self._index = -1
-        self._former = self._present = NOTHING
+        self._former = self._present = EMPTY
 
-    def add(self, numbers: Spread, now_s: float) -> None:
+    def add(self, numbers: ValueStats, now_s: float) -> None:
         """Take in *numbers*, measured now."""
         index = int(now_s // WINDOW_S)
         if index != self._index:
-            self._former = self._present if index == self._index + 1 else NOTHING
-            self._present, self._index = NOTHING, index
+            self._former = self._present if index == self._index + 1 else EMPTY
+            self._present, self._index = EMPTY, index
         self._present += numbers
 
-    def read(self, now_s: float) -> Spread:
+    def read(self, now_s: float) -> ValueStats:
         """Return the spread of what counts now."""
         age = int(now_s // WINDOW_S) - self._index
         if age == 0:
             return self._former + self._present
-        return self._present if age == 1 else NOTHING
+        return self._present if age == 1 else EMPTY
 
 
 def per_second(amount: float, now_s: float) -> float:

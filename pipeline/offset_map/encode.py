@@ -20,7 +20,7 @@ from schemas.offset_map import OffsetRun
 Offsets = npt.NDArray[np.int64]
 
 
-def encode(upstream: Offsets, downstream: Offsets) -> list[OffsetRun]:
+def encode_runs(upstream: Offsets, downstream: Offsets) -> list[OffsetRun]:
     """Return the runs that pairs of offsets of one partition make, in order.
 
     Both arrays hold int64 offsets, one pair per record, in the order they were sent. Raises
@@ -30,8 +30,8 @@ def encode(upstream: Offsets, downstream: Offsets) -> list[OffsetRun]:
         raise ValueError(f"{len(upstream)} upstream offsets, {len(downstream)} downstream ones")
     if len(upstream) == 0:
         return []
-    _check_rising("upstream", upstream)
-    _check_rising("downstream", downstream)
+    _check_monotonic("upstream", upstream)
+    _check_monotonic("downstream", downstream)
     breaks = np.flatnonzero((np.diff(upstream) != 1) | (np.diff(downstream) != 1)) + 1
     starts = np.concatenate(([0], breaks))
     lengths = np.diff(np.concatenate((starts, [len(upstream)])))
@@ -43,7 +43,7 @@ def encode(upstream: Offsets, downstream: Offsets) -> list[OffsetRun]:
     ]
 
 
-def join(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
+def join_runs(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
     """Return *runs* of one partition, in order, with those that touch on both sides made one.
 
     Raises ValueError where a run does not begin at or past the former one's end on both sides.
@@ -64,7 +64,7 @@ def join(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
     return joined
 
 
-def expand(runs: Iterable[OffsetRun]) -> Iterator[tuple[int, int]]:
+def expand_runs(runs: Iterable[OffsetRun]) -> Iterator[tuple[int, int]]:
     """Yield the (upstream, downstream) pairs that *runs* stand for."""
     for run in runs:
         yield from zip(
@@ -74,7 +74,7 @@ def expand(runs: Iterable[OffsetRun]) -> Iterator[tuple[int, int]]:
         )
 
 
-def _check_rising(side: str, offsets: Offsets) -> None:
+def _check_monotonic(side: str, offsets: Offsets) -> None:
     if offsets[0] < 0:
         raise ValueError(f"{side} offset {offsets[0]} is negative")
     falls = np.flatnonzero(np.diff(offsets) <= 0)

@@ -26,11 +26,18 @@ MAP_COLUMNS = (
 )
 """The columns of `offset_map` that translating needs."""
 
-_LIFE = ["topic", "partition", "incarnation", "target_topic", "target_topic_id", "target_partition"]
+_INCARNATION_COLUMNS = [
+    "topic",
+    "partition",
+    "incarnation",
+    "target_topic",
+    "target_topic_id",
+    "target_partition",
+]
 
 
 @dataclass(frozen=True)
-class MappedLife:
+class MappedIncarnation:
     """The runs of a partition in one incarnation on the source and one life of its target."""
 
     incarnation: str
@@ -43,45 +50,56 @@ class MappedLife:
 class MapIndex:
     """An offset map by partition. Where a topic lived more than once, the newest life counts."""
 
-    def __init__(self, lives: dict[TopicPartition, list[MappedLife]]) -> None:
-        self._lives = lives
+    def __init__(self, incarnations: dict[TopicPartition, list[MappedIncarnation]]) -> None:
+        self._incarnations = incarnations
 
-    def life(self, partition: TopicPartition, incarnation: str | None = None) -> MappedLife | None:
+    def mapped_incarnation(
+        self, partition: TopicPartition, incarnation: str | None = None
+    ) -> MappedIncarnation | None:
         """Return what arrived of the source's *partition*, or None: nothing did.
 
         *incarnation* is a topic id, which means its newest incarnation on record, or one in full
         (`<topic_id>+1`); None: the newest. Of the target's lives it is the present one.
         """
-        lives = self._lives.get(partition, [])
-        if not lives:
+        incarnations = self._incarnations.get(partition, [])
+        if not incarnations:
             return None
-        target_topic_id = lives[-1].target_topic_id
-        for life in reversed(lives):
-            is_meant = incarnation in (None, life.incarnation, base_id(life.incarnation))
-            if is_meant and life.target_topic_id == target_topic_id:
-                return life
+        target_topic_id = incarnations[-1].target_topic_id
+        for mapped_incarnation in reversed(incarnations):
+            is_meant = incarnation in (
+                None,
+                mapped_incarnation.incarnation,
+                base_id(mapped_incarnation.incarnation),
+            )
+            if is_meant and mapped_incarnation.target_topic_id == target_topic_id:
+                return mapped_incarnation
         return None
 
     def source_of(self, target: TopicPartition) -> TopicPartition | None:
         """Return the source partition that is mirrored to *target*. None: none is."""
-        for partition, lives in self._lives.items():
-            if TopicPartition(lives[-1].target_topic, lives[-1].target_partition) == target:
+        for partition, incarnations in self._incarnations.items():
+            if (
+                TopicPartition(incarnations[-1].target_topic, incarnations[-1].target_partition)
+                == target
+            ):
                 return partition
         return None
 
 
-def index(offset_map: pa.Table) -> MapIndex:
+def build_index(offset_map: pa.Table) -> MapIndex:
     """Return the index of the rows of an offset map (`MAP_COLUMNS`), in any order.
 
     Raises ValueError, with the partition and the numbers, where runs overlap.
     """
-    grouped = offset_map.group_by(_LIFE).aggregate(
+    grouped = offset_map.group_by(_INCARNATION_COLUMNS).aggregate(
         [(name, "list") for name in ("upstream_start", "downstream_start", "length")]
         + [("committed_at", "max"), ("downstream_start", "max")]
     )
-    lives: dict[TopicPartition, list[MappedLife]] = {}
-    rows = grouped.select([*_LIFE, "committed_at_max", "downstream_start_max"]).to_pylist()
-    for i in _oldest_life_first(rows):
+    incarnations: dict[TopicPartition, list[MappedIncarnation]] = {}
+    rows = grouped.select(
+        [*_INCARNATION_COLUMNS, "committed_at_max", "downstream_start_max"]
+    ).to_pylist()
+    for i in _by_age_of_incarnation(rows):
         row = rows[i]
         partition = TopicPartition(row["topic"], row["partition"])
         columns = (
@@ -89,11 +107,11 @@ def index(offset_map: pa.Table) -> MapIndex:
             for name in ("upstream_start", "downstream_start", "length")
         )
         try:
-            runs = Runs(*columns).in_order()
+            runs = Runs(*columns).sort_by_upstream()
         except ValueError as error:
             raise ValueError(f"{partition}: {error}") from None
-        lives.setdefault(partition, []).append(
-            MappedLife(
+        incarnations.setdefault(partition, []).append(
+            MappedIncarnation(
                 row["incarnation"],
                 row["target_topic"],
                 row["target_topic_id"],
@@ -101,10 +119,10 @@ def index(offset_map: pa.Table) -> MapIndex:
                 runs,
             )
         )
-    return MapIndex(lives)
+    return MapIndex(incarnations)
 
 
-def _oldest_life_first(rows: list[dict[str, Any]]) -> list[int]:
+def _by_age_of_incarnation(rows: list[dict[str, Any]]) -> list[int]:
     """Return the numbers of *rows*, one a life: lives of the target by time, then by its offsets.
 
     Lives of a source topic lie one behind the other in the target's log, whenever the map told

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from schemas.offset_map import OffsetRun
 
 
-def sampled(runs: Sequence[OffsetRun], lag_max: int) -> list[tuple[int, int]]:
+def sample_offset_syncs(runs: Sequence[OffsetRun], lag_max: int) -> list[tuple[int, int]]:
     """Return pairs (upstream, downstream) of *runs*, which are in order, at most *lag_max* apart.
 
     Records between two of a run are at most *lag_max*; 0 takes every record.

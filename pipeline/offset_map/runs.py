@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.arrays import NOTHING, Offsets
+from pipeline.arrays import NO_OFFSETS, Offsets
 from schemas.offset_map import OffsetRun
 from schemas.verification import DUPLICATED, REORDERED
 
@@ -22,7 +22,7 @@ from schemas.verification import DUPLICATED, REORDERED
 class Runs:
     """Offset runs as columns of equal length; see `schemas.offset_map`.
 
-    All but `of` and `in_order` ask that they rise on both sides and never overlap.
+    All but `of` and `sort_by_upstream` ask that they rise on both sides and never overlap.
     """
 
     upstream: Offsets
@@ -39,7 +39,7 @@ class Runs:
     def __len__(self) -> int:
         return len(self.upstream)
 
-    def in_order(self) -> Runs:
+    def sort_by_upstream(self) -> Runs:
         """Return the runs by upstream offset. Raises ValueError, with the numbers: they overlap."""
         runs = self.take(np.argsort(self.upstream, kind="stable"))
         for side, starts in (("upstream", runs.upstream), ("downstream", runs.downstream)):
@@ -62,37 +62,37 @@ class Runs:
         """Return the downstream offset behind the last run, 0 without any."""
         return int(self.downstream[-1] + self.length[-1]) if len(self) else 0
 
-    def places(self, offsets: Offsets) -> Offsets:
+    def downstream_offsets(self, offsets: Offsets) -> Offsets:
         """Return where each record should be on the target; -1: no run holds it."""
-        return _across(offsets, self.upstream, self.downstream, self.length)
+        return _translate_offsets(offsets, self.upstream, self.downstream, self.length)
 
-    def sources(self, places: Offsets) -> Offsets:
+    def upstream_offsets(self, downstream_offsets: Offsets) -> Offsets:
         """Return the upstream offset of the record that should be at each place; -1: none."""
-        return _across(places, self.downstream, self.upstream, self.length)
+        return _translate_offsets(downstream_offsets, self.downstream, self.upstream, self.length)
 
-    def place_behind(self, upstream: int) -> int:
+    def downstream_end_below(self, upstream: int) -> int:
         """Return the place behind the last record below offset *upstream*, 0 without any."""
-        return _behind(upstream, self.upstream, self.downstream, self.length)
+        return _end_below(upstream, self.upstream, self.downstream, self.length)
 
-    def offset_behind(self, place: int) -> int:
-        """Return the upstream offset behind the last record below *place*, 0 without any."""
-        return _behind(place, self.downstream, self.upstream, self.length)
+    def upstream_end_below(self, downstream_offset: int) -> int:
+        """Return the upstream offset after the last record below *downstream_offset*, or 0."""
+        return _end_below(downstream_offset, self.downstream, self.upstream, self.length)
 
-    def place_from(self, upstream: int) -> int | None:
+    def downstream_at_or_after(self, upstream: int) -> int | None:
         """Return the place of the first record at or past offset *upstream*, None without any."""
         return _at_or_past(upstream, self.upstream, self.downstream, self.length)
 
-    def offset_from(self, place: int) -> int | None:
-        """Return the upstream offset of the first record at or past *place*, None without any."""
-        return _at_or_past(place, self.downstream, self.upstream, self.length)
+    def upstream_at_or_after(self, downstream_offset: int) -> int | None:
+        """Return the upstream offset of the first record from *downstream_offset* on, or None."""
+        return _at_or_past(downstream_offset, self.downstream, self.upstream, self.length)
 
-    def within(self, start: int, end: int) -> Runs:
+    def overlapping(self, start: int, end: int) -> Runs:
         """Return the runs that hold any upstream offset of `[start, end)`."""
         first = int(np.searchsorted(self.upstream + self.length, start, side="right"))
         last = int(np.searchsorted(self.upstream, end))
         return self.take(slice(first, max(first, last)))
 
-    def arrived(self, start: int, end: int) -> int:
+    def count_between(self, start: int, end: int) -> int:
         """Return how many records lie at the downstream offsets `[start, end)`."""
         firsts = np.maximum(self.downstream, start)
         ends = np.minimum(self.downstream + self.length, end)
@@ -103,7 +103,7 @@ class Runs:
         return Runs(self.upstream[chosen], self.downstream[chosen], self.length[chosen])
 
 
-def _across(asked: Offsets, here: Offsets, there: Offsets, length: Offsets) -> Offsets:
+def _translate_offsets(asked: Offsets, here: Offsets, there: Offsets, length: Offsets) -> Offsets:
     if not len(here):
         return np.full(len(asked), -1, np.int64)
     run = np.searchsorted(here, asked, side="right") - 1
@@ -111,7 +111,7 @@ def _across(asked: Offsets, here: Offsets, there: Offsets, length: Offsets) -> O
     return np.where((run >= 0) & (behind < length[run]), there[run] + behind, -1)
 
 
-def _behind(asked: int, here: Offsets, there: Offsets, length: Offsets) -> int:
+def _end_below(asked: int, here: Offsets, there: Offsets, length: Offsets) -> int:
     run = int(np.searchsorted(here, asked)) - 1
     if run < 0:
         return 0
@@ -125,11 +125,11 @@ def _at_or_past(asked: int, here: Offsets, there: Offsets, length: Offsets) -> i
     return int(there[run]) + max(0, asked - int(here[run]))
 
 
-NO_RUNS = Runs(NOTHING, NOTHING, NOTHING)
+NO_RUNS = Runs(NO_OFFSETS, NO_OFFSETS, NO_OFFSETS)
 
 
 @dataclass(frozen=True)
-class Fault:
+class RunOrderError:
     """What is wrong with a run itself: a *kind* of difference, from upstream *offset* on."""
 
     kind: str
@@ -138,7 +138,7 @@ class Fault:
     detail: str
 
 
-def rising(runs: Runs, above: int) -> tuple[Runs, list[Fault]]:
+def validate_runs(runs: Runs, above: int) -> tuple[Runs, list[RunOrderError]]:
     """Return those of *runs* that rise on both sides, in order, and what is wrong with the others.
 
     The first one must lie at or past downstream offset *above*.
@@ -151,22 +151,22 @@ def rising(runs: Runs, above: int) -> tuple[Runs, list[Fault]]:
         and (not len(runs) or runs.downstream[0] >= above)
     ):
         return runs, []
-    return _sorted_out(runs, above)
+    return _split_valid(runs, above)
 
 
-def _sorted_out(runs: Runs, above: int) -> tuple[Runs, list[Fault]]:
+def _split_valid(runs: Runs, above: int) -> tuple[Runs, list[RunOrderError]]:
     kept: list[int] = []
-    faults: list[Fault] = []
+    faults: list[RunOrderError] = []
     upstream_end, downstream_end = 0, above
     columns = (runs.upstream.tolist(), runs.downstream.tolist(), runs.length.tolist())
     for i, (upstream, downstream, length) in enumerate(zip(*columns, strict=True)):
         run = OffsetRun(upstream, downstream, length)
         if upstream < upstream_end:
             text = f"the offset map holds it more than once: {run}"
-            faults.append(Fault(DUPLICATED, upstream, length, text))
+            faults.append(RunOrderError(DUPLICATED, upstream, length, text))
         elif downstream < downstream_end:
             text = f"the offset map falls: {run} begins below {downstream_end}"
-            faults.append(Fault(REORDERED, upstream, length, text))
+            faults.append(RunOrderError(REORDERED, upstream, length, text))
         else:
             kept.append(i)
             upstream_end, downstream_end = run.upstream_end, run.downstream_end

@@ -22,8 +22,8 @@ def translate(committed: int, runs: Runs) -> int | None:
     """
     if not len(runs):
         return None
-    place = runs.place_from(committed)
-    return runs.downstream_end if place is None else place
+    downstream_offset = runs.downstream_at_or_after(committed)
+    return runs.downstream_end if downstream_offset is None else downstream_offset
 
 
 def translate_back(downstream: int, runs: Runs) -> int | None:
@@ -34,17 +34,17 @@ def translate_back(downstream: int, runs: Runs) -> int | None:
     """
     if not len(runs):
         return None
-    offset = runs.offset_from(downstream)
+    offset = runs.upstream_at_or_after(downstream)
     return runs.upstream_end if offset is None else offset
 
 
-Commit = tuple[int, str]
+OffsetAndMetadata = tuple[int, str]
 """An offset and the metadata beside it."""
 
 
-def advances(
-    wanted: Mapping[TopicPartition, Commit], committed: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, Commit]:
+def forward_commits(
+    wanted: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return those of *wanted* that lie past what the group has *committed*, or are new to it."""
     return {
         partition: (offset, metadata)

@@ -18,34 +18,34 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.arrays import NOTHING, Offsets
-from pipeline.offset_map.encode import encode
+from pipeline.arrays import NO_OFFSETS, Offsets
+from pipeline.offset_map.encode import encode_runs
 from pipeline.pairing.pair import Fingerprint
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 
-Marks = npt.NDArray[np.bytes_]
+FingerprintArray = npt.NDArray[np.bytes_]
 
 
-class Log(NamedTuple):
+class LogFingerprints(NamedTuple):
     """Records of one partition on one side: rising *offsets*, and what each says."""
 
     offsets: Offsets
-    marks: Marks
+    fingerprints: FingerprintArray
 
     @classmethod
-    def of(cls, records: Iterable[tuple[int, Fingerprint]]) -> Log:
+    def of(cls, records: Iterable[tuple[int, Fingerprint]]) -> LogFingerprints:
         """Return *records*, in order, as columns."""
         rows = list(records)
         return cls(
             np.array([offset for offset, _ in rows], np.int64),
-            np.array([mark for _, mark in rows], "S16"),
+            np.array([fingerprint for _, fingerprint in rows], "S16"),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class TakenOver:
+class ImportResult:
     """Replay goes on at *next_offset*; the records before it that were found are in *runs*.
 
     *missing* staged records before it are not on the target: all from *complete_from* on are
@@ -62,58 +62,66 @@ class TakenOver:
     doubtful_until: int | None
 
 
-def take_over(
-    partition: TopicPartition, staged: Log, target: Log, copied: int, sync: tuple[int, int] | None
-) -> TakenOver:
+def pair_mm2_log(
+    partition: TopicPartition,
+    staged: LogFingerprints,
+    target: LogFingerprints,
+    copied: int,
+    sync: tuple[int, int] | None,
+) -> ImportResult:
     """Return where replay of *partition* goes on, and what is known of the records before.
 
     *copied* is the upstream offset behind the last record that MirrorMaker 2 noted as copied,
     *sync* its last offset sync (upstream, downstream). *staged* goes to *copied* at least. Raises
     MapAmbiguousError where the order on the target fits no order of copying.
     """
-    known, theirs = np.unique(target.marks, return_inverse=True)
-    ours = _groups(staged.marks, known)
-    here, there = _synced(staged, target, ours, theirs, sync) or _last_noted(
+    known, theirs = np.unique(target.fingerprints, return_inverse=True)
+    ours = _fingerprint_indexes(staged.fingerprints, known)
+    here, there = _sync_rows(staged, target, ours, theirs, sync) or _last_copied_rows(
         staged, ours, theirs, copied
     )
-    tail = _follow(ours, theirs, here, there)
+    tail = _pair_tail(ours, theirs, here, there)
     head = _last_copies(ours[: here + 1], theirs[: there + 1], len(known))
-    rows, places = np.concatenate([head, tail], axis=1)
+    rows, target_rows = np.concatenate([head, tail], axis=1)
     falls = np.flatnonzero(np.diff(rows) <= 0)
     if len(falls):
-        raise MapAmbiguousError(partition, int(target.offsets[places[falls[0] + 1]]))
-    upstream, downstream = staged.offsets[rows], target.offsets[places]
+        raise MapAmbiguousError(partition, int(target.offsets[target_rows[falls[0] + 1]]))
+    upstream, downstream = staged.offsets[rows], target.offsets[target_rows]
     next_offset = max(copied, int(upstream[-1]) + 1 if len(rows) else 0)
     after = int(np.searchsorted(staged.offsets, next_offset))
     left = np.setdiff1d(np.arange(after), rows, assume_unique=True)
-    return TakenOver(
+    return ImportResult(
         next_offset,
-        tuple(encode(upstream, downstream)),
+        tuple(encode_runs(upstream, downstream)),
         missing=len(left),
         complete_from=int(staged.offsets[left[-1]]) + 1 if len(left) else None,
-        others=len(theirs) - len(places),
-        doubtful_until=_doubtful(staged, ours, after),
+        others=len(theirs) - len(target_rows),
+        doubtful_until=_doubtful_end(staged, ours, after),
     )
 
 
-def _doubtful(staged: Log, ours: Offsets, after: int) -> int | None:
+def _doubtful_end(staged: LogFingerprints, ours: Offsets, after: int) -> int | None:
     """Return the offset behind the records from row *after* on that say what the target says."""
     unknown = np.flatnonzero(ours[after:] < 0)
     count = int(unknown[0]) if len(unknown) else len(ours) - after
     return int(staged.offsets[after + count - 1]) + 1 if count else None
 
 
-def _groups(marks: Marks, known: Marks) -> Offsets:
-    """Return which of the sorted *known* marks each of *marks* is; -1: none."""
+def _fingerprint_indexes(fingerprints: FingerprintArray, known: FingerprintArray) -> Offsets:
+    """Return which of the sorted *known* marks each of *fingerprints* is; -1: none."""
     if not len(known):
-        return np.full(len(marks), -1, np.int64)
-    at = np.minimum(np.searchsorted(known, marks), len(known) - 1)
-    found: Offsets = np.where(known[at] == marks, at, -1)
+        return np.full(len(fingerprints), -1, np.int64)
+    at = np.minimum(np.searchsorted(known, fingerprints), len(known) - 1)
+    found: Offsets = np.where(known[at] == fingerprints, at, -1)
     return found
 
 
-def _synced(
-    staged: Log, target: Log, ours: Offsets, theirs: Offsets, sync: tuple[int, int] | None
+def _sync_rows(
+    staged: LogFingerprints,
+    target: LogFingerprints,
+    ours: Offsets,
+    theirs: Offsets,
+    sync: tuple[int, int] | None,
 ) -> tuple[int, int] | None:
     """Return the rows of the pair that *sync* names; None: they do not say the same, or are gone.
 
@@ -131,7 +139,9 @@ def _synced(
     return (here, there) if ours[here] == theirs[there] else None
 
 
-def _last_noted(staged: Log, ours: Offsets, theirs: Offsets, copied: int) -> tuple[int, int]:
+def _last_copied_rows(
+    staged: LogFingerprints, ours: Offsets, theirs: Offsets, copied: int
+) -> tuple[int, int]:
     """Return the rows of the last record below *copied* that is on the target, -1 without any."""
     noted = np.flatnonzero((ours >= 0) & (staged.offsets < copied))
     if not len(noted):
@@ -140,19 +150,19 @@ def _last_noted(staged: Log, ours: Offsets, theirs: Offsets, copied: int) -> tup
     return here, int(np.flatnonzero(theirs == ours[here])[-1])
 
 
-def _follow(ours: Offsets, theirs: Offsets, here: int, there: int) -> Offsets:
+def _pair_tail(ours: Offsets, theirs: Offsets, here: int, there: int) -> Offsets:
     """Return the pairs of rows behind the pair (*here*, *there*), as far as one follows another.
 
     What was written behind the last note was written by one life: nothing in it is a copy.
     """
     pairs: list[tuple[int, int]] = []
     if here >= 0:
-        for place in range(there + 1, len(theirs)):
+        for target_row in range(there + 1, len(theirs)):
             here += 1
             if here == len(ours):
                 break
-            if theirs[place] == ours[here]:
-                pairs.append((here, place))
+            if theirs[target_row] == ours[here]:
+                pairs.append((here, target_row))
             else:
                 here -= 1
     return np.array(pairs, np.int64).reshape(-1, 2).T
@@ -166,15 +176,15 @@ def _last_copies(ours: Offsets, theirs: Offsets, kinds: int) -> Offsets:
     here = np.flatnonzero(ours >= 0)
     in_stage = np.bincount(ours[here], minlength=kinds)
     on_target = np.bincount(theirs, minlength=kinds)
-    rows = _last(here, ours[here], in_stage, on_target)
-    places = _last(np.arange(len(theirs)), theirs, on_target, in_stage)
+    rows = _last_of_each(here, ours[here], in_stage, on_target)
+    target_rows = _last_of_each(np.arange(len(theirs)), theirs, on_target, in_stage)
     if not len(rows):
-        return np.array([NOTHING, NOTHING])
-    order = np.argsort(places)
-    return np.array([rows[order], places[order]])
+        return np.array([NO_OFFSETS, NO_OFFSETS])
+    order = np.argsort(target_rows)
+    return np.array([rows[order], target_rows[order]])
 
 
-def _last(rows: Offsets, kinds: Offsets, count: Offsets, wanted: Offsets) -> Offsets:
+def _last_of_each(rows: Offsets, kinds: Offsets, count: Offsets, wanted: Offsets) -> Offsets:
     """Return *rows* by kind, of each the last *wanted*; *count* is how many of each there are."""
     order = np.argsort(kinds, kind="stable")
     sorted_kinds = kinds[order]

@@ -19,22 +19,22 @@ from schemas.offset_map import OffsetRun
 
 Fingerprint = bytes
 
-Marked = tuple[int, Fingerprint]
+OffsetFingerprint = tuple[int, Fingerprint]
 """A record's offset and what it says."""
 
-Place = tuple[str, int]
+UpstreamPosition = tuple[str, int]
 """An upstream offset over all lives of a partition: in which incarnation, and the offset."""
 
 
 @dataclass(frozen=True, slots=True)
-class Paired:
+class PairedRuns:
     """The runs of each incarnation that was found.
 
     *complete_from* is the place from which on every record was found; None: all of them.
     """
 
     runs: dict[str, list[OffsetRun]]
-    complete_from: Place | None = None
+    complete_from: UpstreamPosition | None = None
 
 
 def fingerprints(batch: pa.RecordBatch) -> list[Fingerprint]:
@@ -73,7 +73,7 @@ class Pairing:
         self._partition, self._staged = partition, staged
         self._next = next(staged, None)
         self._first = self._next
-        self._last: Marked | None = None
+        self._last: OffsetFingerprint | None = None
         self._ambiguous: int | None = None
         self._runs: dict[str, list[OffsetRun]] = {}
         self._open = ("", 0, 0, 0)
@@ -84,17 +84,19 @@ class Pairing:
         """Return whether nothing is staged, so that there is nothing to pair."""
         return self._first is None
 
-    def take(self, records: Iterable[Marked]) -> None:
+    def take(self, records: Iterable[OffsetFingerprint]) -> None:
         """Pair what is staged with *records*, the next ones of the target's log."""
-        for downstream, mark in records:
-            if self._next is not None and self._next[2] == mark:
+        for downstream, fingerprint in records:
+            if self._next is not None and self._next[2] == fingerprint:
                 self._add(self._next[0], self._next[1], downstream)
-                self._last = (downstream, mark)
+                self._last = (downstream, fingerprint)
                 self._next = next(self._staged, None)
-            elif self._last is not None and self._last[1] == mark and self._ambiguous is None:
+            elif (
+                self._last is not None and self._last[1] == fingerprint and self._ambiguous is None
+            ):
                 self._ambiguous = self._last[0]
 
-    def all(self) -> Paired:
+    def all_pairs(self) -> PairedRuns:
         """Return the pairs. Raises MapUnpairedError, MapAmbiguousError."""
         if self._next is not None and self._first is not None:
             start, end, missing = self._first[1], self._next[1] + 1, 1
@@ -107,26 +109,26 @@ class Pairing:
                 found=self._found,
                 wanted=self._found + missing,
             )
-        return self.beginning()
+        return self.leading_pairs()
 
-    def beginning(self) -> Paired:
+    def leading_pairs(self) -> PairedRuns:
         """Return as many of the first pairs as there are. Raises MapAmbiguousError."""
         if self._ambiguous is not None:
             raise MapAmbiguousError(self._partition, self._ambiguous)
         self._close()
-        return Paired(self._runs)
+        return PairedRuns(self._runs)
 
-    def _add(self, life: str, upstream: int, downstream: int) -> None:
-        run_life, up, down, length = self._open
-        if (life, upstream, downstream) == (run_life, up + length, down + length):
-            self._open = (life, up, down, length + 1)
+    def _add(self, incarnation: str, upstream: int, downstream: int) -> None:
+        run_incarnation, up, down, length = self._open
+        if (incarnation, upstream, downstream) == (run_incarnation, up + length, down + length):
+            self._open = (incarnation, up, down, length + 1)
         else:
             self._close()
-            self._open = (life, upstream, downstream, 1)
+            self._open = (incarnation, upstream, downstream, 1)
         self._found += 1
 
     def _close(self) -> None:
-        life, up, down, length = self._open
+        incarnation, up, down, length = self._open
         if length:
-            self._runs.setdefault(life, []).append(OffsetRun(up, down, length))
+            self._runs.setdefault(incarnation, []).append(OffsetRun(up, down, length))
         self._open = ("", 0, 0, 0)

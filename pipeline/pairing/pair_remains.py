@@ -19,19 +19,19 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.offset_map.encode import encode
-from pipeline.pairing.pair import Fingerprint, Marked, Paired, Place
+from pipeline.offset_map.encode import encode_runs
+from pipeline.pairing.pair import Fingerprint, OffsetFingerprint, PairedRuns, UpstreamPosition
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 
 Offsets = npt.NDArray[np.int64]
-Marks = npt.NDArray[np.bytes_]
-AT_ONCE = 32_768
-NONE: Offsets = np.empty(0, np.int64)
+FingerprintArray = npt.NDArray[np.bytes_]
+BATCH_SIZE = 32_768
+NO_OFFSETS: Offsets = np.empty(0, np.int64)
 
 
-class Salvage:
+class RemainderPairing:
     """What the target of a *partition* still holds, to be paired with the stage.
 
     Give the target's records to `take`, all of them, in order; then `pair`. A record that another
@@ -40,32 +40,34 @@ class Salvage:
 
     def __init__(self, partition: TopicPartition) -> None:
         self._partition = partition
-        self._offsets: list[Offsets] = [NONE]
-        self._marks: list[Marks] = [np.empty(0, "S16")]
+        self._offsets: list[Offsets] = [NO_OFFSETS]
+        self._fingerprints: list[FingerprintArray] = [np.empty(0, "S16")]
 
-    def take(self, records: Iterable[Marked]) -> None:
+    def take(self, records: Iterable[OffsetFingerprint]) -> None:
         """Remember *records*, the next ones of the target's log."""
         batch = list(records)
         self._offsets.append(np.array([offset for offset, _ in batch], np.int64))
-        self._marks.append(np.array([mark for _, mark in batch], "S16"))
+        self._fingerprints.append(np.array([fingerprint for _, fingerprint in batch], "S16"))
 
-    def last(self, staged: Iterable[tuple[str, int, Fingerprint]]) -> Place | None:
+    def last(self, staged: Iterable[tuple[str, int, Fingerprint]]) -> UpstreamPosition | None:
         """Return the place of the last *staged* record that the target holds; None: of none."""
-        known = np.unique(np.concatenate(self._marks))
-        stage = _look_up(staged, known)
+        known = np.unique(np.concatenate(self._fingerprints))
+        stage = _match_fingerprints(staged, known)
         if not len(stage.numbers):
             return None
-        return stage.names[stage.lives[-1]], int(stage.upstream[-1])
+        return stage.names[stage.incarnations[-1]], int(stage.upstream[-1])
 
-    def pair(self, staged: Iterable[tuple[str, int, Fingerprint]], *, has_holes: bool) -> Paired:
+    def pair(
+        self, staged: Iterable[tuple[str, int, Fingerprint]], *, has_holes: bool
+    ) -> PairedRuns:
         """Return the pairs, and from which place on every staged record has one.
 
         Where the target *has_holes* (it is compacted) any record may be missing, else only the
         first ones. Raises MapUnpairedError, MapAmbiguousError.
         """
         downstream = np.concatenate(self._offsets)
-        known, group_of = np.unique(np.concatenate(self._marks), return_inverse=True)
-        stage = _look_up(staged, known)
+        known, group_of = np.unique(np.concatenate(self._fingerprints), return_inverse=True)
+        stage = _match_fingerprints(staged, known)
         in_stage = np.bincount(stage.groups, minlength=len(known))
         on_target = np.bincount(group_of, minlength=len(known))
         surplus = ((on_target > in_stage) & (in_stage > 0))[group_of]
@@ -93,83 +95,90 @@ class Salvage:
                 wanted=stage.count,
             )
         complete_from = (missing[1][0], missing[1][1] + 1) if missing else None
-        return Paired(stage.runs(ours, downstream), complete_from)
+        return PairedRuns(stage.runs(ours, downstream), complete_from)
 
 
 @dataclass(eq=False)
-class _Stage:
+class _MatchedStage:
     """The staged records that the target may hold, by the number that each has in the stage.
 
-    *lives* is an index of *names*, *groups* one of the fingerprints on the target. *missed* is the
-    last record, number and place, that the target does not hold; *count* lie in [start, end).
+    *incarnations* is an index of *names*, *groups* one of the fingerprints on the target. *missed*
+    is the last record, number and place, that the target does not hold; *count* lie in [start,
+    end).
     """
 
     numbers: Offsets
-    lives: Offsets
+    incarnations: Offsets
     upstream: Offsets
     groups: Offsets
     names: list[str]
-    missed: tuple[int, Place] | None
+    missed: tuple[int, UpstreamPosition] | None
     start: int
     end: int
     count: int
 
-    def last_missing(self, chosen: Offsets) -> tuple[int, Place] | None:
+    def last_missing(self, chosen: Offsets) -> tuple[int, UpstreamPosition] | None:
         """Return number and place of the last record that is not among the *chosen*."""
         is_left = np.ones(len(self.numbers), bool)
         is_left[chosen] = False
         left = np.flatnonzero(is_left)
         if not len(left):
             return self.missed
-        place = (self.names[self.lives[left[-1]]], int(self.upstream[left[-1]]))
-        last = (int(self.numbers[left[-1]]), place)
+        position = (self.names[self.incarnations[left[-1]]], int(self.upstream[left[-1]]))
+        last = (int(self.numbers[left[-1]]), position)
         return max(last, self.missed) if self.missed else last
 
     def runs(self, chosen: Offsets, downstream: Offsets) -> dict[str, list[OffsetRun]]:
         """Return the runs that *chosen* records with their *downstream* offsets make."""
-        lives, upstream = self.lives[chosen], self.upstream[chosen]
+        incarnations, upstream = self.incarnations[chosen], self.upstream[chosen]
         runs = {
-            name: encode(upstream[lives == i], downstream[lives == i])
+            name: encode_runs(upstream[incarnations == i], downstream[incarnations == i])
             for i, name in enumerate(self.names)
         }
         return {name: own for name, own in runs.items() if own}
 
 
-def _look_up(staged: Iterable[tuple[str, int, Fingerprint]], known: Marks) -> _Stage:
+def _match_fingerprints(
+    staged: Iterable[tuple[str, int, Fingerprint]], known: FingerprintArray
+) -> _MatchedStage:
     """Return what is *staged*, with the fingerprints looked up in the sorted *known* ones."""
-    columns: list[tuple[Offsets, Offsets, Offsets, Offsets]] = [(NONE, NONE, NONE, NONE)]
+    columns: list[tuple[Offsets, Offsets, Offsets, Offsets]] = [
+        (NO_OFFSETS, NO_OFFSETS, NO_OFFSETS, NO_OFFSETS)
+    ]
     codes: dict[str, int] = {}
-    missed: tuple[int, Place] | None = None
+    missed: tuple[int, UpstreamPosition] | None = None
     count = start = end = 0
     for batch in _batches(staged):
         names, offsets, said = zip(*batch, strict=True)
         start, end = start if count else offsets[0], offsets[-1] + 1
-        marks = np.array(said, "S16")
-        group = np.searchsorted(known, marks)
+        fingerprints = np.array(said, "S16")
+        group = np.searchsorted(known, fingerprints)
         is_found = np.zeros(len(batch), bool)
         is_in = group < len(known)
-        is_found[is_in] = known[group[is_in]] == marks[is_in]
+        is_found[is_in] = known[group[is_in]] == fingerprints[is_in]
         gone = np.flatnonzero(~is_found)
         if len(gone):
             last = int(gone[-1])
             missed = (count + last, (names[last], offsets[last]))
-        of_life = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
+        of_incarnation = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
         columns.append(
             (
                 np.arange(count, count + len(batch))[is_found],
-                of_life[is_found],
+                of_incarnation[is_found],
                 np.array(offsets, np.int64)[is_found],
                 group[is_found],
             )
         )
         count += len(batch)
-    numbers, lives, upstream, groups = map(np.concatenate, zip(*columns, strict=True))
-    return _Stage(numbers, lives, upstream, groups, list(codes), missed, start, end, count)
+    numbers, incarnations, upstream, groups = map(np.concatenate, zip(*columns, strict=True))
+    return _MatchedStage(
+        numbers, incarnations, upstream, groups, list(codes), missed, start, end, count
+    )
 
 
 def _batches(
     staged: Iterable[tuple[str, int, Fingerprint]],
 ) -> Iterator[list[tuple[str, int, Fingerprint]]]:
     rest = iter(staged)
-    while batch := list(islice(rest, AT_ONCE)):
+    while batch := list(islice(rest, BATCH_SIZE)):
         yield batch

@@ -13,22 +13,22 @@ import pyarrow as pa
 
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import ReplayRange, Selection
-from schemas.replay.slot_work import Link
+from schemas.replay.slot_work import ChainLink
 from schemas.staging.segment import Segment
 
 KeptFrom = Callable[[SourcePartition], int | None]
-Records = Callable[[Segment], Iterator[pa.RecordBatch]]
+SegmentReader = Callable[[Segment], Iterator[pa.RecordBatch]]
 
 
-def select(
-    segments: Iterable[Segment], wanted: Selection, kept_from: KeptFrom, records: Records
+def select_ranges(
+    segments: Iterable[Segment], wanted: Selection, kept_from: KeptFrom, records: SegmentReader
 ) -> list[ReplayRange]:
     """Return the ranges of one topic that *wanted* means, lives of a partition in their order.
 
     *segments* are the topic's, in the order of staging; *kept_from* tells what retention left
     (None: all), *records* reads a segment.
     """
-    lives: dict[int, dict[str, list[Segment]]] = {}
+    incarnations: dict[int, dict[str, list[Segment]]] = {}
     staged_at_ms: dict[int, int] = {}
     for segment in segments:
         # Never younger than the one before it, whatever the clock did: nothing is left out between.
@@ -37,32 +37,34 @@ def select(
         if wanted.partition in (None, segment.partition) and (
             wanted.as_of_ms is None or last_ms <= wanted.as_of_ms
         ):
-            lives.setdefault(segment.partition, {}).setdefault(segment.topic_id, []).append(segment)
+            incarnations.setdefault(segment.partition, {}).setdefault(segment.topic_id, []).append(
+                segment
+            )
     ranges = []
-    for _, own in sorted(lives.items()):
+    for _, own in sorted(incarnations.items()):
         newest = list(own)[-1]
-        for life, held in own.items():
-            if life == newest or not wanted.is_by_offset:
+        for incarnation, held in own.items():
+            if incarnation == newest or not wanted.is_by_offset:
                 ranges.append(_range(held, wanted, kept_from, records))
     return [each for each in ranges if each.start < each.end]
 
 
-def cut(segments: Iterable[Segment], ranges: Iterable[ReplayRange]) -> tuple[Link, ...]:
+def clip_links(segments: Iterable[Segment], ranges: Iterable[ReplayRange]) -> tuple[ChainLink, ...]:
     """Return the links that *ranges* of one partition are; *segments* in the order of staging."""
-    by_life = {each.incarnation: each for each in ranges}
+    by_incarnation = {each.incarnation: each for each in ranges}
     links = []
     for segment in segments:
-        wanted = by_life.get(segment.topic_id)
+        wanted = by_incarnation.get(segment.topic_id)
         if wanted is None:
             continue
         start, end = max(segment.start, wanted.start), min(segment.end, wanted.end)
         if start < end:
             is_cut = (start, end) != (segment.start, segment.end)
-            links.append(Link(segment.topic_id, start, end, segment.count, is_cut))
+            links.append(ChainLink(segment.topic_id, start, end, segment.count, is_cut))
     return tuple(links)
 
 
-def offset_at(segments: Sequence[Segment], at_ms: int, records: Records) -> int | None:
+def offset_for_time(segments: Sequence[Segment], at_ms: int, records: SegmentReader) -> int | None:
     """Return the offset of the first record whose timestamp is *at_ms* or later; None: none is.
 
     As Kafka's `offsets_for_times`: the first by offset, though a later one may be older.
@@ -79,7 +81,7 @@ def offset_at(segments: Sequence[Segment], at_ms: int, records: Records) -> int 
 
 
 def _range(
-    held: Sequence[Segment], wanted: Selection, kept_from: KeptFrom, records: Records
+    held: Sequence[Segment], wanted: Selection, kept_from: KeptFrom, records: SegmentReader
 ) -> ReplayRange:
     """Return what is wanted of one life of a partition; empty where nothing is."""
     start = max(held[0].start, kept_from(held[0].source) or 0)
@@ -91,9 +93,9 @@ def _range(
         end = min(end, wanted.to_offset)
     whole_end = end
     if wanted.to_time_ms is not None:
-        found = offset_at(there, wanted.to_time_ms, records)
+        found = offset_for_time(there, wanted.to_time_ms, records)
         end = whole_end if found is None else found
     if wanted.from_time_ms is not None:
-        found = offset_at(there, wanted.from_time_ms, records)
+        found = offset_for_time(there, wanted.from_time_ms, records)
         start = whole_end if found is None else found
     return ReplayRange(held[0].partition, held[0].topic_id, start, end)

@@ -11,44 +11,48 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipeline.offset_map.runs import Runs
-from pipeline.replay.recovery import Staged, place, settle
+from pipeline.replay.recovery import StageReader, recover, staging_position
 from pipeline.replay.slot_replay import Target
 from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError, ProgressBehindError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
-from schemas.replay.slot_work import Move, SlotReplayed, SlotWork
+from schemas.replay.slot_work import CommittedBatch, SlotReplayResult, SlotWork
 
 
-def rebuild_slot(work: SlotWork, staged: Staged, target: Target) -> SlotReplayed:
+def rebuild_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotReplayResult:
     """Pair all of *work* with the target, as though there were no map; nothing is sent.
 
     A partition goes as far as its progress, or as its map where progress is gone. Raises nothing:
     what stops a partition, or the slot, comes back beside the moves.
     """
-    moves: list[Move] = []
+    moves: list[CommittedBatch] = []
     errors: list[tuple[TopicPartition, PartitionError]] = []
     try:
         target.fence()
         targets = [each.target for each in work.partitions]
-        known, ends = target.progress(targets), target.ends(targets)
+        known, end_offsets = target.progress(targets), target.end_offsets(targets)
         for each in work.partitions:
-            mapped = each.mapped.progress if each.mapped else None
-            at = known.get(each.target, mapped)
+            map_end = each.map_end.progress if each.map_end else None
+            at = known.get(each.target, map_end)
             try:
-                end = ends[each.target]
+                end = end_offsets[each.target]
                 if isinstance(end, PartitionError):
                     raise end
-                if at is not None and mapped is not None and place(each, at) < place(each, mapped):
+                if (
+                    at is not None
+                    and map_end is not None
+                    and staging_position(each, at) < staging_position(each, map_end)
+                ):
                     raise ProgressBehindError(
-                        each.target, progress=at.next_offset, mapped=mapped.next_offset
+                        each.target, progress=at.next_offset, map_end=map_end.next_offset
                     )
-                fresh = replace(each, mapped=None)
-                moves += settle(fresh, work.files, at, end, staged, target).mended
+                fresh = replace(each, map_end=None)
+                moves += recover(fresh, work.files, at, end, staged, target).repairs
             except PartitionError as error:
                 errors.append((each.partition, error))
     except DeltamirrorError as error:
-        return SlotReplayed(work.slot, tuple(moves), tuple(errors), error)
-    return SlotReplayed(work.slot, tuple(moves), tuple(errors))
+        return SlotReplayResult(work.slot, tuple(moves), tuple(errors), error)
+    return SlotReplayResult(work.slot, tuple(moves), tuple(errors))
 
 
 def missing_runs(
@@ -62,16 +66,16 @@ def missing_runs(
     Before upstream offset *complete_from* the target does not hold everything, so that the kept
     map may know more there. Raises MapDiffersError where it says anything else.
     """
-    missing = list(without(rebuilt, kept))
+    missing = list(subtract_runs(rebuilt, kept))
     behind = [
-        _part(run, max(run.upstream_start, complete_from), run.upstream_end)
+        _clip_run(run, max(run.upstream_start, complete_from), run.upstream_end)
         for run in kept
         if run.upstream_end > complete_from
     ]
-    wrong = list(without(behind, rebuilt))
+    wrong = list(subtract_runs(behind, rebuilt))
     if not wrong:
         try:
-            Runs.of([*kept, *missing]).in_order()
+            Runs.of([*kept, *missing]).sort_by_upstream()
         except ValueError:
             wrong = missing
     if wrong:
@@ -84,7 +88,7 @@ def missing_runs(
     return missing
 
 
-def without(runs: Sequence[OffsetRun], others: Sequence[OffsetRun]) -> Iterator[OffsetRun]:
+def subtract_runs(runs: Sequence[OffsetRun], others: Sequence[OffsetRun]) -> Iterator[OffsetRun]:
     """Yield *runs* without the pairs of offsets that *others* hold too; both rise."""
     first = 0
     for run in runs:
@@ -96,16 +100,16 @@ def without(runs: Sequence[OffsetRun], others: Sequence[OffsetRun]) -> Iterator[
             other, at = others[at], at + 1
             if _shift(other) == _shift(run):
                 if other.upstream_start > start:
-                    yield _part(run, start, other.upstream_start)
+                    yield _clip_run(run, start, other.upstream_start)
                 start = other.upstream_end
         if start < run.upstream_end:
-            yield _part(run, start, run.upstream_end)
+            yield _clip_run(run, start, run.upstream_end)
 
 
 def _shift(run: OffsetRun) -> int:
     return run.downstream_start - run.upstream_start
 
 
-def _part(run: OffsetRun, start: int, end: int) -> OffsetRun:
+def _clip_run(run: OffsetRun, start: int, end: int) -> OffsetRun:
     """Return *run* cut to the upstream offsets [start, end)."""
     return OffsetRun(start, start + _shift(run), end - start)

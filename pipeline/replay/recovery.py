@@ -11,9 +11,9 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from pipeline.pairing.pair import Fingerprint, Paired, Pairing, fingerprints
-from pipeline.pairing.pair_remains import Salvage
-from pipeline.replay.segment_chain import Chain
+from pipeline.pairing.pair import Fingerprint, PairedRuns, Pairing, fingerprints
+from pipeline.pairing.pair_remains import RemainderPairing
+from pipeline.replay.segment_chain import SegmentChain
 from schemas.errors import (
     MapUnpairedError,
     ProgressAheadError,
@@ -24,10 +24,10 @@ from schemas.errors import (
     TargetTruncatedError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay.slot_work import Move, PartitionWork, Progress, Unknown
+from schemas.replay.slot_work import CommittedBatch, MissingProgressPolicy, PartitionWork, Progress
 
 
-class Log(Protocol):
+class TargetLogReader(Protocol):
     """A target's log, as the judge needs it."""
 
     def read_back(
@@ -35,14 +35,14 @@ class Log(Protocol):
     ) -> None:
         """Give *take* the committed records from *start* to the log's end as it is now."""
 
-    def begins(self, partition: TopicPartition) -> int:
+    def log_start_offset(self, partition: TopicPartition) -> int:
         """Return the first offset that the log still holds: retention took what was before."""
 
     def is_compacted(self, partition: TopicPartition) -> bool:
         """Return whether records may leave the log anywhere, replaced by later ones."""
 
 
-class Staged(Protocol):
+class StageReader(Protocol):
     """What replay asks of the lake."""
 
     def rows(
@@ -52,21 +52,21 @@ class Staged(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class ResumePoint:
     """Where a partition goes on, and the moves that mended its map, one for each life."""
 
     at: Progress
-    mended: tuple[Move, ...] = ()
+    repairs: tuple[CommittedBatch, ...] = ()
 
 
-def settle(
+def recover(
     work: PartitionWork,
     files: Sequence[str],
     progress: Progress | None,
     end: int,
-    staged: Staged,
-    log: Log,
-) -> Settled:
+    staged: StageReader,
+    log: TargetLogReader,
+) -> ResumePoint:
     """Return where *work* goes on after fencing; *end* is the log's high watermark since then.
 
     Same topic id and progress at the map's end: there. Progress beyond it: what lies between is
@@ -76,124 +76,137 @@ def settle(
     TargetTruncatedError, ProgressBehindError, ProgressAheadError, ProgressUnknownError,
     StageIncompleteError, MapUnpairedError, MapAmbiguousError.
     """
-    mapped = work.mapped
-    for known in (progress, mapped.progress if mapped else None):
+    map_end = work.map_end
+    for known in (progress, map_end.progress if map_end else None):
         if known is not None and known.target_topic_id != work.target_topic_id:
-            if mapped is not None or work.if_unknown is not Unknown.LOOK_OR_BEGIN:
+            if (
+                map_end is not None
+                or work.missing_progress is not MissingProgressPolicy.SEARCH_OR_BEGIN
+            ):
                 raise TargetChangedError(work.target, known.target_topic_id, work.target_topic_id)
             progress = None  # of a former life, after which it was ordered to start again
-    if mapped is not None and end < mapped.downstream_end:
-        raise TargetTruncatedError(work.target, end=end, mapped=mapped.downstream_end)
+    if map_end is not None and end < map_end.downstream_end:
+        raise TargetTruncatedError(work.target, end=end, map_end=map_end.downstream_end)
     start = start_of(work)
-    if mapped is None and progress is None:
-        if end == 0 or work.if_unknown is Unknown.BEGIN:
-            return Settled(start)
-        return _look_up(work, files, start, end, staged, log)
+    if map_end is None and progress is None:
+        if end == 0 or work.missing_progress is MissingProgressPolicy.BEGIN:
+            return ResumePoint(start)
+        return _recover_from_log(work, files, start, end, staged, log)
     if progress == start:
-        return Settled(start)
-    if progress is not None and place(work, progress) < place(work, start):
+        return ResumePoint(start)
+    if progress is not None and staging_position(work, progress) < staging_position(work, start):
         raise ProgressBehindError(
-            work.target, progress=progress.next_offset, mapped=start.next_offset
+            work.target, progress=progress.next_offset, map_end=start.next_offset
         )
-    return _pair_up(work, files, start, progress, staged, log)
+    return _pair_with_log(work, files, start, progress, staged, log)
 
 
 def start_of(work: PartitionWork) -> Progress:
     """Return where *work* goes on if nothing was committed behind its map."""
-    if work.mapped is not None:
-        return work.mapped.progress
+    if work.map_end is not None:
+        return work.map_end.progress
     return Progress(work.links[0].start, work.links[0].incarnation, work.target_topic_id)
 
 
-def place(work: PartitionWork, progress: Progress) -> tuple[int, int]:
+def staging_position(work: PartitionWork, progress: Progress) -> tuple[int, int]:
     """Return where *progress* is in the order of staging; a former life comes first."""
     order = [link.incarnation for link in work.links]
-    life = progress.incarnation
-    return order.index(life) if life in order else -1, progress.next_offset
+    incarnation = progress.incarnation
+    return order.index(incarnation) if incarnation in order else -1, progress.next_offset
 
 
-def _look_up(
+def _recover_from_log(
     work: PartitionWork,
     files: Sequence[str],
     beginning: Progress,
     end: int,
-    staged: Staged,
-    log: Log,
-) -> Settled:
+    staged: StageReader,
+    log: TargetLogReader,
+) -> ResumePoint:
     """Return where the target's log says that *work* is: nothing else says so.
 
     What is staged stands in a log that is whole from its first record on, or not at all. Of one
     that lost its head, or that is compacted, the last staged record that it holds tells.
     """
-    target, low = work.target, log.begins(work.target)
+    target, low = work.target, log.log_start_offset(work.target)
     has_holes = log.is_compacted(target)
     if low == 0 and not has_holes:
-        settled = _pair_up(work, files, beginning, None, staged, log)
-        return settled if any(move.runs for move in settled.mended) else Settled(beginning)
-    salvage = Salvage(target)
-    log.read_back(target, low, lambda rows: salvage.take(_marked(rows)))
-    last = salvage.last(_staged_between(work, files, beginning, None, staged))
+        resume_point = _pair_with_log(work, files, beginning, None, staged, log)
+        return (
+            resume_point
+            if any(move.runs for move in resume_point.repairs)
+            else ResumePoint(beginning)
+        )
+    remainder = RemainderPairing(target)
+    log.read_back(target, low, lambda rows: remainder.take(_with_fingerprints(rows)))
+    last = remainder.last(_staged_records(work, files, beginning, None, staged))
     if last is None:
-        if work.if_unknown is Unknown.LOOK_OR_BEGIN:
-            return Settled(beginning)
+        if work.missing_progress is MissingProgressPolicy.SEARCH_OR_BEGIN:
+            return ResumePoint(beginning)
         raise ProgressUnknownError(target, low=low, high=end)
-    life, offset = last
-    progress = Progress(offset + 1, life, work.target_topic_id)
-    until = _staged_between(work, files, beginning, progress, staged)
-    paired = salvage.pair(until, has_holes=has_holes)
-    return Settled(progress, tuple(_moves(work, progress, paired)))
+    incarnation, offset = last
+    progress = Progress(offset + 1, incarnation, work.target_topic_id)
+    until = _staged_records(work, files, beginning, progress, staged)
+    paired = remainder.pair(until, has_holes=has_holes)
+    return ResumePoint(progress, tuple(_committed_batches(work, progress, paired)))
 
 
-def _pair_up(
+def _pair_with_log(
     work: PartitionWork,
     files: Sequence[str],
     start: Progress,
     progress: Progress | None,
-    staged: Staged,
-    log: Log,
-) -> Settled:
+    staged: StageReader,
+    log: TargetLogReader,
+) -> ResumePoint:
     """Pair the stage from *start* to *progress* (None: as far as it is found) with the log."""
-    target, after = work.target, work.mapped.downstream_end if work.mapped else 0
-    pairing = Pairing(target, _staged_between(work, files, start, progress, staged))
+    target, after = work.target, work.map_end.downstream_end if work.map_end else 0
+    pairing = Pairing(target, _staged_records(work, files, start, progress, staged))
     if not pairing.is_empty:
-        log.read_back(target, after, lambda rows: pairing.take(_marked(rows)))
+        log.read_back(target, after, lambda rows: pairing.take(_with_fingerprints(rows)))
     if progress is None:
-        paired = pairing.beginning()
-        lives = list(paired.runs)
-        at = (lives[-1], paired.runs[lives[-1]][-1].upstream_end) if lives else None
-        life, offset = at or (start.incarnation, start.next_offset)
-        progress = Progress(offset, life, start.target_topic_id)
-        return Settled(progress, tuple(_moves(work, progress, paired)))
+        paired = pairing.leading_pairs()
+        incarnations = list(paired.runs)
+        at = (
+            (incarnations[-1], paired.runs[incarnations[-1]][-1].upstream_end)
+            if incarnations
+            else None
+        )
+        incarnation, offset = at or (start.incarnation, start.next_offset)
+        progress = Progress(offset, incarnation, start.target_topic_id)
+        return ResumePoint(progress, tuple(_committed_batches(work, progress, paired)))
     try:
-        paired = pairing.all()
+        paired = pairing.all_pairs()
     except MapUnpairedError:
         has_holes = log.is_compacted(target)
-        if not has_holes and log.begins(target) <= after:
+        if not has_holes and log.log_start_offset(target) <= after:
             raise
-        salvage = Salvage(target)
-        log.read_back(target, after, lambda rows: salvage.take(_marked(rows)))
-        still_staged = _staged_between(work, files, start, progress, staged)
-        paired = salvage.pair(still_staged, has_holes=has_holes)
-    return Settled(progress, tuple(_moves(work, progress, paired)))
+        remainder = RemainderPairing(target)
+        log.read_back(target, after, lambda rows: remainder.take(_with_fingerprints(rows)))
+        still_staged = _staged_records(work, files, start, progress, staged)
+        paired = remainder.pair(still_staged, has_holes=has_holes)
+    return ResumePoint(progress, tuple(_committed_batches(work, progress, paired)))
 
 
-def _moves(work: PartitionWork, end: Progress, paired: Paired) -> Iterator[Move]:
+def _committed_batches(
+    work: PartitionWork, end: Progress, paired: PairedRuns
+) -> Iterator[CommittedBatch]:
     """Return the moves to *end* that *paired* records are, one for each life."""
-    before = work.mapped.progress if work.mapped else None
+    before = work.map_end.progress if work.map_end else None
     order = list(dict.fromkeys(link.incarnation for link in work.links))
-    for life in dict.fromkeys([*paired.runs, end.incarnation]):
-        runs = tuple(paired.runs.get(life, ()))
-        reached = end.next_offset if life == end.incarnation else runs[-1].upstream_end
-        after = Progress(reached, life, end.target_topic_id)
+    for incarnation in dict.fromkeys([*paired.runs, end.incarnation]):
+        runs = tuple(paired.runs.get(incarnation, ()))
+        reached = end.next_offset if incarnation == end.incarnation else runs[-1].upstream_end
+        after = Progress(reached, incarnation, end.target_topic_id)
         complete_from = None
         if paired.complete_from is not None:
-            from_life, offset = paired.complete_from
-            if life == from_life:
+            from_incarnation, offset = paired.complete_from
+            if incarnation == from_incarnation:
                 complete_from = offset
-            elif order.index(life) < order.index(from_life):
+            elif order.index(incarnation) < order.index(from_incarnation):
                 complete_from = reached
         records = sum(run.length for run in runs)
-        yield Move(
+        yield CommittedBatch(
             work.partition,
             work.target,
             before,
@@ -206,33 +219,33 @@ def _moves(work: PartitionWork, end: Progress, paired: Paired) -> Iterator[Move]
         before = after
 
 
-def _staged_between(
+def _staged_records(
     work: PartitionWork,
     files: Sequence[str],
     start: Progress,
     end: Progress | None,
-    staged: Staged,
+    staged: StageReader,
 ) -> Iterator[tuple[str, int, Fingerprint]]:
     """Yield incarnation, offset and fingerprint of what is staged from *start* to *end*.
 
     Raises StageIncompleteError where not all of it is there: the map would have a hole.
     """
-    chain = Chain(_cut(work, end) if end else work, start)
+    chain = SegmentChain(_clip_links(work, end) if end else work, start)
     for source, batch in staged.rows(files, chain.starts()):
-        for offset, mark in _marked(chain.follow(source, batch)):
-            yield source.topic_id, offset, mark
+        for offset, fingerprint in _with_fingerprints(chain.follow(source, batch)):
+            yield source.topic_id, offset, fingerprint
     chain.finish()
 
 
-def _cut(work: PartitionWork, end: Progress) -> PartitionWork:
+def _clip_links(work: PartitionWork, end: Progress) -> PartitionWork:
     """Return *work* with links up to *end* only.
 
     Raises ProgressAheadError: they end before; StageIncompleteError: that life is not staged.
     """
-    lives = [link.incarnation for link in work.links]
-    if end.incarnation not in lives:
+    incarnations = [link.incarnation for link in work.links]
+    if end.incarnation not in incarnations:
         raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
-    former = work.links[: lives.index(end.incarnation)]
+    former = work.links[: incarnations.index(end.incarnation)]
     last = [
         replace(
             link,
@@ -249,10 +262,10 @@ def _cut(work: PartitionWork, end: Progress) -> PartitionWork:
             work.target,
             progress=end.next_offset,
             staged=last[-1].end,
-            mapped=work.mapped.progress.next_offset if work.mapped else work.links[0].start,
+            map_end=work.map_end.progress.next_offset if work.map_end else work.links[0].start,
         )
     return replace(work, links=(*former, *last))
 
 
-def _marked(rows: pa.RecordBatch) -> Iterator[tuple[int, Fingerprint]]:
+def _with_fingerprints(rows: pa.RecordBatch) -> Iterator[tuple[int, Fingerprint]]:
     return zip(rows.column("offset").to_pylist(), fingerprints(rows), strict=True)

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from schemas.errors import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay.slot_work import Link, PartitionWork, Progress
+from schemas.replay.slot_work import ChainLink, PartitionWork, Progress
 
 
-class Chain:
+class SegmentChain:
     """The links of one partition's work, from *at* on. Raises StageIncompleteError: broken."""
 
     def __init__(self, work: PartitionWork, at: Progress) -> None:
@@ -23,14 +23,16 @@ class Chain:
         if at.incarnation not in order:
             raise StageIncompleteError(work.partition, wanted=at.next_offset, found=None)
         rest = work.links[order.index(at.incarnation) :]
-        lives = dict.fromkeys(link.incarnation for link in rest)
-        self._lives = {
-            SourcePartition(work.partition.topic, life, work.partition.partition): _Life(
+        incarnations = dict.fromkeys(link.incarnation for link in rest)
+        self._incarnations = {
+            SourcePartition(
+                work.partition.topic, incarnation, work.partition.partition
+            ): _IncarnationChain(
                 work.partition,
-                [link for link in rest if link.incarnation == life],
-                at.next_offset if life == at.incarnation else None,
+                [link for link in rest if link.incarnation == incarnation],
+                at.next_offset if incarnation == at.incarnation else None,
             )
-            for life in lives
+            for incarnation in incarnations
         }
         last = rest[-1]
         if last.incarnation == at.incarnation and last.end < at.next_offset:
@@ -39,22 +41,26 @@ class Chain:
 
     def starts(self) -> dict[SourcePartition, int]:
         """Return the first offset wanted of each incarnation that has any."""
-        return {source: life.start for source, life in self._lives.items() if life.has_more}
+        return {
+            source: incarnation.start
+            for source, incarnation in self._incarnations.items()
+            if incarnation.has_more
+        }
 
     def follow(self, source: SourcePartition, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return *rows* cut at the end of the chain, having counted them link by link."""
-        return self._lives[source].follow(rows)
+        return self._incarnations[source].follow(rows)
 
     def finish(self) -> None:
         """Raise StageIncompleteError where records that the links count did not come."""
-        for life in self._lives.values():
-            life.finish()
+        for incarnation in self._incarnations.values():
+            incarnation.finish()
 
 
-class _Life:
+class _IncarnationChain:
     """The links of one incarnation, in order."""
 
-    def __init__(self, partition: TopicPartition, links: list[Link], at: int | None) -> None:
+    def __init__(self, partition: TopicPartition, links: list[ChainLink], at: int | None) -> None:
         self._partition = partition
         self.start = links[0].start if at is None else at
         ahead = [link for link in links if link.end > self.start]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from pipeline.record_stats import weigh
+from pipeline.record_stats import measure_records
 from schemas.kafka.partition import TopicPartition
-from schemas.monitoring.stats import Load
+from schemas.monitoring.stats import RecordStats
 from schemas.replay.slot_work import Progress
 
 
-class Chunk:
+class TransactionBatch:
     """Rows for one or more target partitions, and where each is when they are in.
 
     Holds at most *max_records* and about *max_bytes* bytes of Arrow data.
@@ -29,7 +29,7 @@ class Chunk:
         """Return whether it is time to send it."""
         return self.records >= self._max_records or self.size_bytes >= self._max_bytes
 
-    def take(
+    def add(
         self, target: TopicPartition, rows: pa.RecordBatch, incarnation: str, topic_id: str
     ) -> int:
         """Take in as many of *rows* as there is room for; return how many."""
@@ -53,11 +53,11 @@ class Chunk:
         offsets = [rows.column("offset").to_numpy() for t, rows in self.rows if t == target]
         return np.concatenate(offsets) if offsets else np.empty(0, np.int64)
 
-    def loads(self) -> dict[TopicPartition, Load]:
+    def stats_by_target(self) -> dict[TopicPartition, RecordStats]:
         """Return what the records for each target partition weigh."""
-        found: dict[TopicPartition, Load] = {}
+        found: dict[TopicPartition, RecordStats] = {}
         for target, rows in self.rows:
-            found[target] = found.get(target, Load()) + weigh(rows)
+            found[target] = found.get(target, RecordStats()) + measure_records(rows)
         return found
 
     def targets(self) -> list[TopicPartition]:

@@ -14,21 +14,25 @@ from schemas.errors import (
     TopicRecreatedError,
 )
 from schemas.kafka.partition import SourcePartition
-from schemas.staging.frontier import Frontier, Sight, next_incarnation
+from schemas.staging.frontier import Frontier, PartitionSnapshot, next_incarnation
 from schemas.staging.segment import (
     ANY,
-    CUT,
     DELETED,
     EXPIRED,
     RECREATED,
+    TRUNCATED,
     UNCOMPACTED,
     UNREADABLE,
     Segment,
 )
 
 
-def accepted(
-    error: PartitionError, frontier: Frontier, sight: Sight | None, now_ms: int, sequence: int
+def accept_gap(
+    error: PartitionError,
+    frontier: Frontier,
+    sight: PartitionSnapshot | None,
+    now_ms: int,
+    sequence: int,
 ) -> list[Segment]:
     """Return the segments without records that take a partition past *error*.
 
@@ -39,7 +43,7 @@ def accepted(
     *frontier* is that of the life that the gap is in; *sight* is what is there now, None: nothing,
     so that only the end of a deleted topic can be accepted.
     """
-    ended = noted(frontier, now_ms, sequence)
+    ended = frontier_segment(frontier, now_ms, sequence)
     match error:
         case TopicRecreatedError():
             return [replace(ended, end=frontier.last_stable, gap_cause=RECREATED)]
@@ -47,12 +51,12 @@ def accepted(
             return [replace(ended, end=frontier.last_stable, gap_cause=DELETED)]
     if sight is None:
         return []
-    marks = sight.watermarks
-    empty = replace(ended, low=marks.low, high=marks.high)
+    watermarks = sight.watermarks
+    empty = replace(ended, low=watermarks.low, high=watermarks.high)
     match error:
         case RecordsExpiredError(low=low):
             # Met while reading, it is newer than the sight.
-            return [replace(empty, end=max(low, marks.low), gap_cause=EXPIRED)]
+            return [replace(empty, end=max(low, watermarks.low), gap_cause=EXPIRED)]
         case RecordUnreadableError(offset=offset):
             return [replace(empty, end=offset + 1, gap_cause=UNREADABLE)]
         case LogTruncatedError():
@@ -60,18 +64,18 @@ def accepted(
                 replace(
                     empty,
                     topic_id=next_incarnation(frontier.source.topic_id),
-                    start=marks.low,
-                    end=marks.low,
+                    start=watermarks.low,
+                    end=watermarks.low,
                     leader_epoch=None,
-                    stable=marks.low,
-                    gap_cause=CUT,
+                    stable=watermarks.low,
+                    gap_cause=TRUNCATED,
                 )
             ]
         case _:
             return []
 
 
-def noted(frontier: Frontier, now_ms: int, sequence: int) -> Segment:
+def frontier_segment(frontier: Frontier, now_ms: int, sequence: int) -> Segment:
     """Return the segment of no offsets that keeps on record how far a life was seen to reach."""
     at = frontier.next_offset
     return Segment(
@@ -103,7 +107,7 @@ def frontier_after(segment: Segment) -> Frontier:
     return Frontier(source, segment.end, segment.leader_epoch, segment.stable)
 
 
-def explained(segment: Segment, cleanup_policy: str | None) -> Segment:
+def classify_gaps(segment: Segment, cleanup_policy: str | None) -> Segment:
     """Return *segment* with what is known of the offsets that hold no record.
 
     *cleanup_policy* is Kafka's setting of that name, such as `compact,delete`, asked for after

@@ -15,20 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.record_digest import Digest
-from pipeline.record_stats import stamps_of
+from pipeline.record_stats import timestamp_stats
 from schemas.errors import PartitionError, RecordUnreadableError
-from schemas.monitoring.stats import NOTHING, Spread
-from schemas.staging.read_range import OffsetRange, Reached
+from schemas.monitoring.stats import EMPTY, ValueStats
+from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.staging.segment import ANY, Segment, StagedFile
 
-SMALL_RANGE = 4_096
+SMALL_RANGE_OFFSETS = 4_096
 """Offsets up to which a range is read together with others: one fetch for many quiet partitions."""
 
-SMALL_TOTAL = 65_536
+SMALL_TOTAL_OFFSETS = 65_536
 """Offsets that are read together at most, and so held in memory at once."""
 
 
-Take = Callable[[OffsetRange, pa.RecordBatch], None]
+BatchHandler = Callable[[OffsetRange, pa.RecordBatch], None]
 """Takes records of one range, in offset order; columns as in `records` but for the slot."""
 
 
@@ -36,16 +36,16 @@ class Source(Protocol):
     """What staging asks of a source cluster."""
 
     def read(
-        self, ranges: Sequence[OffsetRange], max_bytes: int, take: Take
-    ) -> Mapping[OffsetRange, Reached]:
-        """Read all of *ranges* side by side, give *take* their records, say how far each came.
+        self, ranges: Sequence[OffsetRange], max_bytes: int, handle_batch: BatchHandler
+    ) -> Mapping[OffsetRange, ReadResult]:
+        """Read *ranges* concurrently, pass records to *handle_batch*, return how far each was read.
 
         A range may end at a record boundary before its planned end: when about *max_bytes* were
         read in all, or with an error of its own.
         """
 
 
-class SlotFile(Protocol):
+class SlotFileWriter(Protocol):
     """One file of the lake, being written."""
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -58,7 +58,7 @@ class SlotFile(Protocol):
 class Lake(Protocol):
     """What staging asks of the lake."""
 
-    def slot_file(self, slot: int, sequence: int) -> AbstractContextManager[SlotFile]:
+    def slot_file(self, slot: int, sequence: int) -> AbstractContextManager[SlotFileWriter]:
         """Begin a file of *slot*, planned for version *sequence*; nobody sees it before a commit.
 
         Leaving it without `close` removes the file.
@@ -66,7 +66,7 @@ class Lake(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SlotStaged:
+class SlotStageResult:
     """What one slot's file holds: a segment for every range, and errors beside them.
 
     *stamps* are the timestamps of each segment's records, in the order of *segments*.
@@ -75,7 +75,7 @@ class SlotStaged:
     slot: int
     file: StagedFile | None
     segments: tuple[Segment, ...]
-    stamps: tuple[Spread, ...]
+    stamps: tuple[ValueStats, ...]
     planned: tuple[OffsetRange, ...]
     errors: tuple[tuple[OffsetRange, PartitionError], ...]
 
@@ -90,7 +90,7 @@ class StageTask:
 
 
 @dataclass
-class Tally:
+class StageCounts:
     """What was found in a range so far."""
 
     range: OffsetRange
@@ -100,7 +100,7 @@ class Tally:
     last: int | None = None
     min_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
-    stamps: Spread = NOTHING
+    stamps: ValueStats = EMPTY
     digest: Digest = field(default_factory=Digest)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -121,11 +121,11 @@ class Tally:
         known = self.min_timestamp_ms is not None
         self.min_timestamp_ms = min(self.min_timestamp_ms, low_ms) if known else low_ms
         self.max_timestamp_ms = max(self.max_timestamp_ms, high_ms) if known else high_ms
-        self.stamps += stamps_of(batch.column("timestamp_ms"))
+        self.stamps += timestamp_stats(batch.column("timestamp_ms"))
 
     def segment(self, end: int, staged_at_ms: int, sequence: int) -> Segment:
         """Return the evidence of the range, read up to *end*."""
-        r, marks = self.range, self.range.watermarks
+        r, watermarks = self.range, self.range.watermarks
         gaps = end - r.start - self.count
         return Segment(
             topic=r.partition.topic,
@@ -139,10 +139,10 @@ class Tally:
             last=self.last,
             min_timestamp_ms=self.min_timestamp_ms,
             max_timestamp_ms=self.max_timestamp_ms,
-            leader_epoch=marks.leader_epoch,
-            low=marks.low,
-            stable=marks.stable,
-            high=marks.high,
+            leader_epoch=watermarks.leader_epoch,
+            low=watermarks.low,
+            stable=watermarks.stable,
+            high=watermarks.high,
             gap_cause=ANY if gaps else "",
             digest=self.digest.hexdigest(),
             staged_at_ms=staged_at_ms,
@@ -150,15 +150,17 @@ class Tally:
         )
 
 
-def stage(task: StageTask, source: Source, lake: Lake, now_ms: int) -> Iterator[SlotStaged]:
+def stage_ranges(
+    task: StageTask, source: Source, lake: Lake, now_ms: int
+) -> Iterator[SlotStageResult]:
     """Read the ranges of *task* and write one file for each of its slots.
 
     Small ranges are read together in one go, large ones one after another and streamed, so that
     memory is bounded by bytes and not by the backlog.
     """
-    together = _small(task.ranges)
+    together = _small_ranges(task.ranges)
     held: dict[OffsetRange, list[pa.RecordBatch]] = {r: [] for r in together}
-    reached: dict[OffsetRange, Reached] = {}
+    reached: dict[OffsetRange, ReadResult] = {}
     if together:
         reached.update(
             source.read(together, task.max_bytes, lambda r, batch: held[r].append(batch))
@@ -168,60 +170,60 @@ def stage(task: StageTask, source: Source, lake: Lake, now_ms: int) -> Iterator[
         ranges = sorted(
             (r for r in task.ranges if r.partition.slot == slot), key=lambda r: r.partition
         )
-        tallies = {r: Tally(r) for r in ranges}
+        counts_by_range = {r: StageCounts(r) for r in ranges}
         with lake.slot_file(slot, task.sequence) as file:
 
-            def take(r: OffsetRange, batch: pa.RecordBatch) -> None:
-                tallies[r].add(batch)  # noqa: B023 - called before the next slot begins
+            def handle_batch(r: OffsetRange, batch: pa.RecordBatch) -> None:
+                counts_by_range[r].add(batch)  # noqa: B023 - called before the next slot begins
                 file.write(batch)
 
             for r in ranges:
                 if r in reached:
                     for batch in held.pop(r):
-                        take(r, batch)
+                        handle_batch(r, batch)
                 else:
-                    reached.update(source.read([r], budget, take))
-            found = [(tallies[r], reached[r]) for r in ranges]
-            yield _staged(slot, file.close(), found, now_ms, task.sequence)
+                    reached.update(source.read([r], budget, handle_batch))
+            found = [(counts_by_range[r], reached[r]) for r in ranges]
+            yield _slot_result(slot, file.close(), found, now_ms, task.sequence)
 
 
-def _small(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+def _small_ranges(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Return the ranges to read together."""
     small, total = [], 0
     for r in sorted(ranges, key=lambda r: r.length):
         total += r.length
-        if r.length > SMALL_RANGE or total > SMALL_TOTAL:
+        if r.length > SMALL_RANGE_OFFSETS or total > SMALL_TOTAL_OFFSETS:
             break
         small.append(r)
     return small
 
 
-def _staged(
+def _slot_result(
     slot: int,
     file: StagedFile | None,
-    ranges: Sequence[tuple[Tally, Reached]],
+    ranges: Sequence[tuple[StageCounts, ReadResult]],
     now_ms: int,
     sequence: int,
-) -> SlotStaged:
+) -> SlotStageResult:
     """Return what came of a slot's ranges.
 
     A range that moved nothing is no segment, but for a partition's first one: that says where we
     began, also where the very first record is one that cannot be carried.
     """
     found = [
-        (tally, reached.end)
-        for tally, reached in ranges
-        if reached.end > tally.range.start
+        (counts, reached.end)
+        for counts, reached in ranges
+        if reached.end > counts.range.start
         or (
-            tally.range.planned_start is None
+            counts.range.planned_start is None
             and (reached.error is None or isinstance(reached.error, RecordUnreadableError))
         )
     ]
-    return SlotStaged(
+    return SlotStageResult(
         slot,
         file,
-        tuple(tally.segment(end, now_ms, sequence) for tally, end in found),
-        tuple(tally.stamps for tally, _ in found),
-        tuple(tally.range for tally, _ in found),
+        tuple(counts.segment(end, now_ms, sequence) for counts, end in found),
+        tuple(counts.stamps for counts, _ in found),
+        tuple(counts.range for counts, _ in found),
         tuple((r.range, r.error) for _, r in ranges if r.error is not None),
     )

@@ -10,13 +10,13 @@ from schemas.kafka.topic import ConfigValue
 
 # A record arrives with the timestamp it had, however old or far ahead: a target that stamps anew,
 # or refuses what is more than an hour ahead (Kafka 4's default), would alter or lose it.
-TIMESTAMPS_AS_THEY_ARE = {
+UNCHANGED_TIMESTAMPS = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": str(2**63 - 1),
     "message.timestamp.after.max.ms": str(2**63 - 1),
 }
 
-OWN = "DYNAMIC_TOPIC_CONFIG"
+DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
 """Whose word a setting is that was made for the topic itself."""
 
 
@@ -34,7 +34,7 @@ class AlterTopic:
     before: Mapping[str, str | None]
 
 
-def carried_configs(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dict[str, str]:
+def configs_for_creation(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dict[str, str]:
     """Return the settings that a remote topic is made with.
 
     Those that somebody chose for the source topic or for all topics of a running cluster, and with
@@ -47,7 +47,7 @@ def carried_configs(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dic
         and _is_synced(flow, name, config)
         and (flow.uses_source_defaults or not config.is_default)
     }
-    return {**chosen, **TIMESTAMPS_AS_THEY_ARE}
+    return {**chosen, **UNCHANGED_TIMESTAMPS}
 
 
 def plan_topic_settings(
@@ -68,30 +68,34 @@ def plan_topic_settings(
         there = target_configs.get(remote)
         if there is None:
             continue
-        configs = _difference(_wanted(flow, source_configs[topic]), there)
+        configs = _diff_configs(_wanted_configs(flow, source_configs[topic]), there)
         if configs:
             before = {name: there[name].value if name in there else None for name in configs}
             steps.append(AlterTopic(remote, topic, configs, before))
     return steps
 
 
-def _wanted(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dict[str, str | None]:
+def _wanted_configs(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dict[str, str | None]:
     """Return what each setting of a remote topic is to be; None: whatever is default there."""
     return {
         name: None if config.is_default and not flow.uses_source_defaults else config.value
         for name, config in sorted(configs.items())
-        if _is_synced(flow, name, config) and name not in TIMESTAMPS_AS_THEY_ARE
+        if _is_synced(flow, name, config) and name not in UNCHANGED_TIMESTAMPS
     }
 
 
-def _difference(
+def _diff_configs(
     wanted: Mapping[str, str | None], there: Mapping[str, ConfigValue]
 ) -> dict[str, str | None]:
     """Return what of *wanted* is not so already: as the topic's own where it is to be something.
 
     A value that the target's brokers have by themselves today may change with them tomorrow.
     """
-    own = {name: config.value for name, config in there.items() if config.source == OWN}
+    own = {
+        name: config.value
+        for name, config in there.items()
+        if config.source == DYNAMIC_TOPIC_CONFIG
+    }
     return {name: value for name, value in wanted.items() if own.get(name) != value}
 
 

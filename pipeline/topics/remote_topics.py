@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.topics.configs import carried_configs
+from pipeline.topics.configs import configs_for_creation
 from schemas.config.config import FlowConfig
 from schemas.errors import TargetTopicError
-from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
+from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -18,7 +18,7 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 class CreateTopic:
     """The remote *topic* of *source_topic* is to be made."""
 
-    topic: TopicToMake
+    topic: TopicSpec
     source_topic: str
 
 
@@ -73,30 +73,30 @@ def plan_remote_topics(
         partitions = source_topics[name].partitions
         there = target_topics.get(remote)
         if there is None:
-            steps.append(_creation(flow, name, remote, partitions, source_configs.get(name)))
+            steps.append(_plan_creation(flow, name, remote, partitions, source_configs.get(name)))
         elif there.partitions < partitions:
             steps.append(AddPartitions(remote, name, partitions))
     return steps
 
 
-def _creation(
+def _plan_creation(
     flow: FlowConfig,
     topic: str,
     remote: str,
     partitions: int,
     configs: Mapping[str, ConfigValue] | None,
 ) -> CreateTopic | RefusedTopic:
-    trouble = _trouble_with(remote)
-    if trouble is None and configs is None:
-        trouble = f"the settings of {topic} could not be read on {flow.flow.source}"
-    if trouble is not None or configs is None:
-        message = f"topic {remote} cannot be made on {flow.flow.target}: {trouble}"
+    problem = _name_problem(remote)
+    if problem is None and configs is None:
+        problem = f"the settings of {topic} could not be read on {flow.flow.source}"
+    if problem is not None or configs is None:
+        message = f"topic {remote} cannot be made on {flow.flow.target}: {problem}"
         return RefusedTopic(remote, topic, TargetTopicError(message))
-    carried = carried_configs(flow, configs)
-    return CreateTopic(TopicToMake(remote, partitions, flow.replication_factor, carried), topic)
+    carried = configs_for_creation(flow, configs)
+    return CreateTopic(TopicSpec(remote, partitions, flow.replication_factor, carried), topic)
 
 
-def _trouble_with(name: str) -> str | None:
+def _name_problem(name: str) -> str | None:
     """Return why Kafka would not take *name* as a topic's. None: it would."""
     if len(name) > 249:
         return f"its name has {len(name)} characters, Kafka takes 249"

@@ -14,23 +14,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.arrays import NOTHING, Indexes, Offsets, offsets_of
+from pipeline.arrays import NO_OFFSETS, Indexes, Offsets, offsets_of
 
 Mask = npt.NDArray[np.bool_]
 
-PLAIN = ("timestamp_ms", "key", "value")
-HEADERS = ("headers", "raw_header_keys")
-CONTENT = (*PLAIN, *HEADERS)
+SCALAR_COLUMNS = ("timestamp_ms", "key", "value")
+HEADER_COLUMNS = ("headers", "raw_header_keys")
+CONTENT_COLUMNS = (*SCALAR_COLUMNS, *HEADER_COLUMNS)
 
 
-class Feed:
+class RecordStream:
     """One side's records, given out in order of offset and only as far as they are asked for."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._held: pa.RecordBatch | None = None
 
-    def upto(self, end: int) -> Iterator[pa.RecordBatch]:
+    def until(self, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the records below offset *end* that were not given out yet, a batch at a time."""
         while (rows := self._next()) is not None:
             inside = int(np.searchsorted(offsets_of(rows), end))
@@ -50,7 +50,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Matched:
+class WindowDiff:
     """What differs between two windows, as row numbers.
 
     *missing* rows of the first have no counterpart, *extra* rows of the second neither;
@@ -62,63 +62,65 @@ class Matched:
     altered: tuple[Indexes, Indexes]
 
 
-SAME = Matched(NOTHING, NOTHING, (NOTHING, NOTHING))
+NO_DIFFERENCE = WindowDiff(NO_OFFSETS, NO_OFFSETS, (NO_OFFSETS, NO_OFFSETS))
 
 
-def walk(
-    rows: pa.RecordBatch, places: Offsets, feed: Feed
+def align_windows(
+    rows: pa.RecordBatch, positions: Offsets, stream: RecordStream
 ) -> Iterator[tuple[pa.RecordBatch, Offsets, pa.RecordBatch | None]]:
-    """Yield *rows* with the records of *feed* beside them, up to the last place.
+    """Yield *rows* with the records of *stream* beside them, up to the last place.
 
-    *places* are the rising offsets in the feed at which the rows should be. None: the feed has
+    *positions* are the rising offsets in the feed at which the rows should be. None: the feed has
     nothing more below the last place.
     """
     done = 0
-    for other in feed.upto(int(places[-1]) + 1):
-        upto = int(np.searchsorted(places, int(offsets_of(other)[-1]), side="right"))
-        yield rows.slice(done, upto - done), places[done:upto], other
-        done = upto
-    if done < len(places):
-        yield rows.slice(done), places[done:], None
+    for other in stream.until(int(positions[-1]) + 1):
+        until = int(np.searchsorted(positions, int(offsets_of(other)[-1]), side="right"))
+        yield rows.slice(done, until - done), positions[done:until], other
+        done = until
+    if done < len(positions):
+        yield rows.slice(done), positions[done:], None
 
 
-def match(rows: pa.RecordBatch, places: Offsets, other: pa.RecordBatch | None) -> Matched:
-    """Return what differs between *rows*, which should be at *places*, and *other*."""
+def diff_windows(
+    rows: pa.RecordBatch, positions: Offsets, other: pa.RecordBatch | None
+) -> WindowDiff:
+    """Return what differs between *rows*, which should be at *positions*, and *other*."""
     if other is None:
-        return replace(SAME, missing=np.arange(rows.num_rows))
+        return replace(NO_DIFFERENCE, missing=np.arange(rows.num_rows))
     found = offsets_of(other)
-    if len(places) == len(found) and bool((places == found).all()) and is_same(rows, other):
-        return SAME
-    at = np.searchsorted(found, places)
+    if len(positions) == len(found) and bool((positions == found).all()) and is_same(rows, other):
+        return NO_DIFFERENCE
+    at = np.searchsorted(found, positions)
     hits = at < len(found)
-    hits[hits] = found[at[hits]] == places[hits]
+    hits[hits] = found[at[hits]] == positions[hits]
     here, there = np.flatnonzero(hits), at[hits]
-    different = differing(rows.take(pa.array(here)), other.take(pa.array(there)))
+    different = diff_fields(rows.take(pa.array(here)), other.take(pa.array(there)))
     extra = np.ones(len(found), np.bool_)
     extra[there] = False
-    return Matched(
+    return WindowDiff(
         np.flatnonzero(~hits), np.flatnonzero(extra), (here[different], there[different])
     )
 
 
 def is_same(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
     """Return whether timestamps, keys, values and headers are equal, row by row."""
-    return all(_column(one, name, other).equals(other.column(name)) for name in CONTENT)
+    return all(_column(one, name, other).equals(other.column(name)) for name in CONTENT_COLUMNS)
 
 
-def differing(one: pa.RecordBatch, other: pa.RecordBatch) -> Mask:
+def diff_fields(one: pa.RecordBatch, other: pa.RecordBatch) -> Mask:
     """Return, row by row, whether timestamp, key, value or headers differ; null is not empty.
 
     No headers and an empty list of headers are one thing, as they are on the wire.
     """
     different = np.zeros(one.num_rows, np.bool_)
-    for name in PLAIN:
+    for name in SCALAR_COLUMNS:
         mine, theirs = _column(one, name, other), other.column(name)
         if not mine.equals(theirs):
             equal = pc.equal(mine, theirs).fill_null(False)
             both_null = pc.and_(pc.is_null(mine), pc.is_null(theirs))
             different |= ~pc.or_(equal, both_null).to_numpy(zero_copy_only=False)
-    for name in HEADERS:
+    for name in HEADER_COLUMNS:
         mine, theirs = _column(one, name, other), other.column(name)
         if not mine.equals(theirs):
             pairs = zip(mine.to_pylist(), theirs.to_pylist(), strict=True)

@@ -15,21 +15,21 @@ from dataclasses import dataclass, replace
 
 from pipeline.offset_map.runs import Runs
 from pipeline.verification.stage_audit import Evidence
-from pipeline.verification.target_audit import Life, TargetView
+from pipeline.verification.target_audit import StagedIncarnation, TargetView
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 
-RECORDS = 2_000_000
+PART_RECORDS = 2_000_000
 """Records of a part: enough that the clients' reading ahead past its end hardly counts."""
 
 SAMPLE_RECORDS = 100_000
 """Records of a part where only a sample is compared."""
 
-SEGMENTS = 10_000
+PART_SEGMENTS = 10_000
 """Segments of a part at most."""
 
 
 @dataclass(frozen=True)
-class OnTarget:
+class TargetShare:
     """A part's share `[start, end)` of a target partition, and the *runs* of the part's records.
 
     *topic_id* is the life of the target topic.
@@ -56,7 +56,7 @@ class Part:
     source: SourcePartition
     evidence: tuple[Evidence, ...]
     on_source: tuple[int, int] | None = None
-    on_target: OnTarget | None = None
+    on_target: TargetShare | None = None
 
     @property
     def start(self) -> int:
@@ -74,8 +74,8 @@ class Part:
         return sum(each.count for each in self.evidence)
 
 
-def cut(
-    source: SourcePartition, evidence: Iterable[Evidence], most_records: int = RECORDS
+def split_parts(
+    source: SourcePartition, evidence: Iterable[Evidence], most_records: int = PART_RECORDS
 ) -> Iterator[Part]:
     """Yield the segments of one incarnation, in order of offset, as parts.
 
@@ -85,60 +85,64 @@ def cut(
     """
     held: list[Evidence] = []
     records = 0
-    for each in filled(evidence):
+    for each in with_missing_ranges(evidence):
         held.append(each)
         records += each.count
-        if records >= most_records or len(held) == SEGMENTS or each.is_accepted:
+        if records >= most_records or len(held) == PART_SEGMENTS or each.is_accepted:
             yield Part(source, tuple(held))
             held, records = [], 0
     if held:
         yield Part(source, tuple(held))
 
 
-def beside_source(part: Part, held: Watermarks) -> Part:
+def with_source_range(part: Part, held: Watermarks) -> Part:
     """Return *part* with what the source, which has *held*, can be read of it."""
     end = part.evidence[-1].start if part.evidence[-1].is_accepted else part.end
     start, end = max(part.start, held.low), min(end, held.stable)
     return replace(part, on_source=(start, max(start, end)))
 
 
-def beside_target(
-    parts: Iterable[Part], lives: Mapping[str, tuple[Life, Runs]], view: TargetView
+def with_target_shares(
+    parts: Iterable[Part],
+    incarnations: Mapping[str, tuple[StagedIncarnation, Runs]],
+    view: TargetView,
 ) -> Iterator[Part]:
     """Yield *parts*, of all incarnations in order, with what the target should hold of them.
 
-    The runs of *lives* rise. The last part has all that the target holds behind it.
+    The runs of *incarnations* rise. The last part has all that the target holds behind it.
     """
     at: int | None = None
-    waiting: tuple[Part, Life, Runs] | None = None
+    waiting: tuple[Part, StagedIncarnation, Runs] | None = None
     for part in parts:
-        life, runs = lives[part.source.topic_id]
+        staged, runs = incarnations[part.source.topic_id]
         if waiting is not None:
-            at = max(_first(*waiting, view) if at is None else at, view.low)
-            behind = max(at, min(waiting[2].place_behind(waiting[0].end), view.end))
-            yield _placed(*waiting, view, at, behind)
+            at = max(_first_downstream(*waiting, view) if at is None else at, view.low)
+            behind = max(at, min(waiting[2].downstream_end_below(waiting[0].end), view.end))
+            yield _with_target_share(*waiting, view, at, behind)
             at = behind
-        waiting = part, life, runs
+        waiting = part, staged, runs
     if waiting is not None:
-        at = _first(*waiting, view) if at is None else at
-        yield _placed(*waiting, view, at, view.end)
+        at = _first_downstream(*waiting, view) if at is None else at
+        yield _with_target_share(*waiting, view, at, view.end)
 
 
-def _first(part: Part, _: Life, runs: Runs, view: TargetView) -> int:
+def _first_downstream(part: Part, _: StagedIncarnation, runs: Runs, view: TargetView) -> int:
     """Return where a partition's first part begins: behind what retention took from the stage."""
-    return min(view.end, max(view.low, runs.place_behind(part.start)))
+    return min(view.end, max(view.low, runs.downstream_end_below(part.start)))
 
 
-def _placed(part: Part, life: Life, runs: Runs, view: TargetView, start: int, end: int) -> Part:
-    reach = max(life.reach, runs.upstream_end)
-    mine = runs.within(part.start, part.end)
-    gone = runs.offset_behind(view.low)
+def _with_target_share(
+    part: Part, staged: StagedIncarnation, runs: Runs, view: TargetView, start: int, end: int
+) -> Part:
+    reach = max(staged.reach, runs.upstream_end)
+    mine = runs.overlapping(part.start, part.end)
+    gone = runs.upstream_end_below(view.low)
     at = view.partition, view.topic_id, start, max(start, end)
-    return replace(part, on_target=OnTarget(*at, mine, gone, reach))
+    return replace(part, on_target=TargetShare(*at, mine, gone, reach))
 
 
-def sample(parts: Iterable[Part], share: float, seed: str) -> Iterator[Part]:
-    """Yield about *share* (0 to 1) of *parts*, one at least; the same ones for the same *seed*."""
+def sample_parts(parts: Iterable[Part], share: float, seed: str) -> Iterator[Part]:
+    """Yield about *share* (0 to 1) of *parts*, at least one; determined by *seed*."""
     chance = random.Random(seed)
     left_out: Part | None = None
     is_any = False
@@ -152,7 +156,7 @@ def sample(parts: Iterable[Part], share: float, seed: str) -> Iterator[Part]:
         yield left_out
 
 
-def filled(evidence: Iterable[Evidence]) -> Iterator[Evidence]:
+def with_missing_ranges(evidence: Iterable[Evidence]) -> Iterator[Evidence]:
     """Yield *evidence*, in order of offset, and what is missing between."""
     end: int | None = None
     for each in evidence:

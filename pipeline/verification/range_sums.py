@@ -20,7 +20,7 @@ from pipeline.record_digest import Digest
 
 
 @dataclass(frozen=True, slots=True)
-class Sum:
+class RangeDigest:
     """A range's records: *count*, digest of their *content*, digest of their upstream *offsets*."""
 
     count: int
@@ -28,11 +28,11 @@ class Sum:
     offsets: str
 
 
-NONE = Sum(0, Digest().hexdigest(), xxhash.xxh3_128().hexdigest())
+EMPTY_RANGE = RangeDigest(0, Digest().hexdigest(), xxhash.xxh3_128().hexdigest())
 """A range without records."""
 
 
-class Summary:
+class RangeDigests:
     """The sums of ranges `[start, end)` that lie one behind another; `add` batches in order.
 
     An offset that was there before is left out and its range is in *repeated*, by number; so are
@@ -42,7 +42,7 @@ class Summary:
     def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
         self._start = self._next = ranges[0][0]
         self._ends = np.array([end for _, end in ranges], np.int64)
-        self._sums = [NONE] * len(ranges)
+        self._digests = [EMPTY_RANGE] * len(ranges)
         self._range, self._count = 0, 0
         self._content, self._offsets = Digest(), xxhash.xxh3_128()
         self.repeated: set[int] = set()
@@ -62,10 +62,10 @@ class Summary:
             self._add(int(ranges[start]), rows.slice(start, stop - start), offsets[start:stop])
         return len(offsets)
 
-    def sums(self) -> list[Sum]:
+    def digests(self) -> list[RangeDigest]:
         """Return the sum of every range, in their order."""
         self._close()
-        return self._sums
+        return self._digests
 
     def _ranges(self, offsets: Offsets) -> Offsets:
         return np.searchsorted(self._ends, offsets, side="right")
@@ -82,4 +82,4 @@ class Summary:
     def _close(self) -> None:
         if self._count:
             digests = self._content.hexdigest(), self._offsets.hexdigest()
-            self._sums[self._range] = Sum(self._count, *digests)
+            self._digests[self._range] = RangeDigest(self._count, *digests)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipeline.arrays import Offsets, offsets_of
 from pipeline.record_digest import Digest
-from pipeline.verification.compare import Feed, match, walk
+from pipeline.verification.compare import RecordStream, align_windows, diff_windows
 from schemas.verification import (
     ALTERED,
     DUPLICATED,
@@ -50,7 +50,8 @@ class StageAudit:
 
     *evidence* is in order of offset. *kept* is the first offset that retention has left in the
     stage. *source* is None where it is not asked or is another incarnation by now; with
-    *is_counted* the stage's own evidence is checked. `feed` staged rows in order, then `finish`.
+    *is_counted* the stage's own evidence is checked. `add_rows` staged rows in order, then
+    `finish`.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class StageAudit:
         found: PartitionFindings,
         evidence: Sequence[Evidence],
         kept: int,
-        source: Feed | None,
+        source: RecordStream | None,
         *,
         is_counted: bool,
     ) -> None:
@@ -74,7 +75,7 @@ class StageAudit:
         self._segment, self._digest = 0, Digest()
         self._next = self._evidence[0].start if self._evidence else 0
 
-    def feed(self, rows: pa.RecordBatch) -> None:
+    def add_rows(self, rows: pa.RecordBatch) -> None:
         """Take in staged *rows*; their offsets rise. Raises what reading the source raises."""
         if not self._evidence:
             return
@@ -82,7 +83,7 @@ class StageAudit:
         # What was staged after the segments were read is not looked at.
         known = int(np.searchsorted(offsets, self._ends[-1]))
         again = int(np.searchsorted(offsets[:known], self._next))
-        self._repeated(offsets[:again])
+        self._add_duplicates(offsets[:again])
         rows, offsets = rows.slice(again, known - again), offsets[again:known]
         if not len(offsets):
             return
@@ -91,8 +92,8 @@ class StageAudit:
         if self._is_counted:
             self._count(rows, offsets)
         if self._source is not None:
-            for part, places, other in walk(rows, offsets, self._source):
-                self._compare(part, places, other)
+            for part, positions, other in align_windows(rows, offsets, self._source):
+                self._compare(part, positions, other)
 
     def finish(self, damage: str = "") -> None:
         """Take in what the source holds behind the last staged row; judge every segment.
@@ -100,15 +101,15 @@ class StageAudit:
         *damage* says which files could not be read.
         """
         if self._source is not None and self._evidence:
-            for other in self._source.upto(int(self._ends[-1])):
-                self._lose(offsets_of(other))
+            for other in self._source.until(int(self._ends[-1])):
+                self._add_lost(offsets_of(other))
         if not self._is_counted:
             return
         self._close_digest()
         for i, each in enumerate(self._evidence):
-            self._judge(i, each, damage)
+            self._check_segment(i, each, damage)
 
-    def _repeated(self, offsets: Offsets) -> None:
+    def _add_duplicates(self, offsets: Offsets) -> None:
         """Note rows whose offsets the stage has given before."""
         first = self._evidence[0].start
         for offset in offsets[offsets >= first].tolist():
@@ -132,21 +133,25 @@ class StageAudit:
         if was_read and self._digest.hexdigest() != self._evidence[i].digest:
             self._wrong_digest.add(i)
 
-    def _compare(self, rows: pa.RecordBatch, places: Offsets, other: pa.RecordBatch | None) -> None:
-        matched = match(rows, places, other)
-        self._found.counts[GONE_UPSTREAM] += len(matched.missing)
-        if other is not None and len(matched.extra):
-            self._lose(offsets_of(other)[matched.extra])
-        altered = places[matched.altered[0]]
-        _tell(self._found, ALTERED, altered, "the stage holds another content than the source")
+    def _compare(
+        self, rows: pa.RecordBatch, positions: Offsets, other: pa.RecordBatch | None
+    ) -> None:
+        window_diff = diff_windows(rows, positions, other)
+        self._found.counts[GONE_UPSTREAM] += len(window_diff.missing)
+        if other is not None and len(window_diff.extra):
+            self._add_lost(offsets_of(other)[window_diff.extra])
+        altered = positions[window_diff.altered[0]]
+        _add_differences(
+            self._found, ALTERED, altered, "the stage holds another content than the source"
+        )
 
-    def _lose(self, offsets: Offsets) -> None:
+    def _add_lost(self, offsets: Offsets) -> None:
         """Note records of the source that the stage lacks, but for what retention took."""
         offsets = offsets[offsets >= self._evidence[0].start]
         np.add.at(self._lost, np.searchsorted(self._ends, offsets, side="right"), 1)
-        _tell(self._found, LOST, offsets, "the source holds it, the stage does not")
+        _add_differences(self._found, LOST, offsets, "the source holds it, the stage does not")
 
-    def _judge(self, i: int, each: Evidence, damage: str) -> None:
+    def _check_segment(self, i: int, each: Evidence, damage: str) -> None:
         """Hold what was seen of a segment against its evidence, but for what the source told."""
         missing = each.count - int(self._seen[i])
         where = f"records staged in [{each.start}, {each.end})"
@@ -167,6 +172,8 @@ class StageAudit:
         return any(each.start <= offset < each.end for offset in self._found.altered)
 
 
-def _tell(found: PartitionFindings, kind: str, offsets: Iterable[int], detail: str) -> None:
+def _add_differences(
+    found: PartitionFindings, kind: str, offsets: Iterable[int], detail: str
+) -> None:
     for offset in offsets:
         found.add(kind, int(offset), (SOURCE, STAGED), detail)

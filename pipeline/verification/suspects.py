@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.verification.parts import Part
-from pipeline.verification.range_sums import Sum
+from pipeline.verification.range_sums import RangeDigest
 from pipeline.verification.stage_audit import Evidence
-from pipeline.verification.target_audit import Life, TargetView, rising_runs
+from pipeline.verification.target_audit import StagedIncarnation, TargetView, monotonic_runs
 from schemas.errors import DeltamirrorError, LogTruncatedError, RecordsExpiredError
 from schemas.verification import (
     EXPIRED_DOWNSTREAM,
@@ -27,55 +27,57 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class SideSums:
+class SideDigests:
     """What one side holds of a part: a sum for each segment.
 
     *repeated* are segments of which the stage holds an offset more than once. *extras* are places
     `[start, end)` on the target with records that the map does not know. *error* ended the reading.
     """
 
-    sums: tuple[Sum, ...]
+    digests: tuple[RangeDigest, ...]
     repeated: frozenset[int] = frozenset()
     extras: tuple[Span, ...] = ()
     error: DeltamirrorError | None = None
 
 
-MOVED = (RecordsExpiredError, LogTruncatedError)
+LOG_START_MOVED = (RecordsExpiredError, LogTruncatedError)
 """A log's start that moved on while it was read: such a part is looked at with new eyes."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class SumComparison:
     """What is known of a part: *records* agree, *suspects* and *extras* must be looked at.
 
     *suspects* are upstream ranges, *extras* places on the target, *explained* counts of what left.
-    From upstream offset *met* on it is known that earlier records are on the target.
+    From upstream offset *first_match* on it is known that earlier records are on the target.
     """
 
     records: int
     suspects: tuple[Span, ...] = ()
     extras: tuple[Span, ...] = ()
     explained: Mapping[str, int] = field(default_factory=dict)
-    met: int | None = None
+    first_match: int | None = None
     errors: tuple[DeltamirrorError, ...] = ()
 
 
-def judge(part: Part, found: Mapping[str, SideSums], *, is_counted: bool) -> Verdict:
+def compare_sums(
+    part: Part, found: Mapping[str, SideDigests], *, is_counted: bool
+) -> SumComparison:
     """Hold the sums of *part* against each other; *found* by side, `staged` always among them.
 
     With *is_counted* the stage is held against its own evidence as well.
     """
     read = {side: each for side, each in found.items() if each.error is None}
     errors = tuple(each.error for each in found.values() if each.error is not None)
-    has_moved = any(isinstance(error, MOVED) for error in errors)
+    has_moved = any(isinstance(error, LOG_START_MOVED) for error in errors)
     explained = dict.fromkeys(EXPLAINED, 0)
     suspects: list[Span] = []
     records = 0
-    met: int | None = None
+    first_match: int | None = None
     for i, each in enumerate(part.evidence):
-        staged = found[STAGED].sums[i]
+        staged = found[STAGED].digests[i]
         others = _others(part, i, read)
-        gone = _gone(part, each)
+        gone = _expired_kinds(part, each)
         is_whole = staged.count == each.count and i not in found[STAGED].repeated
         if is_counted and each.count:
             is_whole = is_whole and staged.content == each.digest
@@ -83,30 +85,35 @@ def judge(part: Part, found: Mapping[str, SideSums], *, is_counted: bool) -> Ver
             suspects.append((each.start, each.end))
         elif others or gone or is_counted:
             records += staged.count
-            if met is None and TARGET in others and staged.count:
-                met = each.end
+            if first_match is None and TARGET in others and staged.count:
+                first_match = each.end
             for kind in gone:
                 explained[kind] += staged.count
     extras = found[TARGET].extras if TARGET in found else ()
-    told = tuple(error for error in errors if not isinstance(error, MOVED))
-    return Verdict(records, _joined(suspects), extras, explained, met, told)
+    told = tuple(error for error in errors if not isinstance(error, LOG_START_MOVED))
+    return SumComparison(records, _merge_spans(suspects), extras, explained, first_match, told)
 
 
-def _others(part: Part, i: int, read: Mapping[str, SideSums]) -> dict[str, Sum]:
+def _others(part: Part, i: int, read: Mapping[str, SideDigests]) -> dict[str, RangeDigest]:
     """Return what the clusters hold of a segment that they should hold something of."""
-    others: dict[str, Sum] = {}
+    others: dict[str, RangeDigest] = {}
     each = part.evidence[i]
     if SOURCE in read and part.on_source is not None:
         start, end = part.on_source
         if start < each.end and each.start < end:
-            others[SOURCE] = read[SOURCE].sums[i]
-    place = part.on_target
-    if TARGET in read and place is not None and each.start < place.reach and each.end > place.gone:
-        others[TARGET] = read[TARGET].sums[i]
+            others[SOURCE] = read[SOURCE].digests[i]
+    target_share = part.on_target
+    if (
+        TARGET in read
+        and target_share is not None
+        and each.start < target_share.reach
+        and each.end > target_share.gone
+    ):
+        others[TARGET] = read[TARGET].digests[i]
     return others
 
 
-def _gone(part: Part, each: Evidence) -> list[str]:
+def _expired_kinds(part: Part, each: Evidence) -> list[str]:
     """Return in which ways all of a segment has left a cluster."""
     gone = []
     if part.on_source is not None and not each.is_accepted:
@@ -118,7 +125,7 @@ def _gone(part: Part, each: Evidence) -> list[str]:
     return gone
 
 
-def _joined(spans: list[Span]) -> tuple[Span, ...]:
+def _merge_spans(spans: list[Span]) -> tuple[Span, ...]:
     """Return *spans*, in order, with those joined that touch."""
     joined: list[Span] = []
     for start, end in spans:
@@ -130,33 +137,35 @@ def _joined(spans: list[Span]) -> tuple[Span, ...]:
 
 
 @dataclass
-class Doubt:
+class SuspectRanges:
     """The *suspects* of each incarnation and the *extras* on the target, each in order.
 
-    *met*: from this (number of the incarnation, upstream offset) on it is known that earlier
-    records are on the target.
+    *first_match*: from this (number of the incarnation, upstream offset) on it is known that
+    earlier records are on the target.
     """
 
     suspects: dict[str, list[Span]] = field(default_factory=dict)
     extras: list[Span] = field(default_factory=list)
-    met: tuple[int, int] | None = None
+    first_match: tuple[int, int] | None = None
 
     def __bool__(self) -> bool:
         return bool(self.suspects or self.extras)
 
-    def add(self, part: Part, number: int, verdict: Verdict) -> None:
+    def add(self, part: Part, number: int, comparison: SumComparison) -> None:
         """Take in what was found of *part*, of the incarnation with *number*, in any order."""
-        if verdict.suspects:
+        if comparison.suspects:
             spans = self.suspects.setdefault(part.source.topic_id, [])
-            spans += verdict.suspects
+            spans += comparison.suspects
             spans.sort()
-        self.extras = sorted([*self.extras, *verdict.extras])
-        if verdict.met is not None:
-            met = number, verdict.met
-            self.met = met if self.met is None else min(met, self.met)
+        self.extras = sorted([*self.extras, *comparison.extras])
+        if comparison.first_match is not None:
+            first_match = number, comparison.first_match
+            self.first_match = (
+                first_match if self.first_match is None else min(first_match, self.first_match)
+            )
 
 
-def within(evidence: Iterable[Evidence], spans: Sequence[Span]) -> list[Evidence]:
+def select_evidence(evidence: Iterable[Evidence], spans: Sequence[Span]) -> list[Evidence]:
     """Return the *evidence* of which *spans* are made; both are in order."""
     found: list[Evidence] = []
     left = iter(spans)
@@ -171,21 +180,23 @@ def within(evidence: Iterable[Evidence], spans: Sequence[Span]) -> list[Evidence
     return found
 
 
-def around(doubt: Doubt, lives: Sequence[Life], view: TargetView) -> list[Span]:
+def locate_on_target(
+    suspect_ranges: SuspectRanges, incarnations: Sequence[StagedIncarnation], view: TargetView
+) -> list[Span]:
     """Return the places on the target, in order, where what is in doubt may lie.
 
     A suspect's places reach from the last record before it that the map knows to the first one
     behind it.
     """
-    rising, _ = rising_runs(lives)
-    runs = [rising[life.incarnation] for life in lives]
-    spans = list(doubt.extras)
-    for number, life in enumerate(lives):
+    monotonic, _ = monotonic_runs(incarnations)
+    runs = [monotonic[staged.incarnation] for staged in incarnations]
+    spans = list(suspect_ranges.extras)
+    for number, staged in enumerate(incarnations):
         floor = max((each.downstream_end for each in runs[:number]), default=0)
         later = (int(each.downstream[0]) for each in runs[number + 1 :] if len(each))
         ceiling = next(later, view.end)
-        for start, end in doubt.suspects.get(life.incarnation, ()):
-            first = max(floor, runs[number].place_behind(start))
-            behind = runs[number].place_from(end)
+        for start, end in suspect_ranges.suspects.get(staged.incarnation, ()):
+            first = max(floor, runs[number].downstream_end_below(start))
+            behind = runs[number].downstream_at_or_after(end)
             spans.append((first, max(first, ceiling if behind is None else behind)))
     return sorted(spans)

@@ -19,10 +19,10 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from pipeline.arrays import NOTHING, Offsets, offsets_of
-from pipeline.offset_map.runs import Fault, Runs, rising
+from pipeline.arrays import NO_OFFSETS, Offsets, offsets_of
+from pipeline.offset_map.runs import RunOrderError, Runs, validate_runs
 from pipeline.pairing.pair import Fingerprint, fingerprints
-from pipeline.verification.compare import Feed, Mask, match, walk
+from pipeline.verification.compare import Mask, RecordStream, align_windows, diff_windows
 from schemas.kafka.partition import TopicPartition
 from schemas.verification import (
     ALTERED,
@@ -37,12 +37,12 @@ from schemas.verification import (
     PartitionFindings,
 )
 
-BOTH = (STAGED, TARGET)
+STAGED_AND_TARGET = (STAGED, TARGET)
 
-HELD = 50_000
+MAX_PENDING = 50_000
 """Records looked for, and records that nobody expects, that are kept at a time."""
 
-EXTRAS = 200_000
+MAX_EXTRAS = 200_000
 """Unexpected records that are held against the whole stage; any more count as foreign."""
 
 
@@ -63,7 +63,7 @@ class TargetView:
 
 
 @dataclass(frozen=True)
-class Life:
+class StagedIncarnation:
     """A staged incarnation: the *runs* of its map, in any order, and its share of progress.
 
     Records below *due* must have arrived, those below *reach* may have while we looked. Of those
@@ -78,15 +78,15 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sought:
-    """A staged record that is not where it should be; *place* None: no run holds it.
+class _PendingMatch:
+    """A staged record that is not where it should be; *downstream_offset* None: no run holds it.
 
     *number* rises in the order of staging.
     """
 
     number: int
     offset: int
-    place: int | None
+    downstream_offset: int | None
     is_due: bool
     fingerprint: Fingerprint
 
@@ -94,144 +94,160 @@ class _Sought:
 class TargetAudit:
     """One partition's staged records against what its target holds.
 
-    *lives* are in the order of staging, the first of them the oldest. *met*: from this (number of
-    the life, offset) on it is known that earlier records are on the target. `feed` staged rows in
-    order, all or only those in doubt, and give the *target* records around their places; then
-    `finish`; while there are `extras`, `explain` them with all staged rows, then `close`.
+    *incarnations* are in the order of staging, the first of them the oldest. *first_match*: from
+    this (number of the life, offset) on it is known that earlier records are on the target.
+    `add_rows` staged rows in order, all or only those in doubt, and give the *target* records
+    around their places; then `finish`; while there are `extras`, `match_extras` them with all
+    staged rows, then `close`.
     """
 
     def __init__(
         self,
         found: PartitionFindings,
-        lives: Sequence[Life],
+        incarnations: Sequence[StagedIncarnation],
         view: TargetView,
-        target: Feed,
-        met: tuple[int, int] | None = None,
+        target: RecordStream,
+        first_match: tuple[int, int] | None = None,
     ) -> None:
         self._found, self._view, self._target = found, view, target
         self.records = 0
-        self._lives = {life.incarnation: life for life in lives}
-        self._order = list(self._lives)
-        self._runs, faults = rising_runs(lives)
+        self._incarnations = {staged.incarnation: staged for staged in incarnations}
+        self._order = list(self._incarnations)
+        self._runs, faults = monotonic_runs(incarnations)
         for fault in faults:
-            found.add(fault.kind, fault.offset, BOTH, fault.detail, fault.length)
+            found.add(fault.kind, fault.offset, STAGED_AND_TARGET, fault.detail, fault.length)
         runs = self._runs.values()
-        self._starts = np.concatenate([NOTHING, *(each.downstream for each in runs)])
-        self._ends = self._starts + np.concatenate([NOTHING, *(each.length for each in runs)])
-        self._met = met
+        self._starts = np.concatenate([NO_OFFSETS, *(each.downstream for each in runs)])
+        self._ends = self._starts + np.concatenate([NO_OFFSETS, *(each.length for each in runs)])
+        self._first_match = first_match
         self._next: dict[str, int] = {}
-        self._sought: list[_Sought] = []
+        self._pending: list[_PendingMatch] = []
         self._unclaimed: dict[int, Fingerprint] = {}
         self._numbers = 0
-        self._first_met: float = float("inf")
+        self._first_match_number: float = float("inf")
         self._last = self._paired = -1
         self.extras: dict[Fingerprint, list[int]] = defaultdict(list)
         self._extra_count = 0
 
-    def feed(self, incarnation: str, rows: pa.RecordBatch) -> None:
+    def add_rows(self, incarnation: str, rows: pa.RecordBatch) -> None:
         """Take in staged *rows* of a life. Raises what reading the target raises."""
-        life = self._lives.get(incarnation)
-        if life is None:
+        staged = self._incarnations.get(incarnation)
+        if staged is None:
             return
         runs, offsets = self._runs[incarnation], offsets_of(rows)
         again = int(np.searchsorted(offsets, self._next.get(incarnation, 0)))
-        reach = int(np.searchsorted(offsets, max(life.reach, runs.upstream_end)))
+        reach = int(np.searchsorted(offsets, max(staged.reach, runs.upstream_end)))
         rows, offsets = rows.slice(again, max(0, reach - again)), offsets[again:reach]
         if not len(offsets):
             return
-        if self._met is not None and self._met <= (self._order.index(incarnation), offsets[0]):
-            self._first_met = min(self._first_met, self._numbers)
+        if self._first_match is not None and self._first_match <= (
+            self._order.index(incarnation),
+            offsets[0],
+        ):
+            self._first_match_number = min(self._first_match_number, self._numbers)
         self._next[incarnation] = int(offsets[-1]) + 1
         self.records += len(offsets)
-        places, due = runs.places(offsets), offsets < life.due
-        is_mapped = places >= 0
+        downstream_offsets, due = runs.downstream_offsets(offsets), offsets < staged.due
+        is_mapped = downstream_offsets >= 0
         if is_mapped.all():
-            self._mapped(rows, places, due)
+            self._compare_mapped(rows, downstream_offsets, due)
             return
         # Records that a run holds and others keep their order: cut where one turns into the other.
         edges = [0, *(np.flatnonzero(np.diff(is_mapped)) + 1).tolist(), len(offsets)]
         for start, stop in pairwise(edges):
             part = rows.slice(start, stop - start)
             if is_mapped[start]:
-                self._mapped(part, places[start:stop], due[start:stop])
+                self._compare_mapped(part, downstream_offsets[start:stop], due[start:stop])
             else:
-                never = int(np.searchsorted(offsets[start:stop], life.since))
+                never = int(np.searchsorted(offsets[start:stop], staged.since))
                 self._found.counts[NEVER_COPIED] += never
-                self._unmapped(part.slice(never), due[start:stop][never:])
+                self._match_unmapped(part.slice(never), due[start:stop][never:])
 
     def finish(self) -> None:
         """Take in what is left of the target, and give up looking."""
-        for other in self._target.upto(self._view.end):
-            self._unexpected(other)
-        self._pair_up()
+        for other in self._target.until(self._view.end):
+            self._add_unexpected(other)
+        self._match_pending()
         self._trim(0)
 
-    def explain(self, rows: pa.RecordBatch) -> None:
+    def match_extras(self, rows: pa.RecordBatch) -> None:
         """Find the extras that equal a staged record: those are duplicates of it."""
-        for offset, mark in zip(offsets_of(rows).tolist(), fingerprints(rows), strict=True):
-            for place in self.extras.pop(mark, ()):
-                text = f"once more at {self._view.partition}@{place}"
-                self._found.add(DUPLICATED, offset, BOTH, text)
+        for offset, fingerprint in zip(offsets_of(rows).tolist(), fingerprints(rows), strict=True):
+            for downstream_offset in self.extras.pop(fingerprint, ()):
+                text = f"once more at {self._view.partition}@{downstream_offset}"
+                self._found.add(DUPLICATED, offset, STAGED_AND_TARGET, text)
 
     def close(self) -> None:
         """Count what equals nothing that was staged as another producer's."""
         self._found.counts[FOREIGN] += sum(map(len, self.extras.values()))
         self.extras.clear()
 
-    def _mapped(self, rows: pa.RecordBatch, places: Offsets, due: Mask) -> None:
+    def _compare_mapped(self, rows: pa.RecordBatch, downstream_offsets: Offsets, due: Mask) -> None:
         """Compare records of the map's runs with what is at their places."""
         # Sent while we looked; but what was sent before and is past the end was cut off.
-        visible = int(np.searchsorted(places, self._view.end))
-        self._seek(rows.slice(visible), places[visible:], due[visible:], due[visible:])
-        below = int(np.searchsorted(places[:visible], self._view.low))
+        visible = int(np.searchsorted(downstream_offsets, self._view.end))
+        self._add_pending(
+            rows.slice(visible), downstream_offsets[visible:], due[visible:], due[visible:]
+        )
+        below = int(np.searchsorted(downstream_offsets[:visible], self._view.low))
         self._found.counts[EXPIRED_DOWNSTREAM] += below
-        rows, places, due = rows.slice(below, visible - below), places[below:visible], due
-        if not len(places):
+        rows, downstream_offsets, due = (
+            rows.slice(below, visible - below),
+            downstream_offsets[below:visible],
+            due,
+        )
+        if not len(downstream_offsets):
             return
-        for part, at, other in walk(rows, places, self._target):
-            matched = match(part, at, other)
+        for part, at, other in align_windows(rows, downstream_offsets, self._target):
+            window_diff = diff_windows(part, at, other)
             everything = np.ones(len(at), np.bool_)
-            if len(matched.missing) < len(at):
-                self._first_met = min(self._first_met, self._numbers)
-            for rows_of in (matched.missing, matched.altered[0]):
+            if len(window_diff.missing) < len(at):
+                self._first_match_number = min(self._first_match_number, self._numbers)
+            for rows_of in (window_diff.missing, window_diff.altered[0]):
                 chosen = np.zeros(len(at), np.bool_)
                 chosen[rows_of] = True
-                self._seek(part, at, everything, chosen)
-            if other is not None and len(matched.extra) + len(matched.altered[1]):
-                self._unexpected(other.take(pa.array(matched.extra)))
-                self._unclaim(other.take(pa.array(matched.altered[1])))
-        self._last = int(places[-1])
-        if len(self._sought) > HELD or len(self._unclaimed) > HELD:
-            self._pair_up()
-            self._trim(HELD // 2)
+                self._add_pending(part, at, everything, chosen)
+            if other is not None and len(window_diff.extra) + len(window_diff.altered[1]):
+                self._add_unexpected(other.take(pa.array(window_diff.extra)))
+                self._add_unclaimed(other.take(pa.array(window_diff.altered[1])))
+        self._last = int(downstream_offsets[-1])
+        if len(self._pending) > MAX_PENDING or len(self._unclaimed) > MAX_PENDING:
+            self._match_pending()
+            self._trim(MAX_PENDING // 2)
 
-    def _unmapped(self, rows: pa.RecordBatch, due: Mask) -> None:
+    def _match_unmapped(self, rows: pa.RecordBatch, due: Mask) -> None:
         """Look for records that no run holds, among the target's before the next run."""
-        self._seek(rows, None, due, np.ones(rows.num_rows, np.bool_))
+        self._add_pending(rows, None, due, np.ones(rows.num_rows, np.bool_))
         ahead = self._starts[self._starts > self._last]
         end = min(self._view.end, int(ahead[0])) if len(ahead) else self._view.end
-        self._pair_up()
-        while self._sought and len(self._unclaimed) < HELD:
-            other = next(self._target.upto(end), None)
+        self._match_pending()
+        while self._pending and len(self._unclaimed) < MAX_PENDING:
+            other = next(self._target.until(end), None)
             if other is None:
                 break
-            self._unexpected(other)
-            self._pair_up()
-        self._trim(HELD // 2)
+            self._add_unexpected(other)
+            self._match_pending()
+        self._trim(MAX_PENDING // 2)
 
-    def _seek(self, rows: pa.RecordBatch, places: Offsets | None, due: Mask, chosen: Mask) -> None:
+    def _add_pending(
+        self, rows: pa.RecordBatch, downstream_offsets: Offsets | None, due: Mask, chosen: Mask
+    ) -> None:
         """Remember the *chosen* rows as looked for."""
         which = np.flatnonzero(chosen)
         if not len(which):
             return
         rows = rows.take(pa.array(which))
-        marks = fingerprints(rows)
-        for i, offset, mark in zip(which.tolist(), offsets_of(rows).tolist(), marks, strict=True):
-            place = None if places is None else int(places[i])
-            self._sought.append(_Sought(self._numbers, offset, place, bool(due[i]), mark))
+        row_fingerprints = fingerprints(rows)
+        for i, offset, fingerprint in zip(
+            which.tolist(), offsets_of(rows).tolist(), row_fingerprints, strict=True
+        ):
+            downstream_offset = None if downstream_offsets is None else int(downstream_offsets[i])
+            self._pending.append(
+                _PendingMatch(self._numbers, offset, downstream_offset, bool(due[i]), fingerprint)
+            )
             self._numbers += 1
 
-    def _unexpected(self, other: pa.RecordBatch) -> None:
+    def _add_unexpected(self, other: pa.RecordBatch) -> None:
         """Remember records of the target that no staged record was compared with."""
         if len(self._starts):
             # What a run holds and the stage has lost is the stage's trouble, not the target's.
@@ -239,84 +255,90 @@ class TargetAudit:
             run = np.searchsorted(self._starts, offsets, side="right") - 1
             outside = (run < 0) | (offsets >= self._ends[run])
             other = other.take(pa.array(np.flatnonzero(outside)))
-        self._unclaim(other)
+        self._add_unclaimed(other)
 
-    def _unclaim(self, other: pa.RecordBatch) -> None:
+    def _add_unclaimed(self, other: pa.RecordBatch) -> None:
         self._unclaimed.update(zip(offsets_of(other).tolist(), fingerprints(other), strict=True))
 
-    def _pair_up(self) -> None:
+    def _match_pending(self) -> None:
         """Bring together what is looked for and what nobody expects."""
-        places: dict[Fingerprint, list[int]] = defaultdict(list)
-        for place in sorted(self._unclaimed):
-            places[self._unclaimed[place]].append(place)
+        downstream_offsets: dict[Fingerprint, list[int]] = defaultdict(list)
+        for downstream_offset in sorted(self._unclaimed):
+            downstream_offsets[self._unclaimed[downstream_offset]].append(downstream_offset)
         left = []
-        for each in self._sought:
-            found = places.get(each.fingerprint)
+        for each in self._pending:
+            found = downstream_offsets.get(each.fingerprint)
             if not found:
                 left.append(each)
                 continue
-            place = next((p for p in found if p > self._paired), found[0])
-            found.remove(place)
-            del self._unclaimed[place]
-            self._first_met = min(self._first_met, each.number)
-            if each.place is not None or place < self._paired:
-                text = f"out of order: found at {self._view.partition}@{place}"
-                self._found.add(REORDERED, each.offset, BOTH, text)
+            downstream_offset = next((p for p in found if p > self._paired), found[0])
+            found.remove(downstream_offset)
+            del self._unclaimed[downstream_offset]
+            self._first_match_number = min(self._first_match_number, each.number)
+            if each.downstream_offset is not None or downstream_offset < self._paired:
+                text = f"out of order: found at {self._view.partition}@{downstream_offset}"
+                self._found.add(REORDERED, each.offset, STAGED_AND_TARGET, text)
             else:
-                self._paired = place
-        self._sought = left
+                self._paired = downstream_offset
+        self._pending = left
 
     def _trim(self, keep: int) -> None:
         """Give up on all but the newest *keep* of either kind."""
-        given_up = self._sought[: max(0, len(self._sought) - keep)]
-        self._sought = self._sought[len(given_up) :]
+        given_up = self._pending[: max(0, len(self._pending) - keep)]
+        self._pending = self._pending[len(given_up) :]
         for each in given_up:
-            self._give_up(each)
-        wanted = {each.place for each in self._sought}
-        for place in sorted(self._unclaimed)[: max(0, len(self._unclaimed) - keep)]:
-            if place not in wanted:
-                self._set_aside(place, self._unclaimed.pop(place))
+            self._resolve_missing(each)
+        wanted = {each.downstream_offset for each in self._pending}
+        for downstream_offset in sorted(self._unclaimed)[: max(0, len(self._unclaimed) - keep)]:
+            if downstream_offset not in wanted:
+                self._add_extra(downstream_offset, self._unclaimed.pop(downstream_offset))
 
-    def _give_up(self, each: _Sought) -> None:
+    def _resolve_missing(self, each: _PendingMatch) -> None:
         """Say what became of a record that is nowhere."""
-        where = f"{self._view.partition}@{'?' if each.place is None else each.place}"
-        if each.place is not None and self._unclaimed.pop(each.place, None) is not None:
+        offset = "?" if each.downstream_offset is None else each.downstream_offset
+        where = f"{self._view.partition}@{offset}"
+        if (
+            each.downstream_offset is not None
+            and self._unclaimed.pop(each.downstream_offset, None) is not None
+        ):
             text = f"{where} has another content than the stage"
-            self._found.add(ALTERED, each.offset, BOTH, text)
+            self._found.add(ALTERED, each.offset, STAGED_AND_TARGET, text)
         elif not each.is_due:
             return
-        elif self._view.is_compacted or (each.place is None and self._is_expired(each)):
+        elif self._view.is_compacted or (each.downstream_offset is None and self._is_expired(each)):
             self._found.counts[EXPIRED_DOWNSTREAM] += 1
         else:
             text = f"not on the target, expected at {where}"
-            self._found.add(LOST, each.offset, BOTH, text)
+            self._found.add(LOST, each.offset, STAGED_AND_TARGET, text)
 
-    def _is_expired(self, each: _Sought) -> bool:
+    def _is_expired(self, each: _PendingMatch) -> bool:
         """Return whether the target's log may have begun behind a record that no run holds."""
-        return each.number < self._first_met and self._view.low > 0
+        return each.number < self._first_match_number and self._view.low > 0
 
-    def _set_aside(self, place: int, mark: Fingerprint) -> None:
+    def _add_extra(self, downstream_offset: int, fingerprint: Fingerprint) -> None:
         """Keep an unexpected record until the whole stage has been asked about it."""
         self._extra_count += 1
-        if self._extra_count <= EXTRAS and place >= self._view.since:
-            self.extras[mark].append(place)
+        if self._extra_count <= MAX_EXTRAS and downstream_offset >= self._view.since:
+            self.extras[fingerprint].append(downstream_offset)
         else:
             self._found.counts[FOREIGN] += 1
 
 
-def rising_runs(lives: Sequence[Life]) -> tuple[dict[str, Runs], list[Fault]]:
+def monotonic_runs(
+    incarnations: Sequence[StagedIncarnation],
+) -> tuple[dict[str, Runs], list[RunOrderError]]:
     """Return the rising runs of each life, which lie one behind another, and the others' faults."""
     found: dict[str, Runs] = {}
-    faults: list[Fault] = []
+    faults: list[RunOrderError] = []
     end = 0
-    for life in lives:
-        found[life.incarnation], wrong = rising(life.runs, end)
-        end = max(end, found[life.incarnation].downstream_end)
+    for staged in incarnations:
+        found[staged.incarnation], wrong = validate_runs(staged.runs, end)
+        end = max(end, found[staged.incarnation].downstream_end)
         faults += wrong
     return found, faults
 
 
-def shares(
+def arrival_bounds(
     order: Sequence[str], due: tuple[str, int] | None, reach: tuple[str, int] | None
 ) -> Mapping[str, tuple[int, int]]:
     """Return how far each incarnation of *order* must have, and may have, arrived.
@@ -324,10 +346,13 @@ def shares(
     *due* and *reach* are progress (incarnation, next offset) before and after the target was
     looked at; None: it had not begun. Incarnations are replayed one after another.
     """
-    return {name: (_share(order, name, due), _share(order, name, reach)) for name in order}
+    return {
+        name: (_arrival_bound(order, name, due), _arrival_bound(order, name, reach))
+        for name in order
+    }
 
 
-def _share(order: Sequence[str], name: str, progress: tuple[str, int] | None) -> int:
+def _arrival_bound(order: Sequence[str], name: str, progress: tuple[str, int] | None) -> int:
     if progress is None or progress[0] not in order:
         return 0
     at, here = order.index(progress[0]), order.index(name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from resources.config.security import secure
+from resources.config.security import translate_security
 from schemas.config.client_keys import LIBRDKAFKA_BOUNDS, ClientKey, client_key, is_connection_key
 from schemas.config.config import ClientSettings
-from schemas.config.keys import Ruling, Status
+from schemas.config.keys import KeyResult, KeyStatus
 from schemas.errors import RefusedKeyError
 
 Value = str | int | float | bool
@@ -16,78 +16,80 @@ Value = str | int | float | bool
 # Java checks every record's CRC unless told otherwise; librdkafka does not.
 DEFAULTS: Mapping[str, ClientSettings] = {"consumer": {"check.crcs": True}}
 KIB = 1024
-FIRST_PAUSE_MS, LONGEST_PAUSE_MS = 50, 1_000  # Java's: librdkafka would wait up to 10 s
+FIRST_BACKOFF_MS, MAX_BACKOFF_MS = 50, 1_000  # Java's: librdkafka would wait up to 10 s
 
 
 @dataclass
-class Translation:
+class TranslatedSettings:
     """librdkafka's settings (they hold secrets) and a ruling for each Java property."""
 
     settings: dict[str, Value] = field(repr=False)
-    rulings: dict[str, Ruling]
+    results: dict[str, KeyResult]
 
 
-def translate(role: str, java: Mapping[str, str]) -> Translation:
+def translate_settings(role: str, java: Mapping[str, str]) -> TranslatedSettings:
     """Return the settings of a `consumer`, `producer` or `admin` with the properties *java*.
 
     Nothing is raised: a property that cannot be had is ruled `refused`, one that Java does not
     know has no ruling.
     """
     settings = dict(DEFAULTS.get(role, {}))
-    rulings: dict[str, Ruling] = {}
+    results: dict[str, KeyResult] = {}
     for name, value in java.items():
         key = client_key(role, name)
         if key is not None:
             try:
-                rulings[name] = _translate_one(key, value.strip(), java, settings)
+                results[name] = _translate_key(key, value.strip(), java, settings)
             except ValueError as failure:
-                rulings[name] = Ruling(Status.REFUSED, str(failure))
-    security = secure({name: text for name, text in java.items() if is_connection_key(name)})
+                results[name] = KeyResult(KeyStatus.REFUSED, str(failure))
+    security = translate_security(
+        {name: text for name, text in java.items() if is_connection_key(name)}
+    )
     _fit_fetch_sizes(role, settings)
-    _fit_pauses(settings)
-    return Translation({**settings, **security.settings}, {**rulings, **security.rulings})
+    _fit_backoff(settings)
+    return TranslatedSettings({**settings, **security.settings}, {**results, **security.results})
 
 
-def settings_of(role: str, java: Mapping[str, str], where: str) -> ClientSettings:
+def client_settings(role: str, java: Mapping[str, str], where: str) -> ClientSettings:
     """Return the settings alone. Raises RefusedKeyError, with *where* before the key's name."""
-    translation = translate(role, java)
-    refuse_any(translation.rulings.items(), where)
+    translation = translate_settings(role, java)
+    reject_unsupported(translation.results.items(), where)
     return translation.settings
 
 
-def refuse_any(rulings: Iterable[tuple[str, Ruling]], where: str) -> None:
-    """Raise RefusedKeyError for the first of *rulings* that is a refusal."""
-    for name, ruling in rulings:
-        if ruling.status is Status.REFUSED:
+def reject_unsupported(results: Iterable[tuple[str, KeyResult]], where: str) -> None:
+    """Raise RefusedKeyError for the first of *results* that is a refusal."""
+    for name, ruling in results:
+        if ruling.status is KeyStatus.REFUSED:
             raise RefusedKeyError(f"{where}{name}", ruling.note)
 
 
-def _translate_one(
+def _translate_key(
     key: ClientKey, value: str, java: Mapping[str, str], settings: dict[str, Value]
-) -> Ruling:
+) -> KeyResult:
     """Put what *key* comes to into *settings* and rule it. Raises ValueError for a bad value."""
     said = key.read(value)
     if key.name == "isolation.level":
         honoured = value == "read_committed"
-        return Ruling(
-            Status.HONOURED if honoured else Status.NO_EFFECT,
+        return KeyResult(
+            KeyStatus.HONOURED if honoured else KeyStatus.NO_EFFECT,
             "The source is read with read_committed, always: aborted records are not replicated.",
         )
     if key.name == "auto.offset.reset":
-        return Ruling(Status.HONOURED, "Where a topic begins when it is first selected.")
+        return KeyResult(KeyStatus.HONOURED, "Where a topic begins when it is first selected.")
     if not key.librdkafka:
-        return Ruling(Status.NO_EFFECT, key.note)
+        return KeyResult(KeyStatus.NO_EFFECT, key.note)
     if key.librdkafka == "compression.level":
         codec = key.name.split(".")[1]
         if java.get("compression.type", "none").strip() != codec:
-            return Ruling(Status.NO_EFFECT, f"compression.type is not {codec}.")
-    settings[key.librdkafka] = taken = _taken(key, said)
+            return KeyResult(KeyStatus.NO_EFFECT, f"compression.type is not {codec}.")
+    settings[key.librdkafka] = taken = _librdkafka_value(key, said)
     if key.librdkafka == key.name and taken == said:
-        return Ruling(Status.HONOURED, f"librdkafka: {key.librdkafka}")
-    return Ruling(Status.TRANSLATED, f"librdkafka: {key.librdkafka}={taken}")
+        return KeyResult(KeyStatus.HONOURED, f"librdkafka: {key.librdkafka}")
+    return KeyResult(KeyStatus.TRANSLATED, f"librdkafka: {key.librdkafka}={taken}")
 
 
-def _taken(key: ClientKey, said: str | int | bool) -> str | int | bool:
+def _librdkafka_value(key: ClientKey, said: str | int | bool) -> str | int | bool:
     """Return what librdkafka is told where Java is told *said*: of a number the nearest it takes.
 
     Java's -1 for a buffer (the system's size) and for idle connections (kept) are its 0.
@@ -99,15 +101,15 @@ def _taken(key: ClientKey, said: str | int | bool) -> str | int | bool:
     return min(max(number, least), most)
 
 
-def _fit_pauses(settings: dict[str, Value]) -> None:
+def _fit_backoff(settings: dict[str, Value]) -> None:
     """Let the first pause be no longer than the longest, on which librdkafka insists.
 
     Java takes the shorter of both; where only the first is said, it is the longest there, too.
     """
     first, longest = (settings.get(f"reconnect.backoff.{each}") for each in ("ms", "max.ms"))
     if not isinstance(longest, int):
-        longest = first if isinstance(first, int) else LONGEST_PAUSE_MS
-    first = first if isinstance(first, int) else FIRST_PAUSE_MS
+        longest = first if isinstance(first, int) else MAX_BACKOFF_MS
+    first = first if isinstance(first, int) else FIRST_BACKOFF_MS
     settings["reconnect.backoff.ms"] = min(first, longest)
     settings["reconnect.backoff.max.ms"] = longest
 

@@ -55,12 +55,12 @@ def _look_up(key: str, entries: Mapping[str, str], base: Path, found: re.Match[s
     declared = name in split_list(entries.get("config.providers", ""))
     java_class = entries.get(f"config.providers.{name}.class", "") if declared else ""
     kind = provider_of(java_class) if java_class else name
-    if kind is None or kind not in READERS:
+    if kind is None or kind not in PROVIDERS:
         raise SecretError(key, found.group(), "the providers are env, file and dir")
     prefix = f"config.providers.{name}.param."
     params = {k[len(prefix) :]: v for k, v in entries.items() if k.startswith(prefix)}
     try:
-        return READERS[kind](base / path, item, params)
+        return PROVIDERS[kind](base / path, item, params)
     except LookupError as missing:
         raise SecretError(key, found.group(), str(missing.args[0])) from None
     except OSError as failure:
@@ -99,7 +99,7 @@ def _check_allowed(path: Path, params: Params) -> None:
         raise LookupError("allowed.paths does not allow this path")
 
 
-READERS: Mapping[str, Callable[[Path, str, Params], str]] = {
+PROVIDERS: Mapping[str, Callable[[Path, str, Params], str]] = {
     "env": _from_environment,
     "file": _from_file,
     "dir": _from_directory,

@@ -9,7 +9,7 @@ TOKEN = re.compile(
     r"""\s+|"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([=;])|([^\s=;"']+)""", re.DOTALL
 )
 ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
-LETTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
+ESCAPED_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,4 @@ def _character(found: re.Match[str]) -> str:
     code = found.group(1)
     if code.isdigit():
         return chr(int(code, 8)) if code < "8" else code
-    return LETTERS.get(code, code)
+    return ESCAPED_CHARACTERS.get(code, code)

@@ -6,23 +6,23 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from resources.config.client_properties import translate
+from resources.config.client_properties import translate_settings
 from resources.config.config_providers import provider_of
-from resources.config.mm2_properties import Mm2File, Place
+from resources.config.mm2_properties import Mm2File, ScopedKey
 from schemas.config.client_keys import ROLES, client_names, is_connection_key
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import KEYS
 from schemas.config.keys import (
     Key,
-    KeyVerdict,
+    KeyReport,
+    KeyResult,
+    KeyStatus,
     Kind,
-    Ruling,
-    Status,
-    fit_to_show,
-    key_fit_to_show,
+    redact,
+    redact_key,
     split_list,
 )
-from schemas.config.worker_keys import worker_names, worker_ruling
+from schemas.config.worker_keys import worker_key_result, worker_names
 from schemas.errors import (
     ConfigError,
     RefusedKeyError,
@@ -31,7 +31,7 @@ from schemas.errors import (
 )
 from schemas.mm2.name_filter import NameFilter
 
-NO_SMT = KEYS["transforms"].otherwise
+NO_SMT = KEYS["transforms"].refusal
 # What `A->B.<prefix><client property>` is, where it is read at all.
 SYNCS_PRODUCER = (
     "MirrorMaker 2 gives this to its offset-syncs producer only: A->B.producer.override.* is for "
@@ -59,122 +59,124 @@ SCOPE_NAMES = {"T": "at the top level", "C": "as alias.{}", "F": "as A->B.{}"}
 
 
 @dataclass(frozen=True)
-class Judgement:
+class KeyCheck:
     """A verdict, and the error that it is to who wants to run with this file (None: it is fit)."""
 
-    verdict: KeyVerdict
+    report: KeyReport
     error: ConfigError | None
 
 
-def judge(file: Mm2File) -> Iterator[Judgement]:
+def check_keys(file: Mm2File) -> Iterator[KeyCheck]:
     """Yield a judgement for every key of *file*, in the file's order."""
-    known = file.without_strangers()
-    for key, written in file.written.items():
-        ruling, error = _rule(known, key)
-        shown = fit_to_show(key, written, ruling.status)
-        yield Judgement(KeyVerdict(key_fit_to_show(key), shown, ruling.status, ruling.note), error)
+    known = file.without_unlisted_flows()
+    for key, full_key in file.written.items():
+        ruling, error = _check_key(known, key)
+        shown = redact(key, full_key, ruling.status)
+        yield KeyCheck(KeyReport(redact_key(key), shown, ruling.status, ruling.note), error)
 
 
-def _rule(file: Mm2File, key: str) -> tuple[Ruling, ConfigError | None]:
+def _check_key(file: Mm2File, key: str) -> tuple[KeyResult, ConfigError | None]:
     try:
         if key in file.failures:
             raise file.failures[key]
-        place = file.place(key)
-        ruling = _ruling(file, place, file.values[key])
+        scoped_key = file.scoped_key(key)
+        ruling = _key_result(file, scoped_key, file.values[key])
     except UnknownAliasError as error:
-        return Ruling(Status.UNKNOWN, f"{error}. {error.hint}"), error
+        return KeyResult(KeyStatus.UNKNOWN, f"{error}. {error.hint}"), error
     except ConfigError as error:
-        return Ruling(Status.REFUSED, str(error)), error
+        return KeyResult(KeyStatus.REFUSED, str(error)), error
     if ruling is None:
-        unknown = UnknownKeyError(key_fit_to_show(key), _nearest(file, key, place))
-        return Ruling(Status.UNKNOWN, unknown.hint), unknown
-    if ruling.status is Status.REFUSED:
+        unknown = UnknownKeyError(redact_key(key), _nearest(file, key, scoped_key))
+        return KeyResult(KeyStatus.UNKNOWN, unknown.hint), unknown
+    if ruling.status is KeyStatus.REFUSED:
         return ruling, RefusedKeyError(key, ruling.note)
     return ruling, None
 
 
-def _ruling(file: Mm2File, place: Place, value: str) -> Ruling | None:
-    """Return what becomes of the key at *place*. None: nobody knows it."""
-    key = KEYS.get(place.key)
-    if key is not None and place.scope in key.scopes:
-        return _table_ruling(file, place, key, value)
+def _key_result(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyResult | None:
+    """Return what becomes of the key at *scoped_key*. None: nobody knows it."""
+    key = KEYS.get(scoped_key.key)
+    if key is not None and scoped_key.scope in key.scopes:
+        return _table_key_result(file, scoped_key, key, value)
     return (
-        _family_ruling(place, value)
-        or _client_ruling(file, place)
-        or worker_ruling(place.key)
-        or _misplaced(place, key)
+        _family_key_result(scoped_key, value)
+        or _client_key_result(file, scoped_key)
+        or worker_key_result(scoped_key.key)
+        or _misplaced_key_result(scoped_key, key)
     )
 
 
-def _table_ruling(file: Mm2File, place: Place, key: Key, value: str) -> Ruling:
+def _table_key_result(file: Mm2File, scoped_key: ScopedKey, key: Key, value: str) -> KeyResult:
     """Rule a key of the table. Raises InvalidPatternError."""
-    if key.kind is Kind.PATTERNS and key.status is Status.HONOURED:
+    if key.kind is Kind.PATTERNS and key.status is KeyStatus.HONOURED:
         NameFilter(split_list(value))
-    if place.alias and key.name == "bootstrap.servers":
-        return translate("admin", file.client(place.alias, "admin")).rulings[key.name]
-    why = contradiction(file, place)
-    return Ruling(Status.REFUSED, why) if why else key.rule(value)
+    if scoped_key.alias and key.name == "bootstrap.servers":
+        return translate_settings("admin", file.client(scoped_key.alias, "admin")).results[key.name]
+    why = find_contradiction(file, scoped_key)
+    return KeyResult(KeyStatus.REFUSED, why) if why else key.check_value(value)
 
 
-def _family_ruling(place: Place, value: str) -> Ruling | None:
+def _family_key_result(scoped_key: ScopedKey, value: str) -> KeyResult | None:
     """Rule keys that the file makes up the middle of: transforms, predicates, providers."""
-    name = place.key
+    name = scoped_key.key
     if name.startswith(("transforms.", "predicates.")):
-        return Ruling(Status.REFUSED, NO_SMT)
-    if place.scope == "T" and name.startswith("config.providers."):
+        return KeyResult(KeyStatus.REFUSED, NO_SMT)
+    if scoped_key.scope == "T" and name.startswith("config.providers."):
         if name.endswith(".class") and provider_of(value) is None:
             why = "only Kafka's own EnvVar-, File- and DirectoryConfigProvider are known here"
-            return Ruling(Status.REFUSED, why)
-        return Ruling(Status.HONOURED, "A config provider.")
+            return KeyResult(KeyStatus.REFUSED, why)
+        return KeyResult(KeyStatus.HONOURED, "A config provider.")
     return None
 
 
-def _client_ruling(file: Mm2File, place: Place) -> Ruling | None:
+def _client_key_result(file: Mm2File, scoped_key: ScopedKey) -> KeyResult | None:
     """Rule a Java client property, with all that the same client is told elsewhere in mind."""
-    if is_connection_key(place.key):
-        return _connection_ruling(file, place)
-    if place.flow is not None:
-        return _flow_client_ruling(file, place)
-    role, dot, name = place.key.partition(".")
+    if is_connection_key(scoped_key.key):
+        return _connection_key_result(file, scoped_key)
+    if scoped_key.flow is not None:
+        return _flow_client_key_result(file, scoped_key)
+    role, dot, name = scoped_key.key.partition(".")
     if not dot or role not in ROLES:
         return None
-    if place.alias is not None:
-        return translate(role, file.client(place.alias, role)).rulings.get(name)
+    if scoped_key.alias is not None:
+        return translate_settings(role, file.client(scoped_key.alias, role)).results.get(name)
     if name not in client_names(role):
         return None
-    note = f"Not read at this place (MirrorMaker 2 neither): write it as alias.{place.key}."
-    return Ruling(Status.NO_EFFECT, note)
+    note = f"Not read at this place (MirrorMaker 2 neither): write it as alias.{scoped_key.key}."
+    return KeyResult(KeyStatus.NO_EFFECT, note)
 
 
-def _connection_ruling(file: Mm2File, place: Place) -> Ruling | None:
-    if place.flow is not None:
-        alone = translate("admin", {place.key: file.values[place.written]})
-        return Ruling(Status.NO_EFFECT, PER_CLUSTER) if place.key in alone.rulings else None
-    alias = place.alias or file.aliases[0]
-    return translate("admin", file.client(alias, "admin")).rulings.get(place.key)
-
-
-def _flow_client_ruling(file: Mm2File, place: Place) -> Ruling | None:
-    for prefix, (role, why_not) in FLOW_CLIENTS.items():
-        if not place.key.startswith(prefix) or place.flow is None:
-            continue
-        name = place.key.removeprefix(prefix)
-        if why_not is PER_CLUSTER and name == "bootstrap.servers":
-            return Ruling(Status.REFUSED, OTHER_BROKERS)
-        if why_not:
-            return Ruling(Status.NO_EFFECT, why_not) if name in client_names(role) else None
-        java = (
-            file.data_producer(place.flow)
-            if role == "producer"
-            else file.client(place.flow.source, role, place.flow)
+def _connection_key_result(file: Mm2File, scoped_key: ScopedKey) -> KeyResult | None:
+    if scoped_key.flow is not None:
+        alone = translate_settings("admin", {scoped_key.key: file.values[scoped_key.full_key]})
+        return (
+            KeyResult(KeyStatus.NO_EFFECT, PER_CLUSTER) if scoped_key.key in alone.results else None
         )
-        return translate(role, java).rulings.get(name)
+    alias = scoped_key.alias or file.aliases[0]
+    return translate_settings("admin", file.client(alias, "admin")).results.get(scoped_key.key)
+
+
+def _flow_client_key_result(file: Mm2File, scoped_key: ScopedKey) -> KeyResult | None:
+    for prefix, (role, why_not) in FLOW_CLIENTS.items():
+        if not scoped_key.key.startswith(prefix) or scoped_key.flow is None:
+            continue
+        name = scoped_key.key.removeprefix(prefix)
+        if why_not is PER_CLUSTER and name == "bootstrap.servers":
+            return KeyResult(KeyStatus.REFUSED, OTHER_BROKERS)
+        if why_not:
+            return KeyResult(KeyStatus.NO_EFFECT, why_not) if name in client_names(role) else None
+        java = (
+            file.data_producer(scoped_key.flow)
+            if role == "producer"
+            else file.client(scoped_key.flow.source, role, scoped_key.flow)
+        )
+        return translate_settings(role, java).results.get(name)
     return None
 
 
-def _misplaced(place: Place, key: Key | None) -> Ruling | None:
+def _misplaced_key_result(scoped_key: ScopedKey, key: Key | None) -> KeyResult | None:
     """Rule what is read at other places only: say at which. None: it is read at none."""
-    name, alias = place.key, place.alias or "alias"
+    name, alias = scoped_key.key, scoped_key.alias or "alias"
     flow_clients = (name.removeprefix(prefix) for prefix in FLOW_CLIENTS if name.startswith(prefix))
     if key is not None:
         where = [SCOPE_NAMES[scope].format(name) for scope in key.scopes]
@@ -183,46 +185,50 @@ def _misplaced(place: Place, key: Key | None) -> Ruling | None:
     else:
         where = [f"as {alias}.{role}.{name}" for role in ROLES if name in client_names(role)]
     note = f"Not read at this place (MirrorMaker 2 neither): write it {' or '.join(where)}."
-    return Ruling(Status.NO_EFFECT, note) if where else None
+    return KeyResult(KeyStatus.NO_EFFECT, note) if where else None
 
 
-def _nearest(file: Mm2File, key: str, place: Place) -> str | None:
+def _nearest(file: Mm2File, key: str, scoped_key: ScopedKey) -> str | None:
     """Return the known key that is most like *key*, written as the file would have it."""
-    prefix = key[: len(key) - len(place.key)]
-    names = {prefix + name for name, known in KEYS.items() if place.scope in known.scopes}
+    prefix = key[: len(key) - len(scoped_key.key)]
+    names = {prefix + name for name, known in KEYS.items() if scoped_key.scope in known.scopes}
     for role in ROLES:
-        before = [f"{role}."] if place.alias else []
-        if place.flow is not None:
+        before = [f"{role}."] if scoped_key.alias else []
+        if scoped_key.flow is not None:
             before = [p for p, (r, why_not) in FLOW_CLIENTS.items() if r == role and not why_not]
         names |= {f"{prefix}{p}{name}" for p in before for name in client_names(role)}
     names |= {prefix + name for name in client_names("admin") if is_connection_key(name)}
     names |= {prefix + name for name in worker_names() if not name.endswith("*")}
-    if place.scope == "T":
+    if scoped_key.scope == "T":
         names |= {f"{alias}.bootstrap.servers" for alias in file.aliases}
     return next(iter(difflib.get_close_matches(key, sorted(names), n=1, cutoff=0.7)), None)
 
 
-SYNCS = "emit.offset-syncs.enabled"
+OFFSET_SYNCS_ENABLED = "emit.offset-syncs.enabled"
 # Of a connector's keys these set the offset syncs up (MirrorConnectorConfig).
-OF_SYNCS = ("offset-syncs-", "offset-syncs.topic.")
+OFFSET_SYNCS_PREFIXES = ("offset-syncs-", "offset-syncs.topic.")
 
 
-def contradiction(file: Mm2File, place: Place) -> str | None:
-    """Return why the key at *place* cannot stand beside others of *file*. None: it can.
+def find_contradiction(file: Mm2File, scoped_key: ScopedKey) -> str | None:
+    """Return why the key at *scoped_key* cannot stand beside others of *file*. None: it can.
 
     MirrorSourceConnector refuses `emit.offset-syncs.enabled=false` beside keys that set the syncs
     up (KIP-1031); it knows the word in small letters only and takes `False`. A key at the top level
     is judged for every enabled flow that does not say it itself.
     """
-    if place.key != SYNCS or file.values[place.written] != "false":
+    if scoped_key.key != OFFSET_SYNCS_ENABLED or file.values[scoped_key.full_key] != "false":
         return None
     for flow in file.enabled_flows():
-        if place.flow == flow or (place.scope == "T" and SYNCS not in file.at_flow(flow)):
-            for key in _keys_of_syncs(file, flow):
+        if scoped_key.flow == flow or (
+            scoped_key.scope == "T" and OFFSET_SYNCS_ENABLED not in file.at_flow(flow)
+        ):
+            for key in _offset_sync_keys(file, flow):
                 return f"no offset syncs are written, but {key} sets them up: say one of them"
     return None
 
 
-def _keys_of_syncs(file: Mm2File, flow: Flow) -> list[str]:
-    at_flow = [f"{flow.name}.{key}" for key in file.at_flow(flow) if key.startswith(OF_SYNCS)]
-    return at_flow + [key for key in file.top() if key.startswith(OF_SYNCS)]
+def _offset_sync_keys(file: Mm2File, flow: Flow) -> list[str]:
+    at_flow = [
+        f"{flow.name}.{key}" for key in file.at_flow(flow) if key.startswith(OFFSET_SYNCS_PREFIXES)
+    ]
+    return at_flow + [key for key in file.top_level() if key.startswith(OFFSET_SYNCS_PREFIXES)]

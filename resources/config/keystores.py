@@ -24,12 +24,12 @@ from resources.java import java
 JKS_MAGIC = b"\xfe\xed\xfe\xed"
 PKCS12_MAGIC = b"\x30"  # an ASN.1 sequence
 KEY, TRUSTED = 1, 2  # what an entry of a JKS is
-DIGEST = 20  # bytes of SHA-1
-KEYTOOL_S = 60
+SHA1_LENGTH = 20  # bytes of SHA-1
+KEYTOOL_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
-class Store:
+class Keystore:
     """What a store holds, in PEM: *trusted* certificates; the first key and its *chain*."""
 
     trusted: str
@@ -37,7 +37,7 @@ class Store:
     key: str = field(repr=False)
 
 
-def read_store(path: Path, password: str, key_password: str) -> Store:
+def read_store(path: Path, password: str, key_password: str) -> Keystore:
     """Return what the JKS or PKCS12 file at *path* holds. An empty *password* is none.
 
     Raises ValueError, without any secret, where it cannot be read; JavaMissingError.
@@ -50,7 +50,7 @@ def read_store(path: Path, password: str, key_password: str) -> Store:
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, password: str, key_password: str, _mtime_ns: int, _size: int) -> Store:
+def _read(path: Path, password: str, key_password: str, _mtime_ns: int, _size: int) -> Keystore:
     """Read the store; a file is asked for once for each client and each key of the file."""
     try:
         data = path.read_bytes()
@@ -58,13 +58,13 @@ def _read(path: Path, password: str, key_password: str, _mtime_ns: int, _size: i
         raise ValueError(f"{path} cannot be read: {failure.strerror}") from None
     if data.startswith(PKCS12_MAGIC):
         key_password = password  # PKCS12 has one for both, and keytool keeps the key's
-        data, password = _as_jks(path, password)
+        data, password = _convert_to_jks(path, password)
     elif not data.startswith(JKS_MAGIC):
         raise ValueError(f"{path} is neither JKS nor PKCS12; of a PEM file the type is PEM")
     return _Jks(data, password, key_password or password).read(path)
 
 
-def _as_jks(path: Path, password: str) -> tuple[bytes, str]:
+def _convert_to_jks(path: Path, password: str) -> tuple[bytes, str]:
     """Return a PKCS12 file as JKS, and the password that opens that."""
     if not password:
         raise ValueError(f"{path} is PKCS12: it needs its password")
@@ -81,7 +81,7 @@ def _as_jks(path: Path, password: str) -> tuple[bytes, str]:
             env={**os.environ, **passwords},
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=KEYTOOL_S,
+            timeout=KEYTOOL_TIMEOUT_S,
         )
         if done.returncode != 0 or not out.exists():
             raise ValueError(f"{path} is not opened by its password, or damaged")
@@ -95,9 +95,9 @@ class _Jks:
         self._data, self._at = data, len(JKS_MAGIC)
         self._password, self._key_password = password, key_password
 
-    def read(self, path: Path) -> Store:
+    def read(self, path: Path) -> Keystore:
         """Return what it holds. Raises ValueError, which names *path*."""
-        sealed, seal = self._data[:-DIGEST], self._data[-DIGEST:]
+        sealed, seal = self._data[:-SHA1_LENGTH], self._data[-SHA1_LENGTH:]
         salted = self._password.encode("utf-16-be") + b"Mighty Aphrodite" + sealed
         # As Java: without a password nobody checks that the file is whole.
         if self._password and hashlib.sha1(salted).digest() != seal:
@@ -109,7 +109,7 @@ class _Jks:
         except ValueError:
             raise ValueError(f"{path}: its key is not opened by ssl.key.password") from None
 
-    def _entries(self) -> Store:
+    def _entries(self) -> Keystore:
         trusted, chain, key = "", "", ""
         version, count = self._number(), self._number()
         for _ in range(count):
@@ -123,8 +123,8 @@ class _Jks:
             certificates = [self._certificate(version) for _ in range(self._number())]
             if not key:
                 chain = "".join(certificates)
-                key = _pem("PRIVATE KEY", _unlocked(found, self._key_password))
-        return Store(trusted, chain, key)
+                key = _pem("PRIVATE KEY", _decrypt_key(found, self._key_password))
+        return Keystore(trusted, chain, key)
 
     def _certificate(self, version: int) -> str:
         if version == 2:
@@ -144,13 +144,17 @@ class _Jks:
         return self._data[start : self._at]
 
 
-def _unlocked(locked: bytes, password: str) -> bytes:
+def _decrypt_key(locked: bytes, password: str) -> bytes:
     """Return the key, as PKCS8, that JKS protects: salt, key masked by SHA-1s, SHA-1.
 
     Raises ValueError where *password* does not fit.
     """
     protected = _last_value(locked)
-    salt, masked, seal = protected[:DIGEST], protected[DIGEST:-DIGEST], protected[-DIGEST:]
+    salt, masked, seal = (
+        protected[:SHA1_LENGTH],
+        protected[SHA1_LENGTH:-SHA1_LENGTH],
+        protected[-SHA1_LENGTH:],
+    )
     secret = password.encode("utf-16-be")
     mask, digest = b"", salt
     while len(mask) < len(masked):

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from resources.config.client_properties import settings_of
-from resources.config.key_check import judge
+from resources.config.client_properties import client_settings
+from resources.config.key_check import check_keys
 from resources.config.mm2_properties import Mm2File
-from resources.config.replication_policy import policy_of
+from resources.config.replication_policy import create_policy
 from schemas.config.config import (
     ClusterConfig,
     Config,
@@ -19,21 +19,21 @@ from schemas.config.config import (
 )
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import default_of
-from schemas.config.keys import KeyVerdict, parse_boolean, parse_integer, split_list
+from schemas.config.keys import KeyReport, parse_boolean, parse_integer, split_list
 from schemas.errors import ConfigError, RefusedKeyError
 from schemas.mm2.name_filter import NameFilter
 from schemas.mm2.replication_policy import ReplicationPolicy
 
 # Our own progress on a target: never snapshotted, never translated.
-OWN_GROUPS = r"deltamirror\..*"
+INTERNAL_GROUPS = r"deltamirror\..*"
 # A century: the clock that threads wait by takes no more than three.
-LONGEST_S = 100 * 365 * 86_400
+MAX_INTERVAL_S = 100 * 365 * 86_400
 
 
 def read_config(path: Path) -> Config:
     """Return what the file at *path* comes to. Raises a ConfigError for what cannot be meant."""
     file = Mm2File.read(path)
-    for judgement in judge(file):
+    for judgement in check_keys(file):
         if judgement.error is not None:
             raise judgement.error
     flows = tuple(_flow(file, flow) for flow in file.enabled_flows())
@@ -45,8 +45,8 @@ def read_config(path: Path) -> Config:
         tasks_max=_tasks_max(file, flows),
         max_batch_records=_integer(file, "deltamirror.stage.max.records"),
         max_batch_bytes=_integer(file, "deltamirror.stage.max.bytes"),
-        chunk_records=_integer(file, "deltamirror.replay.chunk.records"),
-        chunk_bytes=_integer(file, "deltamirror.replay.chunk.bytes"),
+        transaction_records=_integer(file, "deltamirror.replay.chunk.records"),
+        transaction_bytes=_integer(file, "deltamirror.replay.chunk.bytes"),
         stage_retention_ms=_retention(file, "deltamirror.stage.retention.ms"),
         stage_retention_bytes=_retention(file, "deltamirror.stage.retention.bytes"),
         heartbeats=tuple(_heartbeats(file)),
@@ -54,12 +54,12 @@ def read_config(path: Path) -> Config:
     )
 
 
-def check(path: Path) -> list[KeyVerdict]:
+def check_config(path: Path) -> list[KeyReport]:
     """Return what becomes of each key of the file at *path*, in its order, secrets masked.
 
     Raises ConfigFileError where the file cannot be read or lists no clusters.
     """
-    return [judgement.verdict for judgement in judge(Mm2File.read(path))]
+    return [judgement.report for judgement in check_keys(Mm2File.read(path))]
 
 
 def _integer(file: Mm2File, key: str) -> int:
@@ -87,9 +87,9 @@ def _cluster(file: Mm2File, alias: str, flows: tuple[FlowConfig, ...]) -> Cluste
     return ClusterConfig(
         alias=alias,
         bootstrap_servers=",".join(servers),
-        consumer=settings_of("consumer", consumer, f"{alias}.consumer."),
-        producer=settings_of("producer", file.client(alias, "producer"), f"{alias}.producer."),
-        admin=settings_of("admin", admin, f"{alias}.admin."),
+        consumer=client_settings("consumer", consumer, f"{alias}.consumer."),
+        producer=client_settings("producer", file.client(alias, "producer"), f"{alias}.producer."),
+        admin=client_settings("admin", admin, f"{alias}.admin."),
         auto_offset_reset=consumer.get("auto.offset.reset", "earliest").strip(),
     )
 
@@ -115,10 +115,10 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
     return FlowConfig(
         flow=flow,
         topics=NameFilter(names("topics"), names("topics.exclude")),
-        groups=NameFilter(names("groups"), (*names("groups.exclude"), OWN_GROUPS)),
+        groups=NameFilter(names("groups"), (*names("groups.exclude"), INTERNAL_GROUPS)),
         policy=_policy(file, flow),
         replication_factor=parse_integer(text("replication.factor")),
-        producer=settings_of(
+        producer=client_settings(
             "producer", file.data_producer(flow), f"{flow.name}.producer.override."
         ),
         refresh_topics_interval_s=_interval_s(file, flow, "refresh.topics"),
@@ -126,7 +126,7 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
         offset_syncs=_offset_syncs(file, flow),
         sync_group_offsets_interval_s=_interval_s(file, flow, "sync.group.offsets"),
         config_properties_exclude=NameFilter(names("config.properties.exclude")),
-        checkpoints_replication_factor=_copies(file, flow, "checkpoints"),
+        checkpoints_replication_factor=_replication_factor(file, flow, "checkpoints"),
         heartbeats_replication=parse_boolean(text("heartbeats.replication.enabled")),
         # MirrorMaker 2 reads it at the flow only: it is no key of its connectors.
         uses_source_defaults=file.at_flow(flow).get("use.defaults.from", "").strip() == "source",
@@ -145,16 +145,16 @@ def _offset_syncs(file: Mm2File, flow: Flow) -> OffsetSyncsConfig | None:
         cluster=cluster,
         topic=_policy(file, flow).offset_syncs_topic(other),
         lag_max=max(0, parse_integer(_text(file, flow, "offset.lag.max"))),
-        replication_factor=_copies(file, flow, "offset-syncs"),
+        replication_factor=_replication_factor(file, flow, "offset-syncs"),
     )
 
 
 def _heartbeats(file: Mm2File) -> Iterator[HeartbeatConfig]:
     """Yield the pairs that emit heartbeats: all but those that say no, enabled or not."""
-    for flow in file.pairs():
+    for flow in file.possible_flows():
         interval_s = _interval_s(file, flow, "emit.heartbeats")
         if interval_s is not None:
-            copies = _copies(file, flow, "heartbeats")
+            copies = _replication_factor(file, flow, "heartbeats")
             topic = _policy(file, flow).heartbeats_topic
             yield HeartbeatConfig(flow, topic, interval_s, copies)
 
@@ -169,10 +169,10 @@ def _interval_s(file: Mm2File, flow: Flow, what: str) -> float | None:
     """Return how often *what* happens, in seconds. None: never again after the start."""
     length = parse_integer(_text(file, flow, f"{what}.interval.seconds"))
     is_on = parse_boolean(_text(file, flow, f"{what}.enabled"))
-    return float(min(length, LONGEST_S)) if is_on and length > 0 else None
+    return float(min(length, MAX_INTERVAL_S)) if is_on and length > 0 else None
 
 
-def _copies(file: Mm2File, flow: Flow, topic: str) -> int:
+def _replication_factor(file: Mm2File, flow: Flow, topic: str) -> int:
     """Return the replicas of one of MirrorMaker 2's topics: its own key's, else a remote topic's.
 
     MirrorMaker 2 has 3, which a smaller cluster refuses.
@@ -188,7 +188,7 @@ def _policy(file: Mm2File, flow: Flow) -> ReplicationPolicy:
     between = separator if separator is not None else "."
     apart = between if parse_boolean(internal or "true") else "."
     name = _text(file, flow, "replication.policy.class").strip()
-    return policy_of(name, flow, between, apart)
+    return create_policy(name, flow, between, apart)
 
 
 def _lake(file: Mm2File) -> str:

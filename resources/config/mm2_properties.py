@@ -17,7 +17,7 @@ from schemas.errors import ConfigFileError, SecretError, UnknownAliasError
 
 
 @dataclass(frozen=True)
-class Place:
+class ScopedKey:
     """Where a key stands: at a cluster, at a flow or (neither) at the top level."""
 
     key: str
@@ -30,7 +30,7 @@ class Place:
         return "C" if self.alias else "F" if self.flow else "T"
 
     @property
-    def written(self) -> str:
+    def full_key(self) -> str:
         """Return the whole key as the file holds it."""
         before = self.alias or (self.flow.name if self.flow else "")
         return f"{before}.{self.key}" if before else self.key
@@ -59,26 +59,26 @@ class Mm2File:
             raise ConfigFileError(path, "no `clusters`: name the cluster aliases, comma separated")
         return cls(path, aliases, written, values, failures)
 
-    def without_strangers(self) -> Mm2File:
+    def without_unlisted_flows(self) -> Mm2File:
         """Return the same file without the keys of flows whose clusters it does not list."""
-        return replace(self, values={k: v for k, v in self.values.items() if self._is_placed(k)})
+        return replace(self, values={k: v for k, v in self.values.items() if self._is_listed(k)})
 
-    def place(self, key: str) -> Place:
+    def scoped_key(self, key: str) -> ScopedKey:
         """Return where *key* stands. Raises UnknownAliasError for a flow of unlisted clusters."""
         if "->" in key:
             flow, rest = _split_flow(key, self.aliases)
-            return Place(rest, flow=flow)
+            return ScopedKey(rest, flow=flow)
         # The longest alias wins, so that `a.b` is not read as key `b` of the cluster `a`.
         for alias in sorted(self.aliases, key=len, reverse=True):
             if key.startswith(f"{alias}."):
-                return Place(key[len(alias) + 1 :], alias=alias)
-        return Place(key)
+                return ScopedKey(key[len(alias) + 1 :], alias=alias)
+        return ScopedKey(key)
 
-    def top(self) -> dict[str, str]:
+    def top_level(self) -> dict[str, str]:
         """Return the keys at the top level."""
-        return self._at(None)
+        return self._keys_of(None)
 
-    def pairs(self) -> Iterator[Flow]:
+    def possible_flows(self) -> Iterator[Flow]:
         """Yield every flow that there can be, enabled or not."""
         return starmap(Flow, permutations(self.aliases, 2))
 
@@ -88,15 +88,15 @@ class Mm2File:
         MirrorMaker 2 starts a flow for `A->B.enabled` or for heartbeats, and only a flow that it
         starts reads the top level.
         """
-        return [flow for flow in self.pairs() if self._is_enabled(flow)]
+        return [flow for flow in self.possible_flows() if self._is_enabled(flow)]
 
     def at_cluster(self, alias: str) -> dict[str, str]:
         """Return the keys of the cluster *alias*, without the prefix."""
-        return self._at(alias)
+        return self._keys_of(alias)
 
     def at_flow(self, flow: Flow) -> dict[str, str]:
         """Return the keys of *flow*, without the prefix."""
-        return self._at(flow)
+        return self._keys_of(flow)
 
     def flow_value(self, flow: Flow, key: str) -> str | None:
         """Return what *flow* says of *key*, else the top level, else None."""
@@ -111,18 +111,18 @@ class Mm2File:
         """
         cluster, at_flow = self.at_cluster(alias), self.at_flow(flow) if flow else {}
         return {
-            **_under(f"{role}.", at_flow),
-            **{key: value for key, value in self.top().items() if is_connection_key(key)},
+            **_without_prefix(f"{role}.", at_flow),
+            **{key: value for key, value in self.top_level().items() if is_connection_key(key)},
             **{key: value for key, value in cluster.items() if is_connection_key(key)},
-            **_under(f"{role}.", cluster),
-            **_under(f"source.{role}.", at_flow),
+            **_without_prefix(f"{role}.", cluster),
+            **_without_prefix(f"source.{role}.", at_flow),
         }
 
     def data_producer(self, flow: Flow) -> dict[str, str]:
         """Return the Java properties of the producer that writes the records of *flow*."""
         return {
             **self.client(flow.target, "producer"),
-            **_under("producer.override.", self.at_flow(flow)),
+            **_without_prefix("producer.override.", self.at_flow(flow)),
         }
 
     def _is_enabled(self, flow: Flow) -> bool:
@@ -132,20 +132,20 @@ class Mm2File:
         heartbeats = self.flow_value(flow, "emit.heartbeats.enabled") or "true"
         return _is_true(heartbeats) and _is_true(self.values.get("enabled", "false"))
 
-    def _at(self, owner: str | Flow | None) -> dict[str, str]:
+    def _keys_of(self, owner: str | Flow | None) -> dict[str, str]:
         return self._by_owner.get(owner, {})
 
     @cached_property
     def _by_owner(self) -> dict[str | Flow | None, dict[str, str]]:
         found: dict[str | Flow | None, dict[str, str]] = {}
         for key, value in self.values.items():
-            place = self.place(key)
-            found.setdefault(place.alias or place.flow, {})[place.key] = value
+            scoped_key = self.scoped_key(key)
+            found.setdefault(scoped_key.alias or scoped_key.flow, {})[scoped_key.key] = value
         return found
 
-    def _is_placed(self, key: str) -> bool:
+    def _is_listed(self, key: str) -> bool:
         try:
-            self.place(key)
+            self.scoped_key(key)
         except UnknownAliasError:
             return False
         return True
@@ -156,7 +156,7 @@ def _is_true(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _under(prefix: str, entries: Mapping[str, str]) -> dict[str, str]:
+def _without_prefix(prefix: str, entries: Mapping[str, str]) -> dict[str, str]:
     return {key[len(prefix) :]: text for key, text in entries.items() if key.startswith(prefix)}
 
 

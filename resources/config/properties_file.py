@@ -21,7 +21,7 @@ LINE_END = re.compile(r"\r\n|\r|\n")
 KEY = re.compile(r"(?:\\.|[^\\=: \t\f])*", re.DOTALL)
 SEPARATOR = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(u)|(.)|$)", re.DOTALL)
-LETTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+ESCAPED_CHARACTERS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def read(path: Path) -> dict[str, str]:
@@ -88,7 +88,7 @@ def _unescape(text: str, line: int) -> str:
             raise ValueError(f"line {line}: \\u needs four hexadecimal digits")
         if code:
             return chr(int(code, 16))
-        return LETTERS.get(letter, letter) if letter else ""
+        return ESCAPED_CHARACTERS.get(letter, letter) if letter else ""
 
     if "\\" not in text:
         return text
@@ -107,7 +107,7 @@ def _escape(text: str, *, key: bool = False) -> str:
 
 
 def _escaped(letter: str, *, protect: bool) -> str:
-    for short, meant in LETTERS.items():
+    for short, meant in ESCAPED_CHARACTERS.items():
         if letter == meant:
             return f"\\{short}"
     if letter == "\\" or (protect and letter in " =:#!"):

@@ -10,11 +10,13 @@ from schemas.config.flow import Flow
 from schemas.errors import RefusedKeyError
 from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
-KEY = "replication.policy.class"
-MEMBERS = sorted(name for name in vars(ReplicationPolicy) if not name.startswith("_"))
+POLICY_CLASS_KEY = "replication.policy.class"
+POLICY_MEMBERS = sorted(name for name in vars(ReplicationPolicy) if not name.startswith("_"))
 
 
-def policy_of(name: str, flow: Flow, separator: str, internal_separator: str) -> ReplicationPolicy:
+def create_policy(
+    name: str, flow: Flow, separator: str, internal_separator: str
+) -> ReplicationPolicy:
     """Return the rule called *name*: a class of MirrorMaker 2's, or `package.module:Class`.
 
     A class of the user's own is called with both separators and the source's alias by name, as
@@ -22,14 +24,16 @@ def policy_of(name: str, flow: Flow, separator: str, internal_separator: str) ->
     cannot be loaded or lacks something that is asked of a rule.
     """
     if ":" in name:
-        return _own(name.strip(), flow, separator, internal_separator)
+        return _create_custom(name.strip(), flow, separator, internal_separator)
     if name.rpartition(".")[2] == "IdentityReplicationPolicy":
         return IdentityPolicy(separator, internal_separator, flow.source)
     return DefaultPolicy(separator, internal_separator)
 
 
-def _own(path: str, flow: Flow, separator: str, internal_separator: str) -> ReplicationPolicy:
-    factory = _loaded(path)
+def _create_custom(
+    path: str, flow: Flow, separator: str, internal_separator: str
+) -> ReplicationPolicy:
+    factory = _import_class(path)
     try:
         policy: ReplicationPolicy = factory(
             separator=separator, internal_separator=internal_separator, source_alias=flow.source
@@ -38,22 +42,26 @@ def _own(path: str, flow: Flow, separator: str, internal_separator: str) -> Repl
         pickle.dumps(policy)
     except Exception as error:
         # The class is the user's: whatever it raises is about the file.
-        raise RefusedKeyError(KEY, f"{path} cannot be made: {_told(error)}") from error
-    missing = [each for each in MEMBERS if not hasattr(policy, each)]
+        raise RefusedKeyError(
+            POLICY_CLASS_KEY, f"{path} cannot be made: {_error_text(error)}"
+        ) from error
+    missing = [each for each in POLICY_MEMBERS if not hasattr(policy, each)]
     if missing:
-        raise RefusedKeyError(KEY, f"{path} has no {', '.join(missing)}")
+        raise RefusedKeyError(POLICY_CLASS_KEY, f"{path} has no {', '.join(missing)}")
     return policy
 
 
-def _loaded(path: str) -> Callable[..., ReplicationPolicy]:
+def _import_class(path: str) -> Callable[..., ReplicationPolicy]:
     module, _, name = path.partition(":")
     try:
         found: Callable[..., ReplicationPolicy] = getattr(importlib.import_module(module), name)
     except Exception as error:
-        why = f"{path} cannot be imported: {_told(error)} (PYTHONPATH says where Python looks)"
-        raise RefusedKeyError(KEY, why) from error
+        why = (
+            f"{path} cannot be imported: {_error_text(error)} (PYTHONPATH says where Python looks)"
+        )
+        raise RefusedKeyError(POLICY_CLASS_KEY, why) from error
     return found
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())

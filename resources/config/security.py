@@ -12,7 +12,7 @@ from pathlib import Path
 from resources.config import jaas
 from resources.config.keystores import read_store
 from schemas.config.client_keys import NO_EFFECT_CONNECTION_KEYS, REFUSED_CONNECTION_KEYS
-from schemas.config.keys import Ruling, Status, check_list, split_list
+from schemas.config.keys import KeyResult, KeyStatus, check_list, split_list
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -39,7 +39,7 @@ class Security:
 
     java: Mapping[str, str] = field(repr=False)
     settings: dict[str, str] = field(default_factory=dict, repr=False)
-    rulings: dict[str, Ruling] = field(default_factory=dict)
+    results: dict[str, KeyResult] = field(default_factory=dict)
 
     def get(self, name: str) -> str:
         return self.java.get(name, "").strip()
@@ -47,27 +47,29 @@ class Security:
     def put(self, java: str, setting: str, value: str) -> None:
         """Set *setting* because of the Java property *java*."""
         self.settings[setting] = value
-        told = Status.HONOURED if java == setting else Status.TRANSLATED
-        self.rulings[java] = Ruling(told, f"librdkafka: {setting}")
+        told = KeyStatus.HONOURED if java == setting else KeyStatus.TRANSLATED
+        self.results[java] = KeyResult(told, f"librdkafka: {setting}")
 
-    def rule(self, status: Status, name: str, note: str) -> None:
+    def set_status(self, status: KeyStatus, name: str, note: str) -> None:
         """Rule *name*, if the file says it, and leave the settings as they are."""
         if name in self.java:
-            self.rulings[name] = Ruling(status, note)
+            self.results[name] = KeyResult(status, note)
 
-    def refuse(self, name: str, note: str) -> None:
+    def set_refused(self, name: str, note: str) -> None:
         """Refuse *name*; also where the file should have said it and does not."""
-        self.rulings[name] = Ruling(Status.REFUSED, note)
+        self.results[name] = KeyResult(KeyStatus.REFUSED, note)
 
 
-def secure(java: Mapping[str, str]) -> Security:
+def translate_security(java: Mapping[str, str]) -> Security:
     """Return what the connection properties *java* come to; a key nobody knows has no ruling."""
     out = Security(java)
     for name in java:
         if name in NO_EFFECT_CONNECTION_KEYS:
-            out.rule(Status.NO_EFFECT, name, NO_EFFECT_CONNECTION_KEYS[name].split(": ", 1)[1])
+            out.set_status(
+                KeyStatus.NO_EFFECT, name, NO_EFFECT_CONNECTION_KEYS[name].split(": ", 1)[1]
+            )
         elif name in REFUSED_CONNECTION_KEYS:
-            out.refuse(name, REFUSED_CONNECTION_KEYS[name])
+            out.set_refused(name, REFUSED_CONNECTION_KEYS[name])
     _servers(out)
     _protocol(out)
     _sasl(out)
@@ -84,7 +86,7 @@ def _servers(out: Security) -> None:
     try:
         check_list(out.java[name])
     except ValueError as failure:
-        out.refuse(name, str(failure))
+        out.set_refused(name, str(failure))
     else:
         out.put(name, name, ",".join(split_list(out.java[name])))
 
@@ -94,11 +96,11 @@ def _protocol(out: Security) -> None:
     if not protocol:
         return
     if protocol not in PROTOCOLS:
-        out.refuse("security.protocol", f"it must be one of {', '.join(PROTOCOLS)}")
+        out.set_refused("security.protocol", f"it must be one of {', '.join(PROTOCOLS)}")
         return
     out.put("security.protocol", "security.protocol", protocol)
     if protocol.startswith("SASL_") and not out.get("sasl.mechanism"):
-        out.refuse("sasl.mechanism", f"Java's default is GSSAPI, and {NO_KERBEROS}")
+        out.set_refused("sasl.mechanism", f"Java's default is GSSAPI, and {NO_KERBEROS}")
 
 
 def _sasl(out: Security) -> None:
@@ -108,17 +110,17 @@ def _sasl(out: Security) -> None:
             out.put("sasl.mechanism", "sasl.mechanism", mechanism)
         else:
             why = NO_KERBEROS if mechanism == "GSSAPI" else f"it must be {', '.join(MECHANISMS)}"
-            out.refuse("sasl.mechanism", why)
+            out.set_refused("sasl.mechanism", why)
     if out.get("sasl.jaas.config"):
         try:
             _log_in(out, jaas.parse(out.get("sasl.jaas.config")))
         except ValueError as failure:
-            out.refuse("sasl.jaas.config", str(failure))
+            out.set_refused("sasl.jaas.config", str(failure))
     if mechanism == "OAUTHBEARER":
         _oidc(out)
     else:
         for name in (*OIDC, "sasl.oauthbearer.token.endpoint.url"):
-            out.rule(Status.NO_EFFECT, name, "sasl.mechanism is not OAUTHBEARER.")
+            out.set_status(KeyStatus.NO_EFFECT, name, "sasl.mechanism is not OAUTHBEARER.")
     _token_classes(out)
 
 
@@ -140,7 +142,7 @@ def _log_in(out: Security, module: jaas.LoginModule) -> None:
             raise ValueError(NO_KERBEROS)
         case _:
             raise ValueError("this login module is a Java class that cannot be used here")
-    out.rulings["sasl.jaas.config"] = Ruling(Status.TRANSLATED, note)
+    out.results["sasl.jaas.config"] = KeyResult(KeyStatus.TRANSLATED, note)
 
 
 def _log_in_oidc(out: Security, module: jaas.LoginModule) -> None:
@@ -162,7 +164,7 @@ def _log_in_oidc(out: Security, module: jaas.LoginModule) -> None:
 def _oidc(out: Security) -> None:
     endpoint = "sasl.oauthbearer.token.endpoint.url"
     if not out.get(endpoint):
-        out.refuse(endpoint, "OAUTHBEARER needs it: tokens come from there (OIDC)")
+        out.set_refused(endpoint, "OAUTHBEARER needs it: tokens come from there (OIDC)")
         return
     out.put(endpoint, endpoint, out.get(endpoint))
     out.settings["sasl.oauthbearer.method"] = "oidc"
@@ -175,19 +177,21 @@ def _token_classes(out: Security) -> None:
     """Take Java's own ways to get a token by a client's id and secret, which is OIDC's here."""
     for name, classes in TOKEN_CLASSES.items():
         if out.get(name).rpartition(".")[2] in classes:
-            out.rule(Status.NO_EFFECT, name, "OIDC needs no class here.")
+            out.set_status(KeyStatus.NO_EFFECT, name, "OIDC needs no class here.")
         elif out.get(name):
-            out.refuse(name, "a Java class cannot be used here: use OIDC's client id and secret")
+            out.set_refused(
+                name, "a Java class cannot be used here: use OIDC's client id and secret"
+            )
         else:
-            out.rule(Status.NO_EFFECT, name, "It is empty.")
+            out.set_status(KeyStatus.NO_EFFECT, name, "It is empty.")
 
 
 def _trust(out: Security) -> None:
     """Translate what the client trusts: certificates in PEM, as a file or inline, or a store."""
     location, certificates = "ssl.truststore.location", "ssl.truststore.certificates"
     password = "ssl.truststore.password"
-    out.rule(Status.HONOURED, "ssl.truststore.type", "How the truststore is read.")
-    out.rule(Status.NO_EFFECT, password, "A PEM file has no password.")
+    out.set_status(KeyStatus.HONOURED, "ssl.truststore.type", "How the truststore is read.")
+    out.set_status(KeyStatus.NO_EFFECT, password, "A PEM file has no password.")
     if out.get(certificates):
         out.put(certificates, "ssl.ca.pem", out.get(certificates))
     if not out.get(location):
@@ -195,13 +199,13 @@ def _trust(out: Security) -> None:
     if out.get("ssl.truststore.type").upper() == "PEM":
         _put_file(out, location, "ssl.ca.location")
         return
-    out.rule(Status.HONOURED, password, "It opens the truststore.")
+    out.set_status(KeyStatus.HONOURED, password, "It opens the truststore.")
     try:
         trusted = read_store(Path(out.get(location)), out.java.get(password, ""), "").trusted
         if not trusted:
             raise ValueError("it holds no certificate to trust")
     except ValueError as failure:
-        out.refuse(location, str(failure))
+        out.set_refused(location, str(failure))
     else:
         out.put(location, "ssl.ca.pem", trusted)
 
@@ -211,9 +215,9 @@ def _identity(out: Security) -> None:
     location, kind = "ssl.keystore.location", out.get("ssl.keystore.type").upper()
     password, key_password = "ssl.keystore.password", "ssl.key.password"
     chain, key = "ssl.keystore.certificate.chain", "ssl.keystore.key"
-    out.rule(Status.HONOURED, "ssl.keystore.type", "How the keystore is read.")
-    out.rule(Status.NO_EFFECT, password, "A PEM file has no password.")
-    out.rule(Status.NO_EFFECT, key_password, "There is no key that it opens.")
+    out.set_status(KeyStatus.HONOURED, "ssl.keystore.type", "How the keystore is read.")
+    out.set_status(KeyStatus.NO_EFFECT, password, "A PEM file has no password.")
+    out.set_status(KeyStatus.NO_EFFECT, key_password, "There is no key that it opens.")
     for java, setting in ((chain, "ssl.certificate.pem"), (key, "ssl.key.pem")):
         if out.get(java):
             out.put(java, setting, out.get(java))
@@ -233,7 +237,7 @@ def _put_file(out: Security, location: str, setting: str) -> None:
     try:
         Path(out.get(location)).open("rb").close()
     except OSError as failure:
-        out.refuse(location, f"{out.get(location)} cannot be read: {failure.strerror}")
+        out.set_refused(location, f"{out.get(location)} cannot be read: {failure.strerror}")
     else:
         out.put(location, setting, out.get(location))
 
@@ -241,18 +245,18 @@ def _put_file(out: Security, location: str, setting: str) -> None:
 def _put_keystore(out: Security, location: str, password: str, key_password: str) -> None:
     """Set certificate and key from the store at *location*; one without is refused."""
     for name in (password, key_password):
-        out.rule(Status.HONOURED, name, "It opens the keystore.")
+        out.set_status(KeyStatus.HONOURED, name, "It opens the keystore.")
     passwords = (out.java.get(password, ""), out.java.get(key_password, ""))
     try:
         store = read_store(Path(out.get(location)), *passwords)
         if not store.key:
             raise ValueError("it holds no key")
     except ValueError as failure:
-        out.refuse(location, str(failure))
+        out.set_refused(location, str(failure))
         return
     out.settings |= {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
     note = "librdkafka: ssl.certificate.pem, ssl.key.pem"
-    out.rule(Status.TRANSLATED, location, note)
+    out.set_status(KeyStatus.TRANSLATED, location, note)
 
 
 def _checks(out: Security) -> None:
@@ -265,7 +269,9 @@ def _checks(out: Security) -> None:
     if older:
         out.put(suites, suites, ":".join(older))
     else:
-        out.rule(Status.NO_EFFECT, suites, "TLS 1.3 has suites of its own, which stay allowed.")
+        out.set_status(
+            KeyStatus.NO_EFFECT, suites, "TLS 1.3 has suites of its own, which stay allowed."
+        )
 
 
 def _openssl_name(suite: str) -> str:

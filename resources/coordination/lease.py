@@ -16,15 +16,15 @@ from schemas.errors import LakeError, LeaseHeldError
 
 
 class Lease:
-    """The right to do *duty* on the lake at *root*: an OS file lock.
+    """The right to do *role* on the lake at *root*: an OS file lock.
 
     The descriptor is not inherited by child processes, so neither the JVM nor Spark's workers
     keep the lock when the holder dies.
     """
 
-    def __init__(self, root: Path, duty: str) -> None:
-        self.duty = duty
-        self._path = root / "leases" / f"{duty.replace('->', '__').replace(' ', '_')}.lock"
+    def __init__(self, root: Path, role: str) -> None:
+        self.role = role
+        self._path = root / "leases" / f"{role.replace('->', '__').replace(' ', '_')}.lock"
         self._file: int | None = None
 
     def acquire(self) -> None:
@@ -39,7 +39,7 @@ class Lease:
         except BlockingIOError:
             holder = os.pread(file, 100, 0).decode(errors="replace").strip() or "unknown"
             os.close(file)
-            raise LeaseHeldError(self.duty, f"process {holder}") from None
+            raise LeaseHeldError(self.role, f"process {holder}") from None
         with suppress(OSError):  # who holds it is told to people; a full disk does not stop that
             os.ftruncate(file, 0)
             os.pwrite(file, str(os.getpid()).encode(), 0)

@@ -18,35 +18,35 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 # An unchanged bulletin is written again only this often: its time tells that the duty lives.
-REPEAT_MS = 1000
+REWRITE_INTERVAL_MS = 1000
 
 
-class Bulletin:
+class StatusFile:
     """The bulletins of the lake at *root*; a duty is `stage us-east` or `replay A->B`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._posted: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._written: dict[str, tuple[int, dict[str, Any]]] = {}
 
     def post(
         self,
-        duty: str,
+        role: str,
         state: str,
         error: str | None,
-        troubles: Sequence[Mapping[str, Any]],
+        partition_errors: Sequence[Mapping[str, Any]],
         metrics: str | None = None,
     ) -> None:
-        """Say how *duty* is, and where its process serves its *metrics*, if it does.
+        """Say how *role* is, and where its process serves its *metrics*, if it does.
 
         The file is replaced in one go. A disk that is full is only logged.
         """
         now_ms = int(time.time() * 1000)
-        told = [dict(each) for each in troubles]
+        told = [dict(each) for each in partition_errors]
         said = {"state": state, "error": error, "troubles": told, "metrics": metrics}
-        before_ms, before = self._posted.get(duty, (0, {}))
-        if said == before and abs(now_ms - before_ms) < REPEAT_MS:
+        before_ms, before = self._written.get(role, (0, {}))
+        if said == before and abs(now_ms - before_ms) < REWRITE_INTERVAL_MS:
             return
-        path = self._path(duty)
+        path = self._path(role)
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.parent.mkdir(exist_ok=True)
@@ -54,23 +54,23 @@ class Bulletin:
             draft.write_text(json.dumps({"pid": os.getpid(), "at_ms": now_ms, **said}))
             draft.replace(path)
         except OSError as failure:
-            log.warning("bulletin of %s is not written: %s", duty, failure.strerror)
+            log.warning("bulletin of %s is not written: %s", role, failure.strerror)
             return
-        self._posted[duty] = (now_ms, said)
+        self._written[role] = (now_ms, said)
 
-    def read(self, duty: str) -> dict[str, Any] | None:
-        """Return what *duty* said last, `is_alive` added: whether its process is still there.
+    def read(self, role: str) -> dict[str, Any] | None:
+        """Return what *role* said last, `is_alive` added: whether its process is still there.
 
         None: it never said anything that can be read.
         """
         try:
-            said: dict[str, Any] = json.loads(self._path(duty).read_text())
+            said: dict[str, Any] = json.loads(self._path(role).read_text())
         except (OSError, ValueError):
             return None
         return {**said, "is_alive": _is_alive(said["pid"])}
 
-    def _path(self, duty: str) -> Path:
-        name = duty.replace("->", "__").replace(" ", "_")
+    def _path(self, role: str) -> Path:
+        name = role.replace("->", "__").replace(" ", "_")
         return self._root / "bulletins" / f"{name}.json"
 
 

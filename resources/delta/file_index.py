@@ -7,13 +7,13 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from resources.delta.records_table import Records
+from resources.delta.records_table import RecordsTable
 
-_EVERYWHERE = np.iinfo(np.int64)
+_ANY_OFFSET = np.iinfo(np.int64)
 
 
 @dataclass(frozen=True)
-class StagedFiles:
+class FileIndex:
     """The live files of a snapshot, in order of slot and sequence, with their offsets' bounds.
 
     A file without statistics, which somebody else wrote, may hold anything.
@@ -25,7 +25,7 @@ class StagedFiles:
     highs: np.ndarray[tuple[int], np.dtype[np.int64]]
 
     @classmethod
-    def of(cls, records: Records) -> StagedFiles:
+    def from_table(cls, records: RecordsTable) -> FileIndex:
         """Return the files of the snapshot that *records* saw last."""
         actions = records.delta.get_add_actions(flatten=True)
         names = actions.schema.names
@@ -36,8 +36,8 @@ class StagedFiles:
                 for name in ("min.offset", "max.offset")
             )
             bounds[unquote(path)] = (
-                _EVERYWHERE.min if low is None else low,
-                _EVERYWHERE.max if high is None else high,
+                _ANY_OFFSET.min if low is None else low,
+                _ANY_OFFSET.max if high is None else high,
             )
         files = records.files()
         return cls(
@@ -47,7 +47,7 @@ class StagedFiles:
             np.array([bounds[file.path][1] for file in files], np.int64),
         )
 
-    def holding(self, slot: int, start: int, end: int) -> tuple[str, ...]:
+    def files_for(self, slot: int, start: int, end: int) -> tuple[str, ...]:
         """Return the files of *slot* that may hold an offset of `[start, end)`, in order."""
         found = np.flatnonzero((self.slots == slot) & (self.lows < end) & (self.highs >= start))
         return tuple(self.paths[i] for i in found)

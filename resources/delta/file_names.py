@@ -13,10 +13,10 @@ from pathlib import Path
 
 import xxhash
 
-AT_ONCE = 256 * 2**10
+READ_SIZE_BYTES = 256 * 2**10
 """Bytes read at a time: they stay in the processor's cache until they are taken in."""
 
-NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
+FILE_NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
 
 
 def file_name(sequence: int, unique: str, digest: str | None = None) -> str:
@@ -25,33 +25,33 @@ def file_name(sequence: int, unique: str, digest: str | None = None) -> str:
     return f"part-{sequence:012d}-{unique}{end}.parquet"
 
 
-def is_ours(path: str) -> bool:
+def is_managed_file(path: str) -> bool:
     """Return whether a data file's name is one that we give."""
-    return NAME.fullmatch(Path(path).name) is not None
+    return FILE_NAME.fullmatch(Path(path).name) is not None
 
 
 def sequence_of(path: str) -> int:
     """Return the sequence that a data file's name carries. Raises ValueError: it is not ours."""
-    return int(_named(path)["sequence"])
+    return int(_match_name(path)["sequence"])
 
 
 def digest_of(path: str) -> str | None:
     """Return the digest that a data file's name carries, if it does."""
-    name = NAME.fullmatch(Path(path).name)
+    name = FILE_NAME.fullmatch(Path(path).name)
     return name["digest"] if name else None
 
 
 def file_digest(file: Path) -> str:
     """Return the digest of what *file* holds, 16 hexadecimal digits. Raises OSError."""
-    digest, block = xxhash.xxh3_64(), memoryview(bytearray(AT_ONCE))
+    digest, block = xxhash.xxh3_64(), memoryview(bytearray(READ_SIZE_BYTES))
     with file.open("rb", buffering=0) as content:
         while size := content.readinto(block):
             digest.update(block[:size])
     return digest.hexdigest()
 
 
-def _named(path: str) -> re.Match[str]:
-    name = NAME.fullmatch(Path(path).name)
+def _match_name(path: str) -> re.Match[str]:
+    name = FILE_NAME.fullmatch(Path(path).name)
     if name is None:
         raise ValueError(f"{path} is not a data file of deltamirror")
     return name

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resources.delta.records_table import Records
+from resources.delta.records_table import RecordsTable
 from resources.delta.table import LakeTable
 from schemas.config.flow import Flow
 from schemas.errors import LakeError
@@ -24,33 +24,33 @@ class DeltaLake:
             raise LakeError(f"{root}: object stores are not supported yet, only folders")
         self.root = Path(root)
 
-    def make(self) -> None:
+    def ensure_exists(self) -> None:
         """Make the folder where it is missing. Raises LakeError where it cannot be."""
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise LakeError(f"{self.root} cannot be made: {error.strerror}") from error
 
-    def records(self, alias: str) -> Records:
+    def records(self, alias: str) -> RecordsTable:
         """Return the staged log of source cluster *alias*."""
-        return Records(self.root / "clusters" / alias / "records")
+        return RecordsTable(self.root / "clusters" / alias / "records")
 
     def segments(self, alias: str) -> LakeTable:
         """Return the staged ranges of source cluster *alias*."""
-        return self.of_cluster(alias, SEGMENTS)
+        return self.cluster_table(alias, SEGMENTS)
 
-    def of_cluster(self, alias: str, table: Table) -> LakeTable:
+    def cluster_table(self, alias: str, table: Table) -> LakeTable:
         """Return a table of source cluster *alias*."""
         return LakeTable(self.root / "clusters" / alias / table.name, table)
 
-    def of_flow(self, flow: Flow, table: Table) -> LakeTable:
+    def flow_table(self, flow: Flow, table: Table) -> LakeTable:
         """Return a table of *flow*."""
         return LakeTable(self.root / "flows" / flow.key / table.name, table)
 
     def offset_map(self, flow: Flow, replay_id: str | None = None) -> LakeTable:
         """Return the offset map of *flow*, or of one of its point-in-time replays."""
         if replay_id is None:
-            return self.of_flow(flow, OFFSET_MAP)
+            return self.flow_table(flow, OFFSET_MAP)
         return LakeTable(self.root / "replay_maps" / replay_id / OFFSET_MAP.name, OFFSET_MAP)
 
     @property

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources.delta.file_names import is_ours, sequence_of
+from resources.delta.file_names import is_managed_file, sequence_of
 from resources.delta.table import LakeTable
-from resources.delta.table_maintenance import MAINTAINED
-from resources.delta.transaction_log import Added, LiveFile, Removed
+from resources.delta.table_maintenance import MAINTENANCE_APP_ID
+from resources.delta.transaction_log import AddedFile, LiveFile, RemovedFile
 from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.frontier import Frontier
@@ -22,7 +22,7 @@ from schemas.tables import RECORDS
 
 SEGMENTS_KEY = "deltamirror.segments"
 
-KEPT = "kept/"
+RETAINED_PREFIX = "kept/"
 """Marks of partitions that retention took records of: `kept/` before the partition's own."""
 
 
@@ -42,11 +42,11 @@ class RecordsFile:
     records: int
 
 
-FOREIGN = -1
+FOREIGN_SEQUENCE = -1
 """The sequence of a file that has no place among ours."""
 
 
-class SlotFiles(MutableMapping[str, LiveFile]):
+class LiveFilesBySlot(MutableMapping[str, LiveFile]):
     """Live files by their paths; and those of ours by their slots, in order of sequence."""
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class SlotFiles(MutableMapping[str, LiveFile]):
         return self._files[path]
 
     def __setitem__(self, path: str, file: LiveFile) -> None:
-        if path not in self._files and is_ours(path):
+        if path not in self._files and is_managed_file(path):
             insort(self._slots[slot_in(file)], (sequence_of(path), path))
         self._files[path] = file
 
     def __delitem__(self, path: str) -> None:
         file = self._files.pop(path)
-        if is_ours(path):
+        if is_managed_file(path):
             self._slots[slot_in(file)].remove((sequence_of(path), path))
 
     def __iter__(self) -> Iterator[str]:
@@ -78,49 +78,51 @@ class SlotFiles(MutableMapping[str, LiveFile]):
         return [path for _, path in ours[bisect_left(ours, (sequence, "")) :]]
 
 
-class Records(LakeTable):
+class RecordsTable(LakeTable):
     """A source cluster's staged log."""
 
     def __init__(self, path: Path) -> None:
-        self._slots = SlotFiles()
+        self._slots = LiveFilesBySlot()
         super().__init__(path, RECORDS, self._slots)
 
     def frontier(self, partition: SourcePartition) -> int | None:
         """Return the next offset to stage of *partition*, or None: it is new to us."""
-        return self.mark(partition.app_id)
+        return self.txn_version(partition.app_id)
 
     def stage(
         self,
         files: Sequence[StagedFile],
         segments: Sequence[Segment],
         expected: Mapping[SourcePartition, int | None],
-        also: Mapping[str, int] | None = None,
+        other_txn_versions: Mapping[str, int] | None = None,
         known_version: int = -1,
     ) -> int:
         """Add *files* and move the frontier of every segment's partition, in one commit.
 
         *expected* are the frontiers the segments were planned from, compared on the snapshot that
-        commits, unless that is still *known_version*, of which they are known; *also* are marks
-        of other things that this commit settles. Returns the version. Raises StalePlanError:
-        somebody else moved one, nothing was added; LakeError. Files that were not added are taken
-        off the disk, which may be full. A commit that failed because it was ours already counts
-        as made.
+        commits, unless that is still *known_version*, of which they are known; *other_txn_versions*
+        are marks of other things that this commit settles. Returns the version. Raises
+        StalePlanError: somebody else moved one, nothing was added; LakeError. Files that were not
+        added are taken off the disk, which may be full. A commit that failed because it was ours
+        already counts as made.
         """
-        marks = {segment.source.app_id: segment.end for segment in segments} | dict(also or {})
-        added = [_add(file, data_change=True) for file in files]
+        txn_versions = {segment.source.app_id: segment.end for segment in segments} | dict(
+            other_txn_versions or {}
+        )
+        added = [_add_action(file, data_change=True) for file in files]
         metadata = {SEGMENTS_KEY: json.dumps([s.to_dict() for s in segments])}
         try:
             if self.refresh() != known_version:
-                self.compare({p.app_id: version for p, version in expected.items()})
+                self.check_txn_versions({p.app_id: version for p, version in expected.items()})
             else:
-                self._check_new([p for p, version in expected.items() if version is None])
-            return self.commit(added, marks=marks, metadata=metadata)
+                self._check_not_staged([p for p, version in expected.items() if version is None])
+            return self.commit(added, txn_versions=txn_versions, metadata=metadata)
         except (StalePlanError, LakeError):
-            if self._has_taken(files):
+            if self._is_committed(files):
                 return self.version
             raise
 
-    def _check_new(self, partitions: Iterable[SourcePartition]) -> None:
+    def _check_not_staged(self, partitions: Iterable[SourcePartition]) -> None:
         """Raise TableDamagedError: one of *partitions*, new to the ledger, was staged before."""
         for partition in partitions:
             end = self.frontier(partition)
@@ -130,7 +132,7 @@ class Records(LakeTable):
                     f"up to {end}"
                 )
 
-    def _has_taken(self, files: Sequence[StagedFile]) -> bool:
+    def _is_committed(self, files: Sequence[StagedFile]) -> bool:
         """Return whether a commit that failed added *files* all the same; remove them if not."""
         self.refresh()
         if files and files[0].path in self.live:
@@ -147,7 +149,7 @@ class Records(LakeTable):
                 RecordsFile(
                     path,
                     slot_in(file),
-                    sequence_of(path) if is_ours(path) else FOREIGN,
+                    sequence_of(path) if is_managed_file(path) else FOREIGN_SEQUENCE,
                     file.size_bytes,
                     file.records or 0,
                 )
@@ -165,7 +167,7 @@ class Records(LakeTable):
             return {slot: [] for slot in sequences}
         return {slot: self._slots.paths_from(slot, at) for slot, at in sequences.items()}
 
-    def sealed_since(self, version: int) -> list[tuple[int, list[Segment]]]:
+    def segments_since(self, version: int) -> list[tuple[int, list[Segment]]]:
         """Return the segments of every commit after *version*, oldest first, with its version."""
         found = [
             (number, json.loads(info[SEGMENTS_KEY]))
@@ -174,7 +176,7 @@ class Records(LakeTable):
         ]
         return [(v, [Segment.from_dict(row) for row in rows]) for v, rows in sorted(found)]
 
-    def check(self, sealed: int, frontiers: Iterable[Frontier]) -> None:
+    def check_index(self, sealed: int, frontiers: Iterable[Frontier]) -> None:
         """Compare the marks with what the ledger tells: *sealed* versions, *frontiers*.
 
         A commit file that a crash of the machine left empty is read as a commit of nothing.
@@ -186,15 +188,16 @@ class Records(LakeTable):
             )
         for frontier in frontiers:
             source, end = frontier.source, frontier.next_offset
-            mark = self.frontier(source)
-            if mark is None or mark < end:
+            txn_version = self.frontier(source)
+            if txn_version is None or txn_version < end:
                 raise CommitsGoneError(
-                    f"{self.path}: {source} was staged up to {end}, but the log says {mark or 0}"
+                    f"{self.path}: {source} was staged up to {end}, "
+                    f"but the log says {txn_version or 0}"
                 )
-            if mark > end:
+            if txn_version > end:
                 raise TableDamagedError(
                     f"{self.path.parent}/segments tells of {source} up to {end}, but it is staged "
-                    f"up to {mark}"
+                    f"up to {txn_version}"
                 )
 
     def replace(self, old: Sequence[RecordsFile], new: Sequence[StagedFile]) -> int:
@@ -202,7 +205,7 @@ class Records(LakeTable):
 
         Raises StalePlanError, with nothing done, where another process maintains the table too.
         """
-        return self._rewrite(old, [_add(file, data_change=False) for file in new], {})
+        return self._rewrite(old, [_add_action(file, data_change=False) for file in new], {})
 
     def drop(self, old: Sequence[RecordsFile], kept: Mapping[SourcePartition, int]) -> int:
         """Remove *old* files and their records: retention, and only that.
@@ -210,14 +213,16 @@ class Records(LakeTable):
         *kept* says from which offset on records of each of their partitions are held still; it is
         told in the same commit. Raises StalePlanError as `replace` does.
         """
-        return self._rewrite(old, [], {f"{KEPT}{p.app_id}": at for p, at in kept.items()})
+        return self._rewrite(
+            old, [], {f"{RETAINED_PREFIX}{p.app_id}": at for p, at in kept.items()}
+        )
 
-    def kept_from(self, partition: SourcePartition) -> int | None:
+    def retained_from(self, partition: SourcePartition) -> int | None:
         """Return the first offset of *partition* that retention has left; None: it took nothing."""
-        return self.mark(f"{KEPT}{partition.app_id}")
+        return self.txn_version(f"{RETAINED_PREFIX}{partition.app_id}")
 
     def _rewrite(
-        self, old: Sequence[RecordsFile], new: Sequence[Added], marks: Mapping[str, int]
+        self, old: Sequence[RecordsFile], new: Sequence[AddedFile], txn_versions: Mapping[str, int]
     ) -> int:
         """Take *old* files out and *new* ones in.
 
@@ -229,9 +234,9 @@ class Records(LakeTable):
         gone = {file.path for file in old} - self.live.keys()
         if gone:
             raise StalePlanError(f"{self.path}: {min(gone)} was replaced by another process")
-        removed = [Removed(self.live[file.path], data_change=not new) for file in old]
-        turn = (self.mark(MAINTAINED) or 0) + 1
-        return self.commit(new, removed, marks={**marks, MAINTAINED: turn})
+        removed = [RemovedFile(self.live[file.path], data_change=not new) for file in old]
+        turn = (self.txn_version(MAINTENANCE_APP_ID) or 0) + 1
+        return self.commit(new, removed, txn_versions={**txn_versions, MAINTENANCE_APP_ID: turn})
 
 
 def slot_in(file: LiveFile) -> int:
@@ -239,6 +244,6 @@ def slot_in(file: LiveFile) -> int:
     return int(file.partition["slot"])
 
 
-def _add(file: StagedFile, *, data_change: bool) -> Added:
+def _add_action(file: StagedFile, *, data_change: bool) -> AddedFile:
     live = LiveFile(file.path, file.size_bytes, None, {"slot": str(file.slot)})
-    return Added(live, file.modified_ms, file.stats_json, data_change)
+    return AddedFile(live, file.modified_ms, file.stats_json, data_change)

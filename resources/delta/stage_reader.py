@@ -14,11 +14,11 @@ from resources.delta.file_names import digest_of, file_digest
 from schemas.errors import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 
-ROWS_AT_ONCE = 32_768
-REPEATED = ["topic", "topic_id"]
+BATCH_ROWS = 32_768
+DICTIONARY_COLUMNS = ["topic", "topic_id"]
 
 
-class StagedLog:
+class StageReader:
     """The files of a source cluster's `records`, read along their offsets.
 
     Files of a slot, in order of sequence, hold rising offsets of a partition, and in a file rows
@@ -43,11 +43,11 @@ class StagedLog:
         for file in files:
             try:
                 for batch in self._batches(file, wanted):
-                    for source, rows in _runs(batch):
+                    for source, rows in _split_by_partition(batch):
                         at = next_offset.get(source)
                         if at is None:
                             continue
-                        rows, next_offset[source] = _from(rows, at, source, file)
+                        rows, next_offset[source] = _rows_from(rows, at, source, file)
                         if rows.num_rows:
                             yield source, rows
             except (OSError, pa.ArrowException) as error:
@@ -58,7 +58,7 @@ class StagedLog:
         for file in files:
             try:
                 for batch in self._batches(file):
-                    yield from _runs(batch)
+                    yield from _split_by_partition(batch)
             except (OSError, pa.ArrowException) as error:
                 raise self._error(file, error) from error
 
@@ -78,7 +78,7 @@ class StagedLog:
         digest = digest_of(file)
         if digest is not None and file_digest(self._path / file) != digest:
             raise StagedFileError(self._path / file, "it is not what was written")
-        with pq.ParquetFile(self._path / file, read_dictionary=REPEATED) as parquet:
+        with pq.ParquetFile(self._path / file, read_dictionary=DICTIONARY_COLUMNS) as parquet:
             groups = [
                 i
                 for i in range(parquet.metadata.num_row_groups)
@@ -86,7 +86,7 @@ class StagedLog:
             ]
             for group in groups:
                 # Over several at once a batch would be bounded by rows alone, whatever their size.
-                yield from parquet.iter_batches(ROWS_AT_ONCE, [group], use_threads=False)
+                yield from parquet.iter_batches(BATCH_ROWS, [group], use_threads=False)
 
     def _error(self, file: str, error: Exception) -> StagedFileError:
         return StagedFileError(self._path / file, str(error).splitlines()[0])
@@ -107,7 +107,7 @@ def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int])
     )
 
 
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
+def _split_by_partition(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
     """Return *batch* cut where topic, incarnation or partition change."""
     topics, ids = batch.column("topic"), batch.column("topic_id")
     partitions = batch.column("partition").to_numpy()
@@ -122,7 +122,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition, pa.RecordBat
             yield source, batch.slice(start, end - start)
 
 
-def _from(
+def _rows_from(
     rows: pa.RecordBatch, at: int, source: SourcePartition, file: str
 ) -> tuple[pa.RecordBatch, int]:
     """Return *rows* from offset *at* on, and the next offset; they must rise."""

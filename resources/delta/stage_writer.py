@@ -21,18 +21,18 @@ from schemas.tables import RECORDS
 SCHEMA = file_schema(RECORDS)
 ROW_GROUP_BYTES = 8 * 2**20
 ROW_GROUP_ROWS = 60_000
-REPEATED = ["topic", "topic_id"]
+DICTIONARY_COLUMNS = ["topic", "topic_id"]
 """Columns worth a dictionary: the same few values all along a file."""
 
 
-class ParquetSlotFile:
+class ParquetSlotFileWriter:
     """A file that grows by row groups of at most about 8 MiB, so that a reader can skip."""
 
     def __init__(self, table: Path, slot: int, sequence: int) -> None:
         self._slot, self._sequence, self._unique = slot, sequence, uuid4().hex
         self._folder = table / f"slot={slot}"
         self._draft = self._folder / f"{self._unique}.draft"
-        self._is_begun = False
+        self._has_draft = False
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
         self._pending_rows = 0
@@ -59,7 +59,7 @@ class ParquetSlotFile:
         self._writer.close()
         name = file_name(self._sequence, self._unique, file_digest(self._draft))
         file = self._draft.rename(self._folder / name)
-        self._writer, self._is_begun = None, False
+        self._writer, self._has_draft = None, False
         low, high = self._offsets
         stats = {
             "numRecords": self._rows,
@@ -74,14 +74,14 @@ class ParquetSlotFile:
             int(time.time() * 1000),
         )
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Remove what was written and not closed."""
         writer, self._writer = self._writer, None
         if writer is not None:
             with suppress(OSError):  # on a full disk it cannot be ended either
                 writer.close()
-        if self._is_begun:
-            self._is_begun = False
+        if self._has_draft:
+            self._has_draft = False
             self._draft.unlink(missing_ok=True)
 
     def _flush(self) -> None:
@@ -90,13 +90,13 @@ class ParquetSlotFile:
         rows = pa.Table.from_batches(self._pending, SCHEMA)
         if self._writer is None:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._is_begun = True
+            self._has_draft = True
             self._writer = pq.ParquetWriter(
                 self._draft,
                 SCHEMA,
                 compression="zstd",
                 compression_level=1,
-                use_dictionary=REPEATED,
+                use_dictionary=DICTIONARY_COLUMNS,
                 write_statistics=["topic", "partition", "offset"],
             )
         self._writer.write_table(rows, row_group_size=rows.num_rows)
@@ -111,25 +111,25 @@ class ParquetSlotFile:
         self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
 
 
-class RecordsFolder:
+class RecordsDirectory:
     """The folder of `records`, as the tasks that write files into it know it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @contextmanager
-    def slot_file(self, slot: int, sequence: int) -> Iterator[ParquetSlotFile]:
+    def slot_file(self, slot: int, sequence: int) -> Iterator[ParquetSlotFileWriter]:
         """Begin a file of *slot*. Raises LakeError where it cannot be written."""
-        file = ParquetSlotFile(self._path, slot, sequence)
+        file = ParquetSlotFileWriter(self._path, slot, sequence)
         try:
             yield file
         except OSError as error:
             raise LakeError(f"{self._path} cannot be written: {error}") from error
         finally:
-            file.abandon()
+            file.discard()
 
 
-def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+def cast_to_file_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return *batch* with the column types of a file; names were read as dictionaries."""
     return pa.RecordBatch.from_arrays(
         [batch.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA

@@ -27,14 +27,20 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.delta.arrow_schema import arrow_schema, file_schema
-from resources.delta.transaction_log import Added, DeltaLog, LiveFile, Removed, is_checkpoint_due
+from resources.delta.transaction_log import (
+    AddedFile,
+    DeltaLog,
+    LiveFile,
+    RemovedFile,
+    is_checkpoint_due,
+)
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 
-CLOCK = "clock"
+CLOCK_APP_ID = "clock"
 """The mark of tables whose rows are told apart by their times: the last one told."""
 
-LONGEST = 300
+MAX_ERROR_LENGTH = 300
 """How many characters are told of a library's error: some quote all they have in their hands."""
 
 log = logging.getLogger(__name__)
@@ -50,7 +56,7 @@ class LakeTable:
         self.path = path
         self.table = table
         self._live: MutableMapping[str, LiveFile] = {} if live is None else live
-        self._seen: DeltaLog | None = None
+        self._opened_log: DeltaLog | None = None
 
     @property
     def delta(self) -> DeltaTable:
@@ -58,7 +64,7 @@ class LakeTable:
 
         Raises TableDamagedError: it is broken.
         """
-        with self._reading():
+        with self._converted_errors():
             return self.log.delta
 
     @property
@@ -73,66 +79,66 @@ class LakeTable:
 
     def refresh(self) -> int:
         """See what others committed since; return the version. Raises TableDamagedError."""
-        with self._reading():
+        with self._converted_errors():
             return self.log.refresh()
 
     def exists(self) -> bool:
         """Return whether the table was made already; asking does not make it."""
-        return self._seen is not None or DeltaTable.is_deltatable(str(self.path))
+        return self._opened_log is not None or DeltaTable.is_deltatable(str(self.path))
 
-    def mark(self, app_id: str) -> int | None:
+    def txn_version(self, app_id: str) -> int | None:
         """Return the version of the `txn` mark *app_id* in the snapshot last seen, or None."""
-        with self._reading():
-            return self.log.mark(app_id)
+        with self._converted_errors():
+            return self.log.txn_version(app_id)
 
-    def next_time(self) -> int:
+    def next_time_ms(self) -> int:
         """Return the time in ms since 1970; never one that the mark CLOCK has reached already.
 
         So the newest row is the newest also where the clock was set back.
         """
-        last = self.mark(CLOCK) if self.exists() else None
+        last = self.txn_version(CLOCK_APP_ID) if self.exists() else None
         return max(int(time.time() * 1000), (last or 0) + 1)
 
     def append(
         self,
         rows: pa.Table | Sequence[Mapping[str, Any]],
         *,
-        marks: Mapping[str, int] | None = None,
+        txn_versions: Mapping[str, int] | None = None,
         expected: Mapping[str, int | None] | None = None,
     ) -> int:
-        """Append *rows* and set *marks* in one commit; return its version.
+        """Append *rows* and set *txn_versions* in one commit; return its version.
 
         *expected* marks are compared on the snapshot that commits. Raises StalePlanError, with
         nothing written, where one differs or somebody else committed the same mark meanwhile.
         """
         rows = self._as_table(rows)
         self.refresh()
-        self.compare(expected or {})
+        self.check_txn_versions(expected or {})
         added = [self.write_file(rows)] if rows.num_rows else []
-        return self.commit(added, marks=marks or {})
+        return self.commit(added, txn_versions=txn_versions or {})
 
-    def compare(self, expected: Mapping[str, int | None]) -> None:
+    def check_txn_versions(self, expected: Mapping[str, int | None]) -> None:
         """Raise StalePlanError where a mark of the snapshot last seen is not the expected one."""
         for app_id, version in expected.items():
-            found = self.mark(app_id)
+            found = self.txn_version(app_id)
             if found != version:
                 raise StalePlanError(f"{self.path}: {app_id} is at {found}, not at {version}")
 
     def commit(
         self,
-        added: Sequence[Added],
-        removed: Sequence[Removed] = (),
+        added: Sequence[AddedFile],
+        removed: Sequence[RemovedFile] = (),
         *,
-        marks: Mapping[str, int],
+        txn_versions: Mapping[str, int],
         metadata: Mapping[str, str] | None = None,
     ) -> int:
-        """Commit on the snapshot last seen, with *marks*; return the new version.
+        """Commit on the snapshot last seen, with *txn_versions*; return the new version.
 
         Raises StalePlanError where another writer was first, LakeError for anything else.
         """
         seen, by = self.log, self.table.partitioned_by
         try:
-            version = seen.commit(added, removed, marks, metadata or {}, by)
+            version = seen.commit(added, removed, txn_versions, metadata or {}, by)
         except (DeltaError, OSError) as error:
             raise LakeError(f"{self.path} cannot be written: {first_line(error)}") from error
         if version % CHECKPOINT_EVERY == 0:
@@ -194,21 +200,21 @@ class LakeTable:
     @property
     def log(self) -> DeltaLog:
         """Return the open log. Raises TableDamagedError: it is broken; LakeError."""
-        if self._seen is None:
-            with self._reading():
-                self._seen = self._open()
-        return self._seen
+        if self._opened_log is None:
+            with self._converted_errors():
+                self._opened_log = self._open()
+        return self._opened_log
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _converted_errors(self) -> Iterator[None]:
         """Raise TableDamagedError, and open the table anew next time, where it cannot be read."""
         try:
             yield
         except LakeError:
-            self._seen = None
+            self._opened_log = None
             raise
         except (DeltaError, OSError) as error:
-            self._seen = None
+            self._opened_log = None
             raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
 
     def _open(self) -> DeltaLog:
@@ -221,7 +227,7 @@ class LakeTable:
     def _create(self) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            with _alone(self.path):
+            with _exclusive_lock(self.path):
                 if DeltaTable.is_deltatable(str(self.path)):  # another one was first
                     return
                 DeltaTable.create(
@@ -240,7 +246,7 @@ class LakeTable:
             return rows
         return pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
 
-    def write_file(self, rows: pa.Table, *, data_change: bool = True) -> Added:
+    def write_file(self, rows: pa.Table, *, data_change: bool = True) -> AddedFile:
         """Write *rows* as a file that a commit can add. Raises LakeError."""
         name = f"part-{uuid4().hex}.parquet"
         try:
@@ -250,11 +256,11 @@ class LakeTable:
             raise LakeError(f"{self.path} cannot be written: {first_line(error)}") from error
         stats = json.dumps({"numRecords": rows.num_rows})
         file = LiveFile(name, size, rows.num_rows, {})
-        return Added(file, int(time.time() * 1000), stats, data_change)
+        return AddedFile(file, int(time.time() * 1000), stats, data_change)
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def _exclusive_lock(folder: Path) -> Iterator[None]:
     """Wait until nobody else, thread or process, is in here with *folder*.
 
     deltalake commits a table that two make at once a second time, and refuses the first writer.
@@ -275,4 +281,4 @@ def first_line(error: BaseException) -> str:
     text = re.sub(r"\x1b\[\d*m", "", str(error)).strip()
     first, *more = text.splitlines() or [type(error).__name__]
     causes = [line.strip("↳ ") for line in more if line.lstrip().startswith("↳")]
-    return ": ".join([first[:LONGEST], *causes])
+    return ": ".join([first[:MAX_ERROR_LENGTH], *causes])

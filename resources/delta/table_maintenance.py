@@ -7,15 +7,15 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 
 from resources.delta.table import LakeTable, first_line
-from resources.delta.transaction_log import Removed
+from resources.delta.transaction_log import RemovedFile
 from schemas.errors import LakeError, TableDamagedError
 
-MAINTAINED = "maintained"
+MAINTENANCE_APP_ID = "maintained"
 """The mark that whoever rewrites a table's files moves: of two at a time, one is refused."""
 
-SMALL_BYTES = 8 * 2**20
-MANY = 16
-"""`optimize` joins files below SMALL_BYTES once there are MANY of them."""
+SMALL_FILE_BYTES = 8 * 2**20
+MIN_SMALL_FILES = 16
+"""`optimize` joins files below SMALL_FILE_BYTES once there are MANY of them."""
 
 KEPT_COMMITS = 10_000
 """Commits that `vacuum` leaves in the log. Opening a table lists every file of its log."""
@@ -28,8 +28,8 @@ def optimize(table: LakeTable) -> int:
     another process does the same.
     """
     table.refresh()
-    small = [file for file in table.live.values() if file.size_bytes < SMALL_BYTES]
-    if len(small) < MANY:
+    small = [file for file in table.live.values() if file.size_bytes < SMALL_FILE_BYTES]
+    if len(small) < MIN_SMALL_FILES:
         return 0
     try:
         paths = sorted(table.path / file.path for file in small)
@@ -37,9 +37,13 @@ def optimize(table: LakeTable) -> int:
     except (OSError, pa.ArrowException) as error:
         raise TableDamagedError(f"{table.path} cannot be read: {first_line(error)}") from error
     merged = table.write_file(rows, data_change=False)
-    removed = [Removed(file, data_change=False) for file in small]
+    removed = [RemovedFile(file, data_change=False) for file in small]
     # Delta itself would let two processes merge the same files: rows would be there twice.
-    table.commit([merged], removed, marks={MAINTAINED: (table.mark(MAINTAINED) or 0) + 1})
+    table.commit(
+        [merged],
+        removed,
+        txn_versions={MAINTENANCE_APP_ID: (table.txn_version(MAINTENANCE_APP_ID) or 0) + 1},
+    )
     return len(small)
 
 
@@ -57,7 +61,7 @@ def vacuum(table: LakeTable) -> int:
             table.delta.vacuum(dry_run=False, full=True)
             table.refresh()
         table.checkpoint(1)
-        table.log.clean(KEPT_COMMITS)
+        table.log.delete_expired_logs(KEPT_COMMITS)
     except (DeltaError, OSError) as error:
         raise LakeError(f"{table.path} cannot be vacuumed: {first_line(error)}") from error
     return len(doomed)

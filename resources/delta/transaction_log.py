@@ -27,12 +27,12 @@ from deltalake import DeltaTable
 
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 
-READER, WRITER = 1, 2
+READER_VERSION, WRITER_VERSION = 1, 2
 """The versions of the protocol that our tables have; what these mean is all that is known here."""
 
-FOLDER = "_delta_log"
+LOG_FOLDER = "_delta_log"
 
-ABANDONED_S = 86_400.0
+ABANDONED_AFTER_S = 86_400.0
 """The age at which a file that never became a commit is what a crash left."""
 
 _DIGITS = 20
@@ -53,7 +53,7 @@ class LiveFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class AddedFile:
     """A file that a commit adds, with its statistics; *data_change*: its rows are new."""
 
     file: LiveFile
@@ -63,7 +63,7 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class RemovedFile:
     """A file that a commit takes out; *data_change*: its rows go with it."""
 
     file: LiveFile
@@ -82,8 +82,8 @@ class DeltaLog:
         self.files = files
         self.version = -1
         self._delta: DeltaTable
-        self._marks: dict[str, int | None] = {}
-        self._knows_all = False
+        self._txn_versions: dict[str, int | None] = {}
+        self._has_all_txns = False
         self._load()
 
     @property
@@ -94,12 +94,12 @@ class DeltaLog:
             self._delta = DeltaTable(str(self._path), version=self.version)
         return self._delta
 
-    def mark(self, app_id: str) -> int | None:
+    def txn_version(self, app_id: str) -> int | None:
         """Return the version of the `txn` mark *app_id*, or None."""
-        if app_id not in self._marks and not self._knows_all:
+        if app_id not in self._txn_versions and not self._has_all_txns:
             # deltalake reads the log for it: of an old version it may have been cleaned up since.
-            self._marks[app_id] = self.delta.transaction_version(app_id)
-        return self._marks.get(app_id)
+            self._txn_versions[app_id] = self.delta.transaction_version(app_id)
+        return self._txn_versions.get(app_id)
 
     def refresh(self) -> int:
         """See what others committed since; return the version.
@@ -108,38 +108,38 @@ class DeltaLog:
         LakeError: another program has raised the table's protocol.
         """
         while (actions := self._read(self.version + 1)) is not None:
-            self._take(self.version + 1, actions)
-        if not _file(self._path, self.version).exists():
+            self._apply(self.version + 1, actions)
+        if not _commit_path(self._path, self.version).exists():
             self._load()  # it was cleaned up since, or the table is another one
         return self.version
 
     def commit(
         self,
-        added: Sequence[Added],
-        removed: Sequence[Removed],
-        marks: Mapping[str, int],
+        added: Sequence[AddedFile],
+        removed: Sequence[RemovedFile],
+        txn_versions: Mapping[str, int],
         metadata: Mapping[str, str],
         partitioned_by: Sequence[str] = (),
     ) -> int:
         """Commit on the snapshot last seen; return the new version.
 
-        A commit that came between is passed where it touches neither the *marks* nor the files
-        *removed*. Raises StalePlanError where it does, having seen it; OSError; as `refresh`.
+        A commit that came between is passed where it touches neither the *txn_versions* nor the
+        files *removed*. Raises StalePlanError where it does, having seen it; OSError; as `refresh`.
         """
-        lines = [_info(metadata, partitioned_by, is_append=not removed)]
-        lines += [{"txn": {"appId": name, "version": at}} for name, at in marks.items()]
-        lines += [_add(each) for each in added]
-        lines += [_remove(each) for each in removed]
+        lines = [_commit_info(metadata, partitioned_by, is_append=not removed)]
+        lines += [{"txn": {"appId": name, "version": at}} for name, at in txn_versions.items()]
+        lines += [_add_action(each) for each in added]
+        lines += [_remove_action(each) for each in removed]
         gone = {each.file.path for each in removed}
-        unnamed = self._path / FOLDER / f"{_UNNAMED}{uuid4()}.json.tmp"
+        unnamed = self._path / LOG_FOLDER / f"{_UNNAMED}{uuid4()}.json.tmp"
         try:
-            unnamed.write_bytes(b"".join(_line(each) for each in lines))
-            while not _named(unnamed, _file(self._path, self.version + 1)):
-                self._pass(marks, gone)
+            unnamed.write_bytes(b"".join(_json_line(each) for each in lines))
+            while not _link(unnamed, _commit_path(self._path, self.version + 1)):
+                self._apply_concurrent(txn_versions, gone)
         finally:
             with suppress(OSError):
                 unnamed.unlink()
-        self._take(self.version + 1, lines)
+        self._apply(self.version + 1, lines)
         return self.version
 
     def commits_since(self, version: int) -> Iterator[tuple[int, Action]]:
@@ -152,13 +152,13 @@ class DeltaLog:
                 if "commitInfo" in action:
                     yield number, action["commitInfo"]
 
-    def clean(self, keep: int) -> int:
+    def delete_expired_logs(self, keep: int) -> int:
         """Delete commits of which a checkpoint tells, but for the last *keep*; return how many.
 
         By count and not by age: what lies in the folder is what everybody lists. What a crash left
         half-made goes, too. Raises OSError.
         """
-        names = sorted(file.name for file in (self._path / FOLDER).iterdir())
+        names = sorted(file.name for file in (self._path / LOG_FOLDER).iterdir())
         versions = {name: int(name[:_DIGITS]) for name in names if name[:_DIGITS].isdigit()}
         checkpoints = [at for name, at in versions.items() if ".checkpoint." in name]
         first = max((at for at in checkpoints if at <= self.version - keep), default=0)
@@ -166,7 +166,7 @@ class DeltaLog:
         doomed = [name for name, at in versions.items() if at < first]
         doomed += [n for n in names if n.startswith(_UNNAMED) and self._is_abandoned(n)]
         for name in doomed:
-            (self._path / FOLDER / name).unlink(missing_ok=True)
+            (self._path / LOG_FOLDER / name).unlink(missing_ok=True)
         return len(doomed)
 
     def _load(self) -> None:
@@ -178,42 +178,46 @@ class DeltaLog:
                 "seen in it"
             )
         protocol = delta.protocol()
-        if protocol.min_reader_version > READER or protocol.min_writer_version > WRITER:
+        if (
+            protocol.min_reader_version > READER_VERSION
+            or protocol.min_writer_version > WRITER_VERSION
+        ):
             raise LakeError(
                 f"{self._path} was raised to reader version {protocol.min_reader_version} and "
                 f"writer version {protocol.min_writer_version} by another program; deltamirror "
-                f"works with {READER} and {WRITER}: move it away, see docs/operations.md"
+                f"works with {READER_VERSION} and {WRITER_VERSION}: move it away, see "
+                "docs/operations.md"
             )
         self.files.clear()
-        for file in _files_of(delta):
+        for file in _live_files(delta):
             self.files[file.path] = file
         self._delta, self.version = delta, delta.version()
-        told = self._marks_of(self.version)
-        self._marks, self._knows_all = dict(told or {}), told is not None
+        told = self._read_txn_versions(self.version)
+        self._txn_versions, self._has_all_txns = dict(told or {}), told is not None
 
-    def _marks_of(self, version: int) -> dict[str, int] | None:
+    def _read_txn_versions(self, version: int) -> dict[str, int] | None:
         """Return all marks of *version*; None: the log does not say so in one of the usual ways.
 
         deltalake can be asked for one at a time, and goes through all of them each time.
         """
-        marks: dict[str, int] = {}
+        txn_versions: dict[str, int] = {}
         last = _last_checkpoint(self._path)
         if last is not None:
             if last > version:
                 return None
-            file = self._path / FOLDER / f"{last:0{_DIGITS}}.checkpoint.parquet"
+            file = self._path / LOG_FOLDER / f"{last:0{_DIGITS}}.checkpoint.parquet"
             try:
                 told = pq.read_table(file, columns=["txn"]).column("txn").to_pylist()
             except (OSError, pa.ArrowException):
                 return None
-            marks = {txn["appId"]: txn["version"] for txn in told if txn is not None}
+            txn_versions = {txn["appId"]: txn["version"] for txn in told if txn is not None}
         for number in range(0 if last is None else last + 1, version + 1):
             actions = self._read(number)
             if actions is None:
                 return None
             told = [action["txn"] for action in actions if "txn" in action]
-            marks |= {txn["appId"]: txn["version"] for txn in told}
-        return marks
+            txn_versions |= {txn["appId"]: txn["version"] for txn in told}
+        return txn_versions
 
     def _read(self, version: int) -> list[Action] | None:
         """Return the actions of a commit, None: there is none of that version.
@@ -221,7 +225,7 @@ class DeltaLog:
         A file that a crash of the machine left empty is a commit of nothing.
         """
         try:
-            content = _file(self._path, version).read_bytes()
+            content = _commit_path(self._path, version).read_bytes()
         except FileNotFoundError:
             return None
         try:
@@ -231,7 +235,7 @@ class DeltaLog:
                 f"{self._path} cannot be read: version {version} is torn: {error}"
             ) from error
 
-    def _take(self, version: int, actions: Iterable[Action]) -> None:
+    def _apply(self, version: int, actions: Iterable[Action]) -> None:
         """Make *version*, whose *actions* these are, the version last seen."""
         for action in actions:
             if "add" in action:
@@ -240,47 +244,49 @@ class DeltaLog:
             elif "remove" in action:
                 self.files.pop(unquote(action["remove"]["path"]), None)
             elif "txn" in action:
-                self._marks[action["txn"]["appId"]] = action["txn"]["version"]
+                self._txn_versions[action["txn"]["appId"]] = action["txn"]["version"]
             elif "protocol" in action or "metaData" in action:
                 self._load()
                 return
         self.version = version
 
-    def _pass(self, marks: Mapping[str, int], gone: set[str]) -> None:
+    def _apply_concurrent(self, txn_versions: Mapping[str, int], gone: set[str]) -> None:
         """Take in the commit that came first. Raises StalePlanError: it touches the same."""
         version = self.version + 1
         actions = self._read(version) or []
-        self._take(version, actions)
+        self._apply(version, actions)
         for action in actions:
             name = action.get("txn", {}).get("appId")
             path = unquote(action.get("remove", {}).get("path", ""))
-            if name in marks or path in gone or "protocol" in action or "metaData" in action:
+            if name in txn_versions or path in gone or "protocol" in action or "metaData" in action:
                 what = name or path or "what the table is"
                 raise StalePlanError(f"{self._path}: version {version} has changed {what}")
 
     def _is_abandoned(self, name: str) -> bool:
         with suppress(FileNotFoundError):  # it has become a commit
-            return time.time() - (self._path / FOLDER / name).stat().st_mtime > ABANDONED_S
+            return (
+                time.time() - (self._path / LOG_FOLDER / name).stat().st_mtime > ABANDONED_AFTER_S
+            )
         return False
 
 
 def is_checkpoint_due(path: Path, commits: int) -> bool:
     """Return whether there were *commits* since the last checkpoint of the table in *path*."""
-    return _file(path, (_last_checkpoint(path) or 0) + commits).exists()
+    return _commit_path(path, (_last_checkpoint(path) or 0) + commits).exists()
 
 
 def _last_checkpoint(path: Path) -> int | None:
     """Return the version of the last checkpoint; None: there is none, or it is not told."""
     with suppress(OSError, ValueError, KeyError):
-        return int(json.loads((path / FOLDER / "_last_checkpoint").read_bytes())["version"])
+        return int(json.loads((path / LOG_FOLDER / "_last_checkpoint").read_bytes())["version"])
     return None
 
 
-def _file(path: Path, version: int) -> Path:
-    return path / FOLDER / f"{version:0{_DIGITS}}.json"
+def _commit_path(path: Path, version: int) -> Path:
+    return path / LOG_FOLDER / f"{version:0{_DIGITS}}.json"
 
 
-def _named(unnamed: Path, name: Path) -> bool:
+def _link(unnamed: Path, name: Path) -> bool:
     """Give a file its *name*; return False where another has it. Raises OSError."""
     try:
         os.link(unnamed, name)
@@ -289,7 +295,7 @@ def _named(unnamed: Path, name: Path) -> bool:
     return True
 
 
-def _files_of(delta: DeltaTable) -> Iterator[LiveFile]:
+def _live_files(delta: DeltaTable) -> Iterator[LiveFile]:
     adds = delta.get_add_actions(flatten=False)
     columns = [adds.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")]
     partitions: Iterable[Any] = repeat({})
@@ -305,7 +311,9 @@ def _live_file(add: Mapping[str, Any]) -> LiveFile:
     return LiveFile(unquote(add["path"]), add["size"], records, add["partitionValues"])
 
 
-def _info(metadata: Mapping[str, str], partitioned_by: Sequence[str], *, is_append: bool) -> Action:
+def _commit_info(
+    metadata: Mapping[str, str], partitioned_by: Sequence[str], *, is_append: bool
+) -> Action:
     return {
         "commitInfo": {
             "timestamp": int(time.time() * 1000),
@@ -321,7 +329,7 @@ def _info(metadata: Mapping[str, str], partitioned_by: Sequence[str], *, is_appe
     }
 
 
-def _add(added: Added) -> Action:
+def _add_action(added: AddedFile) -> Action:
     return {
         "add": {
             "path": quote(added.file.path, safe="/="),
@@ -334,7 +342,7 @@ def _add(added: Added) -> Action:
     }
 
 
-def _remove(removed: Removed) -> Action:
+def _remove_action(removed: RemovedFile) -> Action:
     return {
         "remove": {
             "path": quote(removed.file.path, safe="/="),
@@ -347,5 +355,5 @@ def _remove(removed: Removed) -> Action:
     }
 
 
-def _line(action: Action) -> bytes:
+def _json_line(action: Action) -> bytes:
     return json.dumps(action, separators=(",", ":")).encode() + b"\n"

@@ -11,7 +11,7 @@ from schemas.errors import LakeError
 from schemas.views import View
 
 
-def ask(view: View, lake: DeltaLake, alias: str, topic: str | None = None) -> pa.Table:
+def query_view(view: View, lake: DeltaLake, alias: str, topic: str | None = None) -> pa.Table:
     """Return the rows of *view* on the tables of source cluster *alias*, of *topic* alone if given.
 
     In the order of staging, by topic and partition. No rows where nothing is staged yet. It may
@@ -25,7 +25,7 @@ def ask(view: View, lake: DeltaLake, alias: str, topic: str | None = None) -> pa
     # there yet.
     tables = QueryBuilder().register("segments", segments.delta).register("records", records.delta)
     order = "v.topic, v.partition, v.version, v.start_offset"
-    sql = view.sql if topic is None else _of_topic(view.sql, topic)
+    sql = view.sql if topic is None else _filter_topic(view.sql, topic)
     try:
         answer = tables.execute(f"SELECT v.* FROM ({sql}) v ORDER BY {order}")
         return pa.table(answer.read_all())
@@ -33,7 +33,7 @@ def ask(view: View, lake: DeltaLake, alias: str, topic: str | None = None) -> pa
         raise LakeError(f"{lake.root}: {view.name} cannot be asked: {error}") from error
 
 
-def _of_topic(sql: str, topic: str) -> str:
+def _filter_topic(sql: str, topic: str) -> str:
     """Return *sql* asked of the rows of *topic* alone, so that no others are sorted."""
     name = topic.replace("'", "''")  # how SQL writes a quote in a text
     tables = ", ".join(

@@ -14,12 +14,12 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from resources.kafka.admin_session import WAIT_S, AdminSession
+from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from schemas.errors import RequestRefusedError
 from schemas.kafka.acl import Permission, TopicAcl
 
 _ANY: Any = None  # the client's annotations forbid what its documentation allows
-OF_WHOLE_NAMES = AclBindingFilter(
+LITERAL_TOPIC_FILTER = AclBindingFilter(
     ResourceType.TOPIC,
     _ANY,
     ResourcePatternType.LITERAL,
@@ -29,16 +29,16 @@ OF_WHOLE_NAMES = AclBindingFilter(
     AclPermissionType.ANY,
 )
 
-TO_MAKE = Permission("Alter", "cluster", "kafka-cluster")
+CREATE_PERMISSION = Permission("Alter", "cluster", "kafka-cluster")
 
 
-def listed(admin: AdminSession) -> set[TopicAcl]:
+def list_acls(admin: AdminSession) -> set[TopicAcl]:
     """Return the rules that name a topic by its whole name.
 
     There are none also where the cluster has no authorizer, or does not let this user see them
     (Describe on the cluster): librdkafka 2.16 passes over the error in the answer.
     """
-    future = admin.client.describe_acls(OF_WHOLE_NAMES, request_timeout=WAIT_S)
+    future = admin.client.describe_acls(LITERAL_TOPIC_FILTER, request_timeout=REQUEST_TIMEOUT_S)
     return {
         TopicAcl(
             found.name,
@@ -47,22 +47,24 @@ def listed(admin: AdminSession) -> set[TopicAcl]:
             found.operation.name,
             found.permission_type.name,
         )
-        for found in admin.answer(future, "list its topics' ACLs")
+        for found in admin.wait_result(future, "list its topics' ACLs")
         # An operation that librdkafka has no name for cannot be made elsewhere either.
         if found.operation is not AclOperation.UNKNOWN
     }
 
 
-def create(admin: AdminSession, acls: Collection[TopicAcl]) -> dict[TopicAcl, RequestRefusedError]:
+def create_acls(
+    admin: AdminSession, acls: Collection[TopicAcl]
+) -> dict[TopicAcl, RequestRefusedError]:
     """Make *acls*; one that is there already is no error. Return those refused, with why."""
     if not acls:
         return {}
     wanted = {_binding(acl): acl for acl in acls}
-    futures = admin.client.create_acls(list(wanted), request_timeout=WAIT_S)
+    futures = admin.client.create_acls(list(wanted), request_timeout=REQUEST_TIMEOUT_S)
     refused = {}
     for binding, future in futures.items():
         try:
-            admin.answer(future, "make ACLs", TO_MAKE)
+            admin.wait_result(future, "make ACLs", CREATE_PERMISSION)
         except RequestRefusedError as error:
             refused[wanted[binding]] = error
     return refused

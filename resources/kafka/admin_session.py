@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Uuid
 from confluent_kafka.admin import AdminClient
 
-from resources.kafka.connection_diagnosis import Finding, find_out
+from resources.kafka.connection_diagnosis import Diagnosis, diagnose
 from resources.kafka.group_offsets_client import GroupClient
 from schemas.errors import (
     ClientSettingsError,
@@ -30,14 +30,14 @@ from schemas.kafka.partition import NO_TOPIC_ID
 
 Answer = TypeVar("Answer")
 
-WAIT_S = 10.0
+REQUEST_TIMEOUT_S = 10.0
 
-RENEW_S = 15.0
+RENEW_CLIENT_AFTER_S = 15.0
 """How long a client may stay silent until another is tried; twice as long for the next one."""
 
 # What a client reports when nobody answered, the most telling first: a login that fails shows in
 # the answer itself only as "transport failure".
-SILENCE = (
+UNREACHABLE_CODES = (
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
     KafkaError._RESOLVE,
@@ -59,45 +59,45 @@ class AdminSession:
         self.servers = str(settings.get("bootstrap.servers", ""))
         # Whatever the client would log as an error comes to `error_cb` too.
         self.settings: dict[str, Any] = {"log_level": 2, **settings}
-        self._kept: _KeptClients | None = None
+        self._cached: _CachedClients | None = None
 
     @property
     def client(self) -> AdminClient:
         """Return the client, made at first use. Raises ClientSettingsError."""
-        return self._clients().client
+        return self._cached_client().client
 
     @property
-    def groups(self) -> GroupClient:
+    def group_client(self) -> GroupClient:
         """Return the client for what groups committed, made at first use.
 
         Raises ClientSettingsError.
         """
-        kept = self._clients()
-        with _making:
-            if kept.groups is None:
-                kept.groups = GroupClient(self.settings)
-            return kept.groups
+        kept = self._cached_client()
+        with _cache_lock:
+            if kept.group_client is None:
+                kept.group_client = GroupClient(self.settings)
+            return kept.group_client
 
-    def renew_groups(self, former: GroupClient) -> None:
+    def renew_group_client(self, former: GroupClient) -> None:
         """End *former*, which did not answer: the next question goes to a new client."""
-        kept = self._clients()
-        with _making:
+        kept = self._cached_client()
+        with _cache_lock:
             # Another thread may have done so already.
-            if kept.groups is not former:
+            if kept.group_client is not former:
                 return
-            kept.groups = None
-        former.end()
+            kept.group_client = None
+        former.close()
 
-    def _clients(self) -> _KeptClients:
-        if self._kept is None:
+    def _cached_client(self) -> _CachedClients:
+        if self._cached is None:
             try:
-                self._kept = _kept_clients(self.settings)
+                self._cached = _cached_clients(self.settings)
             except KafkaException as failure:
-                raise ClientSettingsError(self.alias, _error_of(failure).str()) from None
-        return self._kept
+                raise ClientSettingsError(self.alias, _kafka_error(failure).str()) from None
+        return self._cached
 
     @contextmanager
-    def asking(self, what: str, *needs: Permission) -> Iterator[None]:
+    def converted_errors(self, what: str, *needs: Permission) -> Iterator[None]:
         """Turn what the client raises inside into UnreachableError or RequestRefusedError.
 
         Of *needs* the one that is missing is named, as PermissionMissingError.
@@ -105,24 +105,24 @@ class AdminSession:
         try:
             yield
         except KafkaException as failure:
-            raise self.explained(_error_of(failure), what, *needs) from None
+            raise self.error_for(_kafka_error(failure), what, *needs) from None
         except (TimeoutError, concurrent.futures.TimeoutError):
             raise self._unreachable("no answer in time") from None
         else:
-            if self._kept is not None:
-                self._kept.heard()
+            if self._cached is not None:
+                self._cached.record_answer()
 
-    def answer(
+    def wait_result(
         self, future: concurrent.futures.Future[Answer], what: str, *needs: Permission
     ) -> Answer:
         """Return what *future* brings. Raises UnreachableError or RequestRefusedError."""
-        with self.asking(what, *needs):
+        with self.converted_errors(what, *needs):
             # The request itself has ended by then; the second is for the client's own threads.
-            return future.result(timeout=WAIT_S + 1)
+            return future.result(timeout=REQUEST_TIMEOUT_S + 1)
 
-    def explained(self, error: KafkaError, what: str, *needs: Permission) -> DeltamirrorError:
+    def error_for(self, error: KafkaError, what: str, *needs: Permission) -> DeltamirrorError:
         """Return the error that a person should read where *what* was asked."""
-        if error.code() in SILENCE:
+        if error.code() in UNREACHABLE_CODES:
             return self._unreachable(error.str())
         for permission in needs:
             if permission.is_missed_by(error.name()):
@@ -130,67 +130,67 @@ class AdminSession:
         return RequestRefusedError(self.alias, what, error.name(), error.str())
 
     def _unreachable(self, reason: str) -> UnreachableError:
-        told = self._tellings()
-        best = min(told, key=lambda error: SILENCE.index(error.code()), default=None)
-        if self._kept is not None:
-            self._kept.missed()
-        if best is None or self._kept is None:
+        reported = self._reported_errors()
+        best = min(reported, key=lambda error: UNREACHABLE_CODES.index(error.code()), default=None)
+        if self._cached is not None:
+            self._cached.record_timeout()
+        if best is None or self._cached is None:
             return UnreachableError(self.alias, self.servers, reason)
-        findings = self._kept.findings
-        if best.code() not in findings:  # it may look, which takes time: once
-            findings[best.code()] = find_out(self.settings, best)
-        finding = findings[best.code()]
+        diagnoses = self._cached.diagnoses
+        if best.code() not in diagnoses:  # it may look, which takes time: once
+            diagnoses[best.code()] = diagnose(self.settings, best)
+        finding = diagnoses[best.code()]
         if finding is not None:
             return finding.kind(self.alias, self.servers, finding.reason)
         return UnreachableError(self.alias, self.servers, f"{best.str()} ({best.name()})")
 
-    def _tellings(self) -> list[KafkaError]:
+    def _reported_errors(self) -> list[KafkaError]:
         """Return what the client reported beside its answers since the last good one."""
-        if self._kept is None:
+        if self._cached is None:
             return []
-        while self._kept.client.poll(0):
+        while self._cached.client.poll(0):
             pass
-        return [error for error in self._kept.told if error.code() in SILENCE]
+        return [error for error in self._cached.reported if error.code() in UNREACHABLE_CODES]
 
 
 @dataclass
-class _KeptClients:
+class _CachedClients:
     """The clients with *settings*, and since when the administration's has not answered.
 
     After a broker was frozen or away a client may wait for the controller for good (seen with
     librdkafka 2.16) while a new one is answered at once. As none is ever destroyed, one that stays
-    silent is replaced after `RENEW_S`, then after twice that time, and so on.
+    silent is replaced after `RENEW_CLIENT_AFTER_S`, then after twice that time, and so on.
     """
 
     settings: dict[str, Any]
     client: AdminClient
-    told: deque[KafkaError]
-    groups: GroupClient | None = None
-    findings: dict[int, Finding | None] = field(default_factory=dict)
-    silent_since: float | None = None
-    renew_after_s: float = RENEW_S
+    reported: deque[KafkaError]
+    group_client: GroupClient | None = None
+    diagnoses: dict[int, Diagnosis | None] = field(default_factory=dict)
+    unanswered_since: float | None = None
+    renew_after_s: float = RENEW_CLIENT_AFTER_S
 
-    def heard(self) -> None:
+    def record_answer(self) -> None:
         """Take note of an answer."""
-        self.told.clear()
-        self.findings.clear()
-        self.silent_since, self.renew_after_s = None, RENEW_S
+        self.reported.clear()
+        self.diagnoses.clear()
+        self.unanswered_since, self.renew_after_s = None, RENEW_CLIENT_AFTER_S
 
-    def missed(self) -> None:
+    def record_timeout(self) -> None:
         """Take note of a question without an answer, and try another client when it is time."""
         now = time.monotonic()
-        if self.silent_since is None:
-            self.silent_since = now
-        elif now - self.silent_since > self.renew_after_s:
-            self.client = _new_client(self.settings, self.told)
-            self.silent_since, self.renew_after_s = now, 2 * self.renew_after_s
+        if self.unanswered_since is None:
+            self.unanswered_since = now
+        elif now - self.unanswered_since > self.renew_after_s:
+            self.client = _new_client(self.settings, self.reported)
+            self.unanswered_since, self.renew_after_s = now, 2 * self.renew_after_s
 
 
-_kept: dict[tuple[object, ...], _KeptClients] = {}
-_making = Lock()
+_cached: dict[tuple[object, ...], _CachedClients] = {}
+_cache_lock = Lock()
 
 
-def _kept_clients(settings: Mapping[str, Any]) -> _KeptClients:
+def _cached_clients(settings: Mapping[str, Any]) -> _CachedClients:
     """Return this process's clients with *settings*. An AdminClient is never destroyed.
 
     To destroy one waits for its threads, and they never end (librdkafka 2.16) when a request to a
@@ -198,22 +198,22 @@ def _kept_clients(settings: Mapping[str, Any]) -> _KeptClients:
     stand still, at the very moment it has to fail over. So there are few, and they stay.
     """
     key = (os.getpid(), *sorted(settings.items()))
-    with _making:
-        if key not in _kept:
-            told: deque[KafkaError] = deque(maxlen=32)
-            _kept[key] = _KeptClients(dict(settings), _new_client(settings, told), told)
-        return _kept[key]
+    with _cache_lock:
+        if key not in _cached:
+            reported: deque[KafkaError] = deque(maxlen=32)
+            _cached[key] = _CachedClients(dict(settings), _new_client(settings, reported), reported)
+        return _cached[key]
 
 
-def _new_client(settings: Mapping[str, Any], told: deque[KafkaError]) -> AdminClient:
-    reporting: dict[str, Any] = {**settings, "error_cb": told.append}
+def _new_client(settings: Mapping[str, Any], reported: deque[KafkaError]) -> AdminClient:
+    reporting: dict[str, Any] = {**settings, "error_cb": reported.append}
     client = AdminClient(reporting)
     # One reference that nobody gives back, so that the interpreter's end leaves it alone.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
     return client
 
 
-def patiently(
+def retry_until(
     ask: Callable[[], Answer], *, codes: tuple[str, ...], within_s: float, pause_s: float = 0.02
 ) -> Answer:
     """Return what *ask* returns, asked again while it is refused with one of *codes*.
@@ -240,6 +240,6 @@ def topic_id_text(topic_id: Uuid | None) -> str:
     return text if text.strip("A") else NO_TOPIC_ID
 
 
-def _error_of(failure: KafkaException) -> KafkaError:
+def _kafka_error(failure: KafkaException) -> KafkaError:
     error = failure.args[0]
     return error if isinstance(error, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(error))

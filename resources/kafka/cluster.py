@@ -18,8 +18,8 @@ from confluent_kafka.admin import (
 )
 
 from resources.kafka import acls, groups, topics
-from resources.kafka.admin_session import WAIT_S, AdminSession
-from resources.kafka.topics import MISSING
+from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
+from resources.kafka.topics import MISSING_CODES
 from schemas.errors import (
     DeltamirrorError,
     PermissionMissingError,
@@ -30,15 +30,15 @@ from schemas.errors import (
 )
 from schemas.kafka.acl import Permission, TopicAcl
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
+from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 
 EARLIEST: OffsetSpec = OffsetSpec.earliest()
 LATEST: OffsetSpec = OffsetSpec.latest()
 
-IN_SYNC = "min.insync.replicas"
+MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
 # How a broker says that the client knows a former leader of the partition, or of its former life.
-STALE = (
+STALE_LEADER_CODES = (
     "FENCED_LEADER_EPOCH",
     "UNKNOWN_LEADER_EPOCH",
     "NOT_LEADER_FOR_PARTITION",
@@ -63,12 +63,12 @@ class KafkaCluster:
 
     def cluster_id(self) -> str:
         """Return the id that the cluster gave itself."""
-        return str(self._metadata(WAIT_S).cluster_id)
+        return str(self._metadata(REQUEST_TIMEOUT_S).cluster_id)
 
     def _metadata(self, timeout_s: float) -> ClusterMetadata:
         # Not `describe_cluster`: a broker that is starting answers it with no broker at all, and
         # librdkafka 2.16 ends the process then (an assertion in rd_kafka_admin_response_parse).
-        with self._admin.asking("describe itself"):
+        with self._admin.converted_errors("describe itself"):
             return self._admin.client.list_topics(timeout=timeout_s)
 
     # Topics
@@ -78,11 +78,11 @@ class KafkaCluster:
 
         A topic that the cluster names but does not describe is left out with a warning.
         """
-        return topics.described(self._admin, names)
+        return topics.describe_topics(self._admin, names)
 
-    def hidden_topics(self, names: Collection[str]) -> dict[str, PermissionMissingError]:
+    def unauthorized_topics(self, names: Collection[str]) -> dict[str, PermissionMissingError]:
         """Return those of *names* that our user may not describe, with the error that says so."""
-        return topics.hidden(self._admin, names)
+        return topics.unauthorized_topics(self._admin, names)
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
@@ -93,21 +93,21 @@ class KafkaCluster:
         brokers' default. Raises TargetTopicError where the cluster does not make it,
         PermissionMissingError.
         """
-        wanted = TopicToMake(name, partitions, replication_factor, configs)
+        wanted = TopicSpec(name, partitions, replication_factor, configs)
         made = self.create_topics([wanted])[name]
         if isinstance(made, DeltamirrorError):
             raise made
         return made
 
     def create_topics(
-        self, wanted: Iterable[TopicToMake]
+        self, wanted: Iterable[TopicSpec]
     ) -> dict[str, str | TargetTopicError | PermissionMissingError]:
         """Create topics, many with one request; return the id of each, or why it is not there.
 
         They are there once their leaders answer. One that exists already is left as it is.
         """
         wanted = list(wanted)
-        made = topics.create(self._admin, wanted)
+        made = topics.create_topics(self._admin, wanted)
         self._await_leaders(
             TopicPartition(topic.name, number)
             for topic in wanted
@@ -126,11 +126,11 @@ class KafkaCluster:
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete the topics *names*; one that is not there is no error."""
-        topics.delete(self._admin, names)
+        topics.delete_topics(self._admin, names)
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigValue]]:
         """Return every setting of the topics *names*; one not told is left out with a warning."""
-        return topics.configs(self._admin, names)
+        return topics.describe_configs(self._admin, names)
 
     def alter_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]]
@@ -149,11 +149,11 @@ class KafkaCluster:
 
         There are none also where the cluster has no authorizer, or does not let this user see them.
         """
-        return acls.listed(self._admin)
+        return acls.list_acls(self._admin)
 
     def create_acls(self, wanted: Collection[TopicAcl]) -> dict[TopicAcl, RequestRefusedError]:
         """Make the rules *wanted*; return those that the cluster refuses, with why."""
-        return acls.create(self._admin, wanted)
+        return acls.create_acls(self._admin, wanted)
 
     # Offsets
 
@@ -180,7 +180,7 @@ class KafkaCluster:
         same = {
             each: known[each]
             for each, at in stable.items()
-            if each in known and (at.offset, at.leader_epoch) == known[each].stands_at
+            if each in known and (at.offset, at.leader_epoch) == known[each].end_state
         }
         moved = [each for each in stable if each in known and each not in same]
         moved_low, no_moved_low = self._list_offsets(dict.fromkeys(moved, EARLIEST))
@@ -197,14 +197,14 @@ class KafkaCluster:
             **{each: _watermarks(low[each], stable[each], high[each]) for each in high},
         }
 
-    def ends(
+    def end_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | DeltamirrorError]:
         """Return the high watermark of each partition, or the error that stands in its way."""
         found, failures = self._list_offsets(dict.fromkeys(partitions, LATEST))
         return {**failures, **{each: at.offset for each, at in found.items()}}
 
-    def why_short(
+    def write_failure_reasons(
         self, described: Mapping[str, Topic], partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, str]:
         """Return which of *partitions* take no record now, and why; *described* are their topics.
@@ -212,21 +212,23 @@ class KafkaCluster:
         A partition takes records where it has a leader and `min.insync.replicas` replicas in sync,
         as many as it has at most. Raises UnreachableError.
         """
-        short = {
-            each: topic.short[each.partition]
+        in_sync_counts = {
+            each: topic.in_sync_counts[each.partition]
             for each in partitions
-            if (topic := described.get(each.topic)) and each.partition in topic.short
+            if (topic := described.get(each.topic)) and each.partition in topic.in_sync_counts
         }
-        if not short:
+        if not in_sync_counts:
             return {}
-        configs = self.topic_configs({each.topic for each in short})
+        configs = self.topic_configs({each.topic for each in in_sync_counts})
         found = {}
-        for each, there in short.items():
-            needed = configs.get(each.topic, {}).get(IN_SYNC)
+        for each, there in in_sync_counts.items():
+            needed = configs.get(each.topic, {}).get(MIN_INSYNC_REPLICAS)
             if there == 0:
                 found[each] = "it has no leader"
             elif needed is not None and there < int(needed.value or 1):
-                found[each] = f"{there} of its replicas in sync, {IN_SYNC} is {needed.value}"
+                found[each] = (
+                    f"{there} of its replicas in sync, {MIN_INSYNC_REPLICAS} is {needed.value}"
+                )
         return found
 
     def offsets_for_times(
@@ -240,11 +242,12 @@ class KafkaCluster:
         found, failures = self._list_offsets(
             {each: OffsetSpec.for_timestamp(time_ms) for each, time_ms in times_ms.items()}
         )
-        ends, late_failures = self._list_offsets(dict.fromkeys(found, LATEST))
+        end_offsets, late_failures = self._list_offsets(dict.fromkeys(found, LATEST))
         for failure in (*failures.values(), *late_failures.values()):
             raise failure
         return {
-            each: ends[each].offset if at.offset < 0 else at.offset for each, at in found.items()
+            each: end_offsets[each].offset if at.offset < 0 else at.offset
+            for each, at in found.items()
         }
 
     # Groups
@@ -254,7 +257,7 @@ class KafkaCluster:
 
         UNKNOWN where the client cannot ask for it, as of Streams groups (KIP-1071).
         """
-        return groups.listed(self._admin)
+        return groups.list_groups(self._admin)
 
     def worker_state(self, group: str) -> str:
         """Return the state of a group of Connect's workers; DEAD where it is not there."""
@@ -266,9 +269,9 @@ class KafkaCluster:
 
     def group_commits(self, group: str) -> dict[TopicPartition, tuple[int, str]]:
         """Return every offset that *group* has committed, with the metadata beside it."""
-        return groups.all_committed(self._admin, group)
+        return groups.list_committed_offsets(self._admin, group)
 
-    def committed(
+    def committed_offsets(
         self,
         group: str,
         partitions: Collection[TopicPartition],
@@ -278,14 +281,16 @@ class KafkaCluster:
 
         With *require_stable* an offset in an open transaction is waited for, up to 10 s.
         """
-        return groups.committed(self._admin, group, partitions, require_stable=require_stable)
+        return groups.committed_offsets(
+            self._admin, group, partitions, require_stable=require_stable
+        )
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
         """Set the offsets of *group*, each with its metadata; the group may be new.
 
         Raises GroupActiveError where the group has members.
         """
-        groups.commit(self._admin, group, offsets)
+        groups.alter_offsets(self._admin, group, offsets)
 
     # Inside
 
@@ -295,23 +300,23 @@ class KafkaCluster:
         isolation: kafka.IsolationLevel = kafka.IsolationLevel.READ_UNCOMMITTED,
     ) -> tuple[dict[TopicPartition, ListOffsetsResultInfo], dict[TopicPartition, DeltamirrorError]]:
         """Return what the partitions' leaders say, and the errors of the partitions left over."""
-        found, failures = self._ask_leaders(specs, isolation)
+        found, failures = self._request_offsets(specs, isolation)
         stale = {each for each, failure in failures.items() if _is_stale(failure)}
         if stale:
             # The client takes this for the cluster's last word, and asks no more who leads.
-            with self._admin.asking("list topics"):
-                self._admin.client.list_topics(timeout=WAIT_S)
-            more, still = self._ask_leaders({each: specs[each] for each in stale}, isolation)
+            with self._admin.converted_errors("list topics"):
+                self._admin.client.list_topics(timeout=REQUEST_TIMEOUT_S)
+            more, still = self._request_offsets({each: specs[each] for each in stale}, isolation)
             found.update(more)
             failures = {e: f for e, f in failures.items() if e not in stale} | still
         return found, failures
 
     def _await_leaders(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return when the leaders of *partitions* have answered, or said no for WAIT_S.
+        """Return when the leaders of *partitions* have answered, or said no for REQUEST_TIMEOUT_S.
 
         A cluster tells who leads a partition before that broker knows of it.
         """
-        left, give_up_at = set(partitions), time.monotonic() + WAIT_S
+        left, give_up_at = set(partitions), time.monotonic() + REQUEST_TIMEOUT_S
         while left:
             _, failures = self._list_offsets(dict.fromkeys(left, LATEST))
             left = {each for each, failure in failures.items() if _is_stale(failure)}
@@ -319,7 +324,7 @@ class KafkaCluster:
                 return
             time.sleep(0.02)  # no event tells that a broker leads
 
-    def _ask_leaders(
+    def _request_offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec], isolation: kafka.IsolationLevel
     ) -> tuple[dict[TopicPartition, ListOffsetsResultInfo], dict[TopicPartition, DeltamirrorError]]:
         asked = {
@@ -328,7 +333,7 @@ class KafkaCluster:
         if not asked:
             return {}, {}
         futures = self._admin.client.list_offsets(
-            asked, isolation_level=isolation, request_timeout=WAIT_S
+            asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
         )
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
         failures: dict[TopicPartition, DeltamirrorError] = {}
@@ -336,25 +341,25 @@ class KafkaCluster:
             partition = TopicPartition(at.topic, at.partition)
             try:
                 needed = Permission("Describe", "topic", partition.topic)
-                told = self._admin.answer(future, f"tell the offsets of {partition}", needed)
+                told = self._admin.wait_result(future, f"tell the offsets of {partition}", needed)
                 if told.offset == kafka.OFFSET_INVALID:  # the client's own, where no answer came
                     raise UnreachableError(self.alias, f"{partition}", "it told no offset")
                 found[partition] = told
             except RequestRefusedError as refused:
-                failures[partition] = self._missing(partition, refused.code) or refused
+                failures[partition] = self._missing_error(partition, refused.code) or refused
             except UnreachableError as unreachable:
                 failures[partition] = unreachable
         return found, failures
 
-    def _missing(self, partition: TopicPartition, code: str) -> TopicMissingError | None:
+    def _missing_error(self, partition: TopicPartition, code: str) -> TopicMissingError | None:
         # "No entry" comes where none of the partitions asked for has a leader, for either reason.
-        maybe = code == "_NOENT" and self._lacks(partition)
-        if maybe or code in MISSING:
+        maybe = code == "_NOENT" and self._is_missing(partition)
+        if maybe or code in MISSING_CODES:
             return TopicMissingError(str(partition), f"on cluster {self.alias}")
         return None
 
-    def _lacks(self, partition: TopicPartition) -> bool:
-        return topics.partitions_of(self._admin, partition.topic) <= partition.partition
+    def _is_missing(self, partition: TopicPartition) -> bool:
+        return topics.partition_count(self._admin, partition.topic) <= partition.partition
 
 
 def _watermarks(
@@ -368,4 +373,4 @@ def _watermarks(
 
 def _is_stale(failure: DeltamirrorError) -> bool:
     """Return whether the client asked a former leader, or as of a former leader's time."""
-    return isinstance(failure, RequestRefusedError) and failure.code in STALE
+    return isinstance(failure, RequestRefusedError) and failure.code in STALE_LEADER_CODES

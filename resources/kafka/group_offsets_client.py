@@ -26,21 +26,28 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from resources.librdkafka.bindings import CONSUMER, Partition, c, configured, failure, new_client
+from resources.librdkafka.bindings import (
+    CONSUMER,
+    Partition,
+    kafka_exception,
+    new_client,
+    new_conf,
+    rd_kafka,
+)
 from schemas.kafka.partition import TopicPartition
 
 # rdkafka.h: the kind of options that every administrative call takes.
 _ANY_OPERATION = 0
-_WITHOUT_LEAVING_ITS_GROUP = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
+_NO_CONSUMER_CLOSE = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 
 # The longest that librdkafka takes. Nobody waits for it: a client without an answer is ended.
-_NO_END_MS = 3_600_000
+_MAX_TIMEOUT_MS = 3_600_000
 
 # The group that the client belongs to by name alone: it subscribes to nothing.
-OWN_GROUP = "deltamirror.groups"
+CLIENT_GROUP_ID = "deltamirror.groups"
 
 # RD_KAFKA_OFFSET_INVALID: no offset.
-_NONE = -1001
+_NO_OFFSET = -1001
 
 
 class _Partitions(ctypes.Structure):
@@ -72,45 +79,47 @@ class _Groups(ctypes.Structure):
     _fields_ = (("groups", POINTER(_Group)), ("count", c_int))
 
 
-_list_groups = c("list_groups", c_int, c_void_p, c_char_p, POINTER(POINTER(_Groups)), c_int)
-_group_list_destroy = c("group_list_destroy", None, POINTER(_Groups))
-_queue_new = c("queue_new", c_void_p, c_void_p)
-_queue_poll = c("queue_poll", c_void_p, c_void_p, c_int)
-_queue_destroy = c("queue_destroy", None, c_void_p)
-_destroy_client = c("destroy_flags", None, c_void_p, c_int)
-_list_new = c("topic_partition_list_new", POINTER(_Partitions), c_int)
-_list_add = c("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
-_list_destroy = c("topic_partition_list_destroy", None, c_void_p)
-_options_new = c("AdminOptions_new", c_void_p, c_void_p, c_int)
-_options_set_timeout = c(
+_list_groups = rd_kafka("list_groups", c_int, c_void_p, c_char_p, POINTER(POINTER(_Groups)), c_int)
+_group_list_destroy = rd_kafka("group_list_destroy", None, POINTER(_Groups))
+_queue_new = rd_kafka("queue_new", c_void_p, c_void_p)
+_queue_poll = rd_kafka("queue_poll", c_void_p, c_void_p, c_int)
+_queue_destroy = rd_kafka("queue_destroy", None, c_void_p)
+_destroy_client = rd_kafka("destroy_flags", None, c_void_p, c_int)
+_list_new = rd_kafka("topic_partition_list_new", POINTER(_Partitions), c_int)
+_list_add = rd_kafka("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
+_list_destroy = rd_kafka("topic_partition_list_destroy", None, c_void_p)
+_options_new = rd_kafka("AdminOptions_new", c_void_p, c_void_p, c_int)
+_options_set_timeout = rd_kafka(
     "AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
 )
-_options_set_stable = c("AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int)
-_options_destroy = c("AdminOptions_destroy", None, c_void_p)
-_event_error = c("event_error", c_int, c_void_p)
-_event_error_string = c("event_error_string", c_char_p, c_void_p)
-_event_destroy = c("event_destroy", None, c_void_p)
-_group_error = c("group_result_error", c_void_p, c_void_p)
-_group_partitions = c("group_result_partitions", POINTER(_Partitions), c_void_p)
-_error_code = c("error_code", c_int, c_void_p)
-_error_string = c("error_string", c_char_p, c_void_p)
+_options_set_stable = rd_kafka("AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int)
+_options_destroy = rd_kafka("AdminOptions_destroy", None, c_void_p)
+_event_error = rd_kafka("event_error", c_int, c_void_p)
+_event_error_string = rd_kafka("event_error_string", c_char_p, c_void_p)
+_event_destroy = rd_kafka("event_destroy", None, c_void_p)
+_group_error = rd_kafka("group_result_error", c_void_p, c_void_p)
+_group_partitions = rd_kafka("group_result_partitions", POINTER(_Partitions), c_void_p)
+_error_code = rd_kafka("error_code", c_int, c_void_p)
+_error_string = rd_kafka("error_string", c_char_p, c_void_p)
 
 
 class _Operation:
     """An administrative operation on one group: its functions differ in their names alone."""
 
     def __init__(self, name: str) -> None:
-        self.new = c(f"{name}_new", c_void_p, c_char_p, c_void_p)
-        self.destroy = c(f"{name}_destroy", None, c_void_p)
-        self.send = c(name, None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p)
-        self.result = c(f"event_{name}_result", c_void_p, c_void_p)
-        self.groups = c(f"{name}_result_groups", POINTER(c_void_p), c_void_p, POINTER(c_size_t))
+        self.new = rd_kafka(f"{name}_new", c_void_p, c_char_p, c_void_p)
+        self.destroy = rd_kafka(f"{name}_destroy", None, c_void_p)
+        self.send = rd_kafka(name, None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p)
+        self.result = rd_kafka(f"event_{name}_result", c_void_p, c_void_p)
+        self.groups = rd_kafka(
+            f"{name}_result_groups", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+        )
 
 
 _LIST = _Operation("ListConsumerGroupOffsets")
 _ALTER = _Operation("AlterConsumerGroupOffsets")
 
-Offsets = dict[TopicPartition, tuple[int, str]]
+CommittedOffsets = dict[TopicPartition, tuple[int, str]]
 
 
 class GroupClient:
@@ -118,32 +127,32 @@ class GroupClient:
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
         """Make the client. Raises KafkaException on settings that are wrong."""
-        self._client = new_client(CONSUMER, configured({**settings, "group.id": OWN_GROUP}))
+        self._client = new_client(CONSUMER, new_conf({**settings, "group.id": CLIENT_GROUP_ID}))
         self._lock, self._users = Lock(), 1
 
-    def committed(
+    def committed_offsets(
         self,
         group: str,
         partitions: Collection[TopicPartition] | None,
         timeout_s: float,
         *,
         require_stable: bool = False,
-    ) -> Offsets:
+    ) -> CommittedOffsets:
         """Return offset and metadata of all that *group* has committed, or of *partitions*.
 
         With *require_stable* a commit in an open transaction is refused as
         UNSTABLE_OFFSET_COMMIT. Raises KafkaException, at *timeout_s* at the latest.
         """
-        asked = None if partitions is None else dict.fromkeys(partitions, (_NONE, ""))
-        return self._ask(_LIST, group, asked, timeout_s, require_stable)
+        asked = None if partitions is None else dict.fromkeys(partitions, (_NO_OFFSET, ""))
+        return self._request(_LIST, group, asked, timeout_s, require_stable)
 
-    def commit(
+    def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]], timeout_s: float
     ) -> None:
         """Set the offsets of *group*. Raises KafkaException, at *timeout_s* at the latest."""
-        self._ask(_ALTER, group, offsets, timeout_s, require_stable=False)
+        self._request(_ALTER, group, offsets, timeout_s, require_stable=False)
 
-    def kinds(self, timeout_s: float) -> dict[str, str]:
+    def protocol_types(self, timeout_s: float) -> dict[str, str]:
         """Return the protocol type of every group, of whatever kind, by its id.
 
         It is empty for groups of kinds that librdkafka does not know: Streams groups (KIP-1071),
@@ -151,7 +160,7 @@ class GroupClient:
         are left out where others did. Raises KafkaException, at *timeout_s* at the latest.
         """
         told = POINTER(_Groups)()
-        with self._in_use():
+        with self._borrowed():
             code = _list_groups(self._client, None, byref(told), int(timeout_s * 1000))
         if code not in (0, KafkaError._PARTIAL):
             raise KafkaException(KafkaError(code))
@@ -162,7 +171,7 @@ class GroupClient:
         finally:
             _group_list_destroy(told)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the client, with every request that it holds, once no thread asks it any more."""
         with self._lock:
             self._users -= 1
@@ -171,13 +180,13 @@ class GroupClient:
             # It waits for the client's threads, which may be waiting for a broker.
             Thread(
                 target=_destroy_client,
-                args=(self._client, _WITHOUT_LEAVING_ITS_GROUP),
+                args=(self._client, _NO_CONSUMER_CLOSE),
                 name="end of a Kafka client",
                 daemon=True,
             ).start()
 
     @contextmanager
-    def _in_use(self) -> Iterator[None]:
+    def _borrowed(self) -> Iterator[None]:
         with self._lock:
             # Ended between being given to this thread and now: another one will be had.
             if self._users == 0:
@@ -186,25 +195,25 @@ class GroupClient:
         try:
             yield
         finally:
-            self.end()
+            self.close()
 
-    def _ask(
+    def _request(
         self,
         operation: _Operation,
         group: str,
         offsets: Mapping[TopicPartition, tuple[int, str]] | None,
         timeout_s: float,
         require_stable: bool,
-    ) -> Offsets:
+    ) -> CommittedOffsets:
         with ExitStack() as held:
-            held.enter_context(self._in_use())
+            held.enter_context(self._borrowed())
             queue = _queue_new(self._client)
             held.callback(_queue_destroy, queue)
             options = _options_new(self._client, _ANY_OPERATION)
             held.callback(_options_destroy, options)
-            _options_set_timeout(options, _NO_END_MS, None, 0)
+            _options_set_timeout(options, _MAX_TIMEOUT_MS, None, 0)
             _options_set_stable(options, int(require_stable))
-            with _listed(offsets) as wanted:
+            with _partition_list(offsets) as wanted:
                 request = operation.new(group.encode(), wanted)
             held.callback(operation.destroy, request)
             operation.send(self._client, (c_void_p * 1)(request), 1, options, queue)
@@ -212,11 +221,11 @@ class GroupClient:
             if not event:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
             held.callback(_event_destroy, event)
-            return _answered(operation, event)
+            return _read_result(operation, event)
 
 
 @contextmanager
-def _listed(offsets: Mapping[TopicPartition, tuple[int, str]] | None) -> Iterator[Any]:
+def _partition_list(offsets: Mapping[TopicPartition, tuple[int, str]] | None) -> Iterator[Any]:
     """Give librdkafka's list of *offsets* for as long as it takes to copy it."""
     if offsets is None:
         yield None
@@ -237,15 +246,15 @@ def _listed(offsets: Mapping[TopicPartition, tuple[int, str]] | None) -> Iterato
         _list_destroy(listed)
 
 
-def _answered(operation: _Operation, event: int) -> Offsets:
+def _read_result(operation: _Operation, event: int) -> CommittedOffsets:
     """Return what the answer *event* tells. Raises the first KafkaException in it."""
     code = _event_error(event)
     if code:
-        raise failure(code, _event_error_string(event))
+        raise kafka_exception(code, _event_error_string(event))
     group = operation.groups(operation.result(event), byref(c_size_t()))[0]
     error = _group_error(group)
     if error:
-        raise failure(_error_code(error), _error_string(error))
+        raise kafka_exception(_error_code(error), _error_string(error))
     found = _group_partitions(group).contents
     told = [found.elements[i] for i in range(found.count)]
     for each in told:
@@ -259,9 +268,11 @@ def _answered(operation: _Operation, event: int) -> Offsets:
     }
 
 
-def _metadata(committed: Partition) -> str:
-    if not committed.metadata:
+def _metadata(committed_offsets: Partition) -> str:
+    if not committed_offsets.metadata:
         return ""
     # confluent-kafka ends metadata that it writes with a NUL byte.
-    text = ctypes.string_at(committed.metadata, committed.metadata_size).rstrip(b"\0")
+    text = ctypes.string_at(committed_offsets.metadata, committed_offsets.metadata_size).rstrip(
+        b"\0"
+    )
     return text.decode(errors="replace")

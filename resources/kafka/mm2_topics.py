@@ -34,7 +34,7 @@ class Mm2Topics:
         connectors' keys are of other kinds. Raises UnreachableError, RangeUnfinishedError.
         """
         found: dict[TopicPartition, int] = {}
-        for key, value in self._newest(topic):
+        for key, value in self._latest_records(topic):
             with suppress(ValueError, KeyError, TypeError):
                 _, at = json.loads(key)
                 if at["cluster"] == source_alias:
@@ -43,7 +43,7 @@ class Mm2Topics:
         return found
 
     @staticmethod
-    def note_source_offsets(
+    def write_source_offsets(
         topic: CompactedTopic, source_alias: str, offsets: Mapping[TopicPartition, int]
     ) -> None:
         """Write as copied what `source_offsets` reads, byte for byte as Connect writes it.
@@ -52,7 +52,10 @@ class Mm2Topics:
         RequestRefusedError.
         """
         topic.write(
-            (_written([CONNECTOR, _place(source_alias, at)]), _written({"offset": offset}))
+            (
+                _to_json([CONNECTOR, _source_partition(source_alias, at)]),
+                _to_json({"offset": offset}),
+            )
             for at, offset in offsets.items()
         )
 
@@ -62,14 +65,14 @@ class Mm2Topics:
         Raises UnreachableError, RangeUnfinishedError.
         """
         found: dict[TopicPartition, tuple[int, int]] = {}
-        for key, value in self._newest(topic):
+        for key, value in self._latest_records(topic):
             with suppress(ValueError):
                 sync = OffsetSync.read(key, value)
                 at = TopicPartition(sync.topic, sync.partition)
                 found[at] = sync.upstream_offset, sync.downstream_offset
         return found
 
-    def _newest(self, topic: str) -> Iterator[tuple[bytes, bytes]]:
+    def _latest_records(self, topic: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield the last record of each key of compacted *topic*; none where it is not there."""
         there = self._cluster.topics([topic]).get(topic)
         values: dict[bytes, bytes | None] = {}
@@ -83,10 +86,10 @@ class Mm2Topics:
         return ((key, value) for key, value in values.items() if key and value)
 
 
-def _place(source_alias: str, at: TopicPartition) -> dict[str, Any]:
+def _source_partition(source_alias: str, at: TopicPartition) -> dict[str, Any]:
     # In the order of Java's HashMap, which Connect writes them in.
     return {"cluster": source_alias, "partition": at.partition, "topic": at.topic}
 
 
-def _written(value: object) -> bytes:
+def _to_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from schemas.config.flow import Flow
 from schemas.errors import (
-    ChunkRefusedError,
+    BatchRejectedError,
     CommitUnknownError,
     DeltamirrorError,
     FencedError,
@@ -19,7 +19,7 @@ from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 from schemas.replay.point_in_time import ReplayFlow
 
-REFUSALS = (
+RECORD_ERRORS = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.INVALID_MSG,
@@ -41,7 +41,7 @@ Any other error (purged, timed out, fenced) is that of the producer and blames n
 """
 
 
-def meaning_of(
+def error_for(
     error: KafkaException,
     flow: Flow | ReplayFlow,
     transactional_id: str,
@@ -58,15 +58,15 @@ def meaning_of(
     if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
         return FencedError(transactional_id)
     if refused:
-        return ChunkRefusedError(refused, cause.str())
+        return BatchRejectedError(refused, cause.str())
     if cause.txn_requires_abort():
-        return ChunkRefusedError({}, cause.str())
+        return BatchRejectedError({}, cause.str())
     if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
         return UnreachableError(alias, transactional_id, cause.str())
     return CommitUnknownError(transactional_id, cause.str())
 
 
-def why_of(error: KafkaException) -> str:
+def reason_for(error: KafkaException) -> str:
     """Return what *error* says."""
     cause = error.args[0]
     return cause.str() if isinstance(cause, KafkaError) else str(cause)

@@ -10,13 +10,13 @@ from threading import Thread
 from typing import Protocol, TypeVar
 
 
-class Throttled(Protocol):
+class QuotaExceeded(Protocol):
     """What the client tells: a broker lets this connection wait; *throttle_time* in seconds."""
 
     throttle_time: float
 
 
-class Throttle:
+class ProduceQuota:
     """The longest wait that a broker has ordered, as confluent-kafka's `throttle_cb` hears it.
 
     The broker answers at once and then does not read from the connection, which whatever is sent
@@ -26,12 +26,12 @@ class Throttle:
     def __init__(self) -> None:
         self.until = 0.0
 
-    def __call__(self, event: Throttled) -> None:
+    def __call__(self, event: QuotaExceeded) -> None:
         """Take in an event."""
         self.until = max(self.until, time.monotonic() + event.throttle_time)
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Return for how many seconds from now the broker does not listen."""
         return max(0.0, self.until - time.monotonic())
 
@@ -39,12 +39,12 @@ class Throttle:
 T = TypeVar("T")
 
 
-class NoAnswerError(Exception):
+class NoResponseError(Exception):
     """A call has not returned in time; its thread waits on, and nobody hears what comes of it."""
 
 
-def bounded(call: Callable[[], T], seconds: float) -> T:
-    """Return what *call* returns, or raise what it raises. NoAnswerError: not in *seconds*."""
+def call_with_timeout(call: Callable[[], T], seconds: float) -> T:
+    """Return what *call* returns, or raise what it raises. NoResponseError: not in *seconds*."""
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -60,4 +60,4 @@ def bounded(call: Callable[[], T], seconds: float) -> T:
     except LateError:
         if answer.done():  # it is the call's own
             raise
-        raise NoAnswerError(f"no answer in {seconds:.0f} s") from None
+        raise NoResponseError(f"no answer in {seconds:.0f} s") from None

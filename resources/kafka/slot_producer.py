@@ -14,20 +14,20 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from resources.kafka.groups import UNSTABLE
-from resources.kafka.producer_errors import REFUSALS, meaning_of, why_of
-from resources.kafka.quota import NoAnswerError, Throttle, bounded
+from resources.kafka.groups import UNSTABLE_OFFSET_COMMIT
+from resources.kafka.producer_errors import RECORD_ERRORS, error_for, reason_for
+from resources.kafka.quota import NoResponseError, ProduceQuota, call_with_timeout
 from resources.kafka.target_log import TargetLog
 from resources.kafka.transaction_recovery import (
     abort_open_transaction,
     abort_pending_progress,
     init_transactions,
 )
-from resources.librdkafka.arrow_producer import ColumnProducer, RowRefusedError
-from resources.librdkafka.produce_columns import outgoing
+from resources.librdkafka.arrow_producer import ArrowProducer, RowRejectedError
+from resources.librdkafka.produce_columns import to_produce_batch
 from schemas.config.flow import Flow
 from schemas.errors import (
-    ChunkRefusedError,
+    BatchRejectedError,
     CommitUnknownError,
     RequestRefusedError,
     ThrottledError,
@@ -41,36 +41,36 @@ log = logging.getLogger(__name__)
 
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
-PATIENCE_S = 10.0
+RESPONSE_TIMEOUT_S = 10.0
 """The longest wait for an answer of the target, and so for a frozen one to be told."""
 
-TRANSACTION_S = 60.0
+TRANSACTION_TIMEOUT_S = 60.0
 """How long the target lets a transaction of ours be open."""
 
-ROOM_S = 40.0
+MAX_TRANSACTION_S = 40.0
 """How long a transaction may wait for a quota: what is left is for its end."""
 
-FITTING_S = 15.0
+TARGET_TRANSACTION_S = 15.0
 """How long a transaction should wait for a quota."""
 
-SETTINGS: dict[str, Any] = {
+PRODUCER_SETTINGS: dict[str, Any] = {
     "enable.idempotence": True,
     "acks": "all",
     "linger.ms": 20,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 64 * 1024,
     "message.max.bytes": 1_000_000_000,
-    "transaction.timeout.ms": int(TRANSACTION_S * 1000),
+    "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
     # The time that send_offsets_to_transaction is given counts for nothing: this ends it.
     "socket.timeout.ms": 10_000,
     "log_level": 2,
 }
 """librdkafka's own limit on a record is 1 MB, below what brokers take: theirs decides here."""
 
-FLUSH_S = 0.01
+FLUSH_INTERVAL_S = 0.01
 """How long is waited for reports before those that came are taken."""
 
-STAMPS_ANEW = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
+OVERWRITES_TIMESTAMPS = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
 """Why a topic is refused that would take every record, with another timestamp."""
 
 
@@ -91,48 +91,48 @@ class SlotProducer(TargetLog):
         super().__init__(flow.target, consumer)
         self._flow = flow
         self.transactional_id = flow.transactional_id(slot)
-        self._throttle = Throttle()
+        self._quota = ProduceQuota()
         self._settings = {
-            **SETTINGS,
+            **PRODUCER_SETTINGS,
             **producer,
             "transactional.id": self.transactional_id,
-            "throttle_cb": self._throttle,
+            "throttle_cb": self._quota,
         }
         # librdkafka makes no producer whose requests may outlive its transactions.
         limits = ("socket.timeout.ms", "transaction.timeout.ms")
         self._settings[limits[0]] = min(int(self._settings[key]) for key in limits)
-        self._producer: ColumnProducer | None = None
+        self._producer: ArrowProducer | None = None
         # Which records of the transaction went to a partition: from and to which number.
         self._spans: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
-        self._cleared: set[TopicPartition] = set()
+        self._checked_partitions: set[TopicPartition] = set()
         self._refused: dict[TopicPartition, str] = {}
         self._failed: KafkaError | None = None
         self._is_stopped = False
-        self._knows_stamps = False
-        self._began = 0.0
+        self._are_timestamps_checked = False
+        self._began_at = 0.0
 
     def fence(self) -> None:
         """Become the slot's only writer. Raises UnreachableError, FencedError."""
         if self._producer is not None:
             return
-        producer = ColumnProducer(self._settings, self._flow.progress_group)
+        producer = ArrowProducer(self._settings, self._flow.progress_group)
         try:
-            init_transactions(producer, PATIENCE_S)
+            init_transactions(producer, RESPONSE_TIMEOUT_S)
         except KafkaException as error:
-            self._fail(error)
-        self._producer, self._cleared = producer, set()
+            self._raise_error(error)
+        self._producer, self._checked_partitions = producer, set()
 
-    def clear(self, partitions: Mapping[TopicPartition, int]) -> None:
+    def abort_leftovers(self, partitions: Mapping[TopicPartition, int]) -> None:
         """Abort what older transactions left open at or past the offsets given, by partition.
 
         Each partition is looked at once after fencing. Raises UnreachableError.
         """
-        marks = self._cluster.watermarks(partitions.keys() - self._cleared)
+        marks = self._cluster.watermarks(partitions.keys() - self._checked_partitions)
         for partition, found in marks.items():
             if isinstance(found, Watermarks):  # otherwise `ends` says why not
                 if partitions[partition] <= found.stable < found.high:
                     abort_open_transaction(self, partition, found)
-                self._cleared.add(partition)
+                self._checked_partitions.add(partition)
 
     def progress(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Progress]:
         """Return committed progress by target partition; pending commits are waited for.
@@ -142,16 +142,16 @@ class SlotProducer(TargetLog):
         """
         group = self._flow.progress_group
         try:
-            answer = self._cluster.committed(group, partitions)
+            answer = self._cluster.committed_offsets(group, partitions)
         except RequestRefusedError as refused:
-            if refused.code != UNSTABLE:
+            if refused.code != UNSTABLE_OFFSET_COMMIT:
                 raise
             abort_pending_progress(self, partitions[0])
-            answer = self._cluster.committed(group, partitions)
+            answer = self._cluster.committed_offsets(group, partitions)
         found = {p: Progress.read(*told) for p, told in answer.items() if told is not None}
         return {partition: progress for partition, progress in found.items() if progress}
 
-    def seed(self, progress: Mapping[TopicPartition, Progress]) -> None:
+    def commit_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit *progress* outside of a transaction.
 
         Raises GroupActiveError: somebody's consumers use our group; UnreachableError.
@@ -161,60 +161,64 @@ class SlotProducer(TargetLog):
 
     def begin(self) -> None:
         """Open a transaction, once the quota that the one before it met is no more felt."""
-        time.sleep(self._throttle.left_s)
+        time.sleep(self._quota.remaining_s)
         self._refused, self._failed, self._is_stopped = {}, None, False
-        self._knows_stamps = False
+        self._are_timestamps_checked = False
         self._spans.clear()
-        self._began = time.monotonic()
-        with self._asking():
-            self._open().begin_transaction()
+        self._began_at = time.monotonic()
+        with self._converted_errors():
+            self._fenced_producer().begin_transaction()
 
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Append *rows* to the transaction. Raises ChunkRefusedError: one cannot be sent."""
-        producer, columns, at = self._open(), outgoing(rows), 0
-        while not self._refused and self._failed is None:  # `settle` says why
-            first = producer.queued
+        """Append *rows* to the transaction. Raises BatchRejectedError: one cannot be sent."""
+        producer, columns, at = self._fenced_producer(), to_produce_batch(rows), 0
+        while not self._refused and self._failed is None:  # `flush` says why
+            first = producer.queued_count
             try:
                 at = producer.send(partition.topic, partition.partition, columns, at)
-            except RowRefusedError as error:
+            except RowRejectedError as error:
                 if error.why.code() == KafkaError._STATE:
                     # Something sent before was refused, of this partition or another one.
                     self._is_stopped = True
                     return
                 offset = rows.column("offset")[error.row]
                 why = f"{error.why.str()} (offset {offset} of the source)"
-                raise ChunkRefusedError({partition: why}, why) from error
+                raise BatchRejectedError({partition: why}, why) from error
             finally:
-                self._spans[partition].append((first, producer.queued))
+                self._spans[partition].append((first, producer.queued_count))
             if at == len(columns):
                 return
-            self._take_reports(0.05)
+            self._process_reports(0.05)
 
-    def settle(self) -> dict[TopicPartition, Offsets]:
+    def flush(self) -> dict[TopicPartition, Offsets]:
         """Wait for all reports; return offsets by partition.
 
-        Raises ChunkRefusedError; ThrottledError: a quota would not let them come in time.
+        Raises BatchRejectedError; ThrottledError: a quota would not let them come in time.
         """
-        producer = self._open()
-        deadline = time.monotonic() + PATIENCE_S
+        producer = self._fenced_producer()
+        deadline = time.monotonic() + RESPONSE_TIMEOUT_S
         # Once a record is refused, those that still wait are never sent: there is no end to see.
-        while producer.reported < producer.queued and not self._refused and self._failed is None:
-            before = producer.reported
-            producer.flush(FLUSH_S)
-            self._take_reports(FLUSH_S)
-            self._keep_time()
-            if producer.reported > before:
-                deadline = time.monotonic() + PATIENCE_S
+        while (
+            producer.reported_count < producer.queued_count
+            and not self._refused
+            and self._failed is None
+        ):
+            before = producer.reported_count
+            producer.flush(FLUSH_INTERVAL_S)
+            self._process_reports(FLUSH_INTERVAL_S)
+            self._check_quota()
+            if producer.reported_count > before:
+                deadline = time.monotonic() + RESPONSE_TIMEOUT_S
             elif self._is_stopped:
                 break
-            elif time.monotonic() > max(deadline, self._throttle.until + PATIENCE_S):
-                self._explain_silence(producer.queued - producer.reported)
+            elif time.monotonic() > max(deadline, self._quota.until + RESPONSE_TIMEOUT_S):
+                self._raise_no_response(producer.queued_count - producer.reported_count)
         if self._refused:
-            raise ChunkRefusedError(self._refused, next(iter(self._refused.values())))
+            raise BatchRejectedError(self._refused, next(iter(self._refused.values())))
         if self._failed is not None:
-            self._fail(KafkaException(self._failed))
+            self._raise_error(KafkaException(self._failed))
         if self._is_stopped:
-            raise ChunkRefusedError({}, "no report tells which record")
+            raise BatchRejectedError({}, "no report tells which record")
         offsets = {partition: self._offsets_of(partition) for partition in self._spans}
         for partition, given in offsets.items():
             if (given < 0).any() or (given[1:] <= given[:-1]).any():
@@ -228,22 +232,22 @@ class SlotProducer(TargetLog):
 
         Raises CommitUnknownError: no answer in time; ThrottledError: nor can it be asked in time.
         """
-        producer = self._open()
+        producer = self._fenced_producer()
         # Progress goes over the connection that a quota keeps waiting, and has 10 s for its answer.
-        while self._throttle.left_s:
-            self._keep_time()
-            self._take_reports(min(0.5, self._throttle.left_s))
+        while self._quota.remaining_s:
+            self._check_quota()
+            self._process_reports(min(0.5, self._quota.remaining_s))
         self.send_progress(progress)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + RESPONSE_TIMEOUT_S
         while True:
             try:
-                producer.commit_transaction(PATIENCE_S)
+                producer.commit_transaction(RESPONSE_TIMEOUT_S)
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
-                    self._fail(error)
+                    self._raise_error(error)
                 if time.monotonic() > deadline:
-                    raise CommitUnknownError(self.transactional_id, why_of(error)) from error
+                    raise CommitUnknownError(self.transactional_id, reason_for(error)) from error
 
     def send_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Put *progress* into the transaction.
@@ -251,14 +255,14 @@ class SlotProducer(TargetLog):
         The client's own bound counts for nothing: behind a broker that was killed and came back it
         may wait for a change of that connection which has been already, for ever.
         """
-        producer, offsets = self._open(), _kafka(progress)
+        producer, offsets = self._fenced_producer(), _kafka_partitions(progress)
         try:
-            with self._asking():
-                bounded(
-                    lambda: producer.send_offsets_to_transaction(offsets, PATIENCE_S),
-                    PATIENCE_S + 2.0,
+            with self._converted_errors():
+                call_with_timeout(
+                    lambda: producer.send_offsets_to_transaction(offsets, RESPONSE_TIMEOUT_S),
+                    RESPONSE_TIMEOUT_S + 2.0,
                 )
-        except NoAnswerError as error:
+        except NoResponseError as error:
             why = f"progress of the transaction: {error}"
             raise UnreachableError(self._flow.target, self.transactional_id, why) from None
 
@@ -273,56 +277,58 @@ class SlotProducer(TargetLog):
 
     def end_aborted(self) -> None:
         """Abort the transaction and keep the producer. Raises what the client's error means."""
-        with self._asking():
-            self._open().abort_transaction(PATIENCE_S)
+        with self._converted_errors():
+            self._fenced_producer().abort_transaction(RESPONSE_TIMEOUT_S)
 
     def close(self) -> None:
         """Let go of everything, outside of a transaction."""
         self._producer = None
 
-    def _keep_time(self) -> None:
+    def _check_quota(self) -> None:
         """Raise ThrottledError where a quota makes this transaction last too long."""
-        lasts_s = time.monotonic() + self._throttle.left_s - self._began
-        if self._throttle.until > self._began and lasts_s > ROOM_S:
-            taken = self._open().reported / max(1, self._open().queued)
-            share = min(0.5, taken * FITTING_S / lasts_s) or 0.05
+        lasts_s = time.monotonic() + self._quota.remaining_s - self._began_at
+        if self._quota.until > self._began_at and lasts_s > MAX_TRANSACTION_S:
+            taken = self._fenced_producer().reported_count / max(
+                1, self._fenced_producer().queued_count
+            )
+            share = min(0.5, taken * TARGET_TRANSACTION_S / lasts_s) or 0.05
             raise ThrottledError(self._flow.target, self.transactional_id, share)
 
-    def _explain_silence(self, left: int) -> NoReturn:
+    def _raise_no_response(self, left: int) -> NoReturn:
         """Raise what is known of why *left* records have no answer.
 
-        ChunkRefusedError names the partitions that take nothing now; otherwise UnreachableError.
+        BatchRejectedError names the partitions that take nothing now; otherwise UnreachableError.
         """
         silent = [p for p in self._spans if (self._offsets_of(p) < 0).any()]
-        why = self.why_silent(silent)
+        why = self.write_failure_reasons(silent)
         if why:
-            raise ChunkRefusedError(why, next(iter(why.values())), passes=True)
+            raise BatchRejectedError(why, next(iter(why.values())), is_transient=True)
         raise UnreachableError(self._flow.target, "", f"{left} records have no answer")
 
-    def _open(self) -> ColumnProducer:
+    def _fenced_producer(self) -> ArrowProducer:
         if self._producer is None:
             raise RuntimeError("fence() comes first")
         return self._producer
 
     def _offsets_of(self, partition: TopicPartition) -> Offsets:
         """Return the offsets reported of what went to *partition*, -1 where none was."""
-        offsets = self._open().offsets
+        offsets = self._fenced_producer().offsets
         return np.concatenate([offsets[:0], *(offsets[a:b] for a, b in self._spans[partition])])
 
-    def _take_reports(self, timeout: float) -> None:
+    def _process_reports(self, timeout: float) -> None:
         """Take what was reported, and note which partitions are refused and what failed."""
-        producer = self._open()
-        with self._asking():
-            producer.report(timeout)
+        producer = self._fenced_producer()
+        with self._converted_errors():
+            producer.poll_reports(timeout)
         for number, error in producer.errors():
-            if error.code() in REFUSALS:
+            if error.code() in RECORD_ERRORS:
                 self._refused.setdefault(self._partition_of(number), error.str())
             else:
                 self._failed = self._failed or error
-        if producer.stamped_anew is not None and not self._knows_stamps:
-            self._judge_stamps(self._partition_of(producer.stamped_anew))
+        if producer.first_restamped is not None and not self._are_timestamps_checked:
+            self._check_timestamp_types(self._partition_of(producer.first_restamped))
 
-    def _judge_stamps(self, told: TopicPartition) -> None:
+    def _check_timestamp_types(self, told: TopicPartition) -> None:
         """Refuse the partitions whose topics set timestamps, as one was reported of *told*.
 
         A broker also reports one, the batch's own, of a batch that it got a second time because
@@ -332,8 +338,8 @@ class SlotProducer(TargetLog):
         for partition in self._spans:
             kind = kinds.get(partition.topic)
             if kind == "LogAppendTime" or (kind is None and partition == told):
-                self._refused.setdefault(partition, STAMPS_ANEW)
-        self._knows_stamps = True
+                self._refused.setdefault(partition, OVERWRITES_TIMESTAMPS)
+        self._are_timestamps_checked = True
 
     def _partition_of(self, number: int) -> TopicPartition:
         """Return where the transaction's record of that *number* went."""
@@ -344,19 +350,19 @@ class SlotProducer(TargetLog):
         )
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def _converted_errors(self) -> Iterator[None]:
         """Raise what the client's errors in the block mean."""
         try:
             yield
         except KafkaException as error:
-            self._fail(error)
+            self._raise_error(error)
 
-    def _fail(self, error: KafkaException) -> NoReturn:
+    def _raise_error(self, error: KafkaException) -> NoReturn:
         """Raise what *error* of the client means."""
-        raise meaning_of(error, self._flow, self.transactional_id, self._refused) from error
+        raise error_for(error, self._flow, self.transactional_id, self._refused) from error
 
 
-def _kafka(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:
+def _kafka_partitions(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:
     return [
         KafkaPartition(t.topic, t.partition, p.next_offset, p.metadata) for t, p in progress.items()
     ]

@@ -14,11 +14,11 @@ from schemas.errors import DeltamirrorError, PartitionError, RangeUnfinishedErro
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 
-HIDDEN_S = 5.0
+OPEN_TRANSACTION_TIMEOUT_S = 5.0
 """How long an open transaction may hide records before they are given up."""
 
-POLICY = "cleanup.policy"
-STAMPS = "message.timestamp.type"
+CLEANUP_POLICY = "cleanup.policy"
+TIMESTAMP_TYPE = "message.timestamp.type"
 
 
 class TargetLog:
@@ -29,20 +29,22 @@ class TargetLog:
         self._settings_to_read = dict(settings)
         self._cluster = KafkaCluster(alias, settings)
 
-    def ends(
+    def end_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | PartitionError]:
         """Return the high watermark of each of *partitions*, or why it is not told.
 
         Raises UnreachableError.
         """
-        return {p: _told(p, end) for p, end in self._cluster.ends(partitions).items()}
+        return {
+            p: _end_or_error(p, end) for p, end in self._cluster.end_offsets(partitions).items()
+        }
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the present id of each of *topics* that is there. Raises UnreachableError."""
         return {name: topic.topic_id for name, topic in self._cluster.topics(topics).items()}
 
-    def begins(self, partition: TopicPartition) -> int:
+    def log_start_offset(self, partition: TopicPartition) -> int:
         """Return the log start of *partition*. Raises RangeUnfinishedError: no answer."""
         return self._watermarks(partition).low
 
@@ -51,7 +53,11 @@ class TargetLog:
 
         Raises UnreachableError.
         """
-        policy = self._cluster.topic_configs([partition.topic]).get(partition.topic, {}).get(POLICY)
+        policy = (
+            self._cluster.topic_configs([partition.topic])
+            .get(partition.topic, {})
+            .get(CLEANUP_POLICY)
+        )
         return policy is not None and "compact" in (policy.value or "")
 
     def timestamp_types(self, topics: Collection[str]) -> dict[str, str | None]:
@@ -60,16 +66,20 @@ class TargetLog:
         Raises UnreachableError.
         """
         told = self._cluster.topic_configs(topics)
-        return {name: configs[STAMPS].value for name, configs in told.items() if STAMPS in configs}
+        return {
+            name: configs[TIMESTAMP_TYPE].value
+            for name, configs in told.items()
+            if TIMESTAMP_TYPE in configs
+        }
 
     def read_back(
-        self, partition: TopicPartition, start: int, take: Callable[[pa.RecordBatch], None]
+        self, partition: TopicPartition, start: int, handle_batch: Callable[[pa.RecordBatch], None]
     ) -> None:
-        """Give *take* the committed records of *partition* from *start* to its high watermark.
+        """Pass *handle_batch* the committed records of *partition*, *start* to high watermark.
 
         Raises RangeUnfinishedError, also where somebody's open transaction hides some.
         """
-        marks = self._settled(partition)
+        marks = self._stable_watermarks(partition)
         low, high = marks.low, marks.high
         start = max(start, low)
         if start >= high:
@@ -79,29 +89,31 @@ class TargetLog:
         reader = RangeReader(self._settings_to_read)
         try:
             while wanted.start < wanted.end:
-                reached = reader.read([wanted], 2**26, lambda _, rows: take(rows))[wanted]
+                reached = reader.read([wanted], 2**26, lambda _, rows: handle_batch(rows))[wanted]
                 if reached.error is not None:
                     raise reached.error
                 wanted = OffsetRange(source, reached.end, high, None, None, wanted.watermarks)
         finally:
             reader.close()
 
-    def why_silent(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, str]:
+    def write_failure_reasons(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, str]:
         """Return why the cluster takes nothing for those of *partitions* of which it is known.
 
         Raises UnreachableError.
         """
         self._cluster.probe()
         topics = self._cluster.topics({each.topic for each in partitions})
-        return self._cluster.why_short(topics, partitions)
+        return self._cluster.write_failure_reasons(topics, partitions)
 
-    def _settled(self, partition: TopicPartition) -> Watermarks:
+    def _stable_watermarks(self, partition: TopicPartition) -> Watermarks:
         """Return what *partition* holds once nothing up to its present end is hidden.
 
         Markers land a moment after their commit. A transaction that stays open is an error: what
         it hides must not be taken for absent.
         """
-        give_up_at = time.monotonic() + HIDDEN_S
+        give_up_at = time.monotonic() + OPEN_TRANSACTION_TIMEOUT_S
         marks = first = self._watermarks(partition)
         while marks.stable < first.high:
             if time.monotonic() > give_up_at:
@@ -118,7 +130,7 @@ class TargetLog:
         raise RangeUnfinishedError(partition, at=0, end=0, why=str(found)) from found
 
 
-def _told(partition: TopicPartition, end: int | DeltamirrorError) -> int | PartitionError:
+def _end_or_error(partition: TopicPartition, end: int | DeltamirrorError) -> int | PartitionError:
     if isinstance(end, UnreachableError):
         raise end
     if isinstance(end, DeltamirrorError):

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     TopicDescription,
 )
 
-from resources.kafka.admin_session import WAIT_S, AdminSession, topic_id_text
+from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, topic_id_text
 from schemas.errors import (
     DeltamirrorError,
     PermissionMissingError,
@@ -27,26 +27,26 @@ from schemas.errors import (
     TargetTopicError,
 )
 from schemas.kafka.acl import Permission
-from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
+from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 
 log = logging.getLogger(__name__)
 
 # Names asked for in one request: a cluster of thousands of topics must not need one huge answer.
-BATCH = 200
+BATCH_SIZE = 200
 
 # Partitions made with one request: Kafka makes 10,000 at most (ReplicationControlManager), and all
-# of a request have to be there within WAIT_S.
+# of a request have to be there within REQUEST_TIMEOUT_S.
 BATCH_PARTITIONS = 1_000
 
 # How the client says that a topic, or a partition of it, is not there.
-MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
+MISSING_CODES = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
 
 
-def described(admin: AdminSession, names: Collection[str] | None) -> dict[str, Topic]:
+def describe_topics(admin: AdminSession, names: Collection[str] | None) -> dict[str, Topic]:
     """Return the topics *names* (None: all of them) that are there."""
     if names is None:
-        with admin.asking("list topics"):
-            names = admin.client.list_topics(timeout=WAIT_S).topics.keys()
+        with admin.converted_errors("list topics"):
+            names = admin.client.list_topics(timeout=REQUEST_TIMEOUT_S).topics.keys()
     found = _descriptions(admin, names)
     for refused in found.values():
         if isinstance(refused, PermissionMissingError):
@@ -56,36 +56,40 @@ def described(admin: AdminSession, names: Collection[str] | None) -> dict[str, T
     return {n: _topic(each) for n, each in found.items() if isinstance(each, TopicDescription)}
 
 
-def hidden(admin: AdminSession, names: Collection[str]) -> dict[str, PermissionMissingError]:
+def unauthorized_topics(
+    admin: AdminSession, names: Collection[str]
+) -> dict[str, PermissionMissingError]:
     """Return those of *names* that our user may not describe, whether they are there or not."""
     found = _descriptions(admin, names)
     return {n: each for n, each in found.items() if isinstance(each, PermissionMissingError)}
 
 
-def partitions_of(admin: AdminSession, name: str) -> int:
+def partition_count(admin: AdminSession, name: str) -> int:
     """Return how many partitions the topic *name* has; 0: it is not there."""
-    found = described(admin, [name]).get(name)
+    found = describe_topics(admin, [name]).get(name)
     return 0 if found is None else found.partitions
 
 
-def create(
-    admin: AdminSession, wanted: Iterable[TopicToMake]
+def create_topics(
+    admin: AdminSession, wanted: Iterable[TopicSpec]
 ) -> dict[str, str | TargetTopicError | PermissionMissingError]:
     """Create topics; return each one's id once it has its leaders, or why it is not there."""
     told: dict[str, str | TargetTopicError | PermissionMissingError] = {}
-    for batch in _creations(wanted):
+    for batch in _create_batches(wanted):
         futures = admin.client.create_topics(
             [
                 NewTopic(t.name, t.partitions, t.replication_factor, config=dict(t.configs))
                 for t in batch
             ],
-            operation_timeout=WAIT_S,
-            request_timeout=WAIT_S,
+            operation_timeout=REQUEST_TIMEOUT_S,
+            request_timeout=REQUEST_TIMEOUT_S,
         )
         least = {topic.name: topic.partitions for topic in batch}
         for name, future in futures.items():
             try:
-                admin.answer(future, f"create topic {name}", Permission("Create", "topic", name))
+                admin.wait_result(
+                    future, f"create topic {name}", Permission("Create", "topic", name)
+                )
             except PermissionMissingError as refused:
                 told[name] = refused
             except RequestRefusedError as refused:
@@ -105,50 +109,55 @@ def add_partitions(admin: AdminSession, name: str, total: int) -> None:
     Raises TargetTopicError, PermissionMissingError.
     """
     future = admin.client.create_partitions(
-        [NewPartitions(name, total)], operation_timeout=WAIT_S, request_timeout=WAIT_S
+        [NewPartitions(name, total)],
+        operation_timeout=REQUEST_TIMEOUT_S,
+        request_timeout=REQUEST_TIMEOUT_S,
     )[name]
     try:
         needed = Permission("Alter", "topic", name)
-        admin.answer(future, f"give topic {name} {total} partitions", needed)
+        admin.wait_result(future, f"give topic {name} {total} partitions", needed)
     except PermissionMissingError:
         raise
     except RequestRefusedError as refused:
         # Kafka says so too where somebody else has just added them.
-        if refused.code != "INVALID_PARTITIONS" or partitions_of(admin, name) < total:
+        if refused.code != "INVALID_PARTITIONS" or partition_count(admin, name) < total:
             raise TargetTopicError(str(refused)) from None
     found = _await_partitions(admin, {name: total})[name]
     if not isinstance(found, Topic):
         raise found
 
 
-def delete(admin: AdminSession, names: Sequence[str]) -> None:
+def delete_topics(admin: AdminSession, names: Sequence[str]) -> None:
     """Delete the topics *names*; one that is not there is no error."""
     futures = admin.client.delete_topics(
-        list(names), operation_timeout=WAIT_S, request_timeout=WAIT_S
+        list(names), operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S
     )
     for name, future in futures.items():
         try:
-            admin.answer(future, f"delete topic {name}", Permission("Delete", "topic", name))
+            admin.wait_result(future, f"delete topic {name}", Permission("Delete", "topic", name))
         except RequestRefusedError as refused:
-            if refused.code not in MISSING:
+            if refused.code not in MISSING_CODES:
                 raise
 
 
-def configs(admin: AdminSession, names: Collection[str]) -> dict[str, dict[str, ConfigValue]]:
+def describe_configs(
+    admin: AdminSession, names: Collection[str]
+) -> dict[str, dict[str, ConfigValue]]:
     """Return every setting of the topics *names*; one not told is left out with a warning."""
     found: dict[str, dict[str, ConfigValue]] = {}
     for batch in _batches(names):
         futures = admin.client.describe_configs(
-            [ConfigResource(ResourceType.TOPIC, name) for name in batch], request_timeout=WAIT_S
+            [ConfigResource(ResourceType.TOPIC, name) for name in batch],
+            request_timeout=REQUEST_TIMEOUT_S,
         )
         for resource, future in futures.items():
             try:
                 needed = Permission("DescribeConfigs", "topic", resource.name)
-                entries = admin.answer(future, f"tell the settings of {resource.name}", needed)
+                entries = admin.wait_result(future, f"tell the settings of {resource.name}", needed)
             except RequestRefusedError as refused:
                 log.warning("%s", refused)
                 continue
-            found[resource.name] = {name: _value(entry) for name, entry in entries.items()}
+            found[resource.name] = {name: _config_value(entry) for name, entry in entries.items()}
     return found
 
 
@@ -159,18 +168,19 @@ def alter_configs(
     refused: dict[str, DeltamirrorError] = {}
     for batch in _batches(changes):
         futures = admin.client.incremental_alter_configs(
-            [_change(name, changes[name]) for name in batch], request_timeout=WAIT_S
+            [_config_change(name, changes[name]) for name in batch],
+            request_timeout=REQUEST_TIMEOUT_S,
         )
         for resource, future in futures.items():
             try:
                 needed = Permission("AlterConfigs", "topic", resource.name)
-                admin.answer(future, f"alter the settings of {resource.name}", needed)
+                admin.wait_result(future, f"alter the settings of {resource.name}", needed)
             except RequestRefusedError as error:
                 refused[resource.name] = error
     return refused
 
 
-def _change(topic: str, configs: Mapping[str, str | None]) -> ConfigResource:
+def _config_change(topic: str, configs: Mapping[str, str | None]) -> ConfigResource:
     entries = [
         ConfigEntry(
             name,
@@ -184,7 +194,7 @@ def _change(topic: str, configs: Mapping[str, str | None]) -> ConfigResource:
     return ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
 
 
-def _value(entry: ConfigEntry) -> ConfigValue:
+def _config_value(entry: ConfigEntry) -> ConfigValue:
     return ConfigValue(
         value=entry.value,
         source=ConfigSource(entry.source).name,
@@ -203,25 +213,25 @@ def _descriptions(
         futures = admin.client.describe_topics(
             kafka.TopicCollection(batch),
             include_authorized_operations=True,
-            request_timeout=WAIT_S,
+            request_timeout=REQUEST_TIMEOUT_S,
         )
         for name, future in futures.items():
             needed = Permission("Describe", "topic", name)
             try:
-                found[name] = admin.answer(future, f"describe topic {name}", needed)
+                found[name] = admin.wait_result(future, f"describe topic {name}", needed)
             except RequestRefusedError as refused:
-                if refused.code not in MISSING:
+                if refused.code not in MISSING_CODES:
                     found[name] = refused
     return found
 
 
-def _creations(wanted: Iterable[TopicToMake]) -> Iterator[list[TopicToMake]]:
+def _create_batches(wanted: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
     """Give *wanted* in parts that are made with a request each."""
-    batch: list[TopicToMake] = []
+    batch: list[TopicSpec] = []
     partitions = 0
     for topic in wanted:
         partitions += max(1, topic.partitions)
-        if batch and (len(batch) == BATCH or partitions > BATCH_PARTITIONS):
+        if batch and (len(batch) == BATCH_SIZE or partitions > BATCH_PARTITIONS):
             yield batch
             batch, partitions = [], max(1, topic.partitions)
         batch.append(topic)
@@ -234,7 +244,7 @@ def _await_partitions(
 ) -> dict[str, Topic | TargetTopicError | PermissionMissingError]:
     """Return each topic once so many partitions of it as *least* says have a leader, or why not."""
     told: dict[str, Topic | TargetTopicError | PermissionMissingError] = {}
-    give_up_at = time.monotonic() + WAIT_S
+    give_up_at = time.monotonic() + REQUEST_TIMEOUT_S
     while (left := least.keys() - told.keys()) and time.monotonic() < give_up_at:
         for name, found in _descriptions(admin, left).items():
             if isinstance(found, PermissionMissingError):
@@ -249,7 +259,7 @@ def _await_partitions(
     for name in left:
         told[name] = TargetTopicError(
             f"cluster {admin.alias}: topic {name} has no {least[name]} partitions with a leader "
-            f"{WAIT_S:.0f} s after it was made"
+            f"{REQUEST_TIMEOUT_S:.0f} s after it was made"
         )
     return told
 
@@ -260,12 +270,12 @@ def _topic(found: TopicDescription) -> Topic:
         topic_id=topic_id_text(found.topic_id),
         partitions=len(found.partitions),
         is_internal=bool(found.is_internal),
-        short={
+        in_sync_counts={
             each.id: len(each.isr) if _has_leader(each) else 0
             for each in found.partitions
             if not _has_leader(each) or len(each.isr) < len(each.replicas)
         },
-        may=frozenset(each.name for each in found.authorized_operations or ()),
+        authorized_operations=frozenset(each.name for each in found.authorized_operations or ()),
     )
 
 
@@ -275,4 +285,4 @@ def _has_leader(partition: Any) -> bool:  # noqa: ANN401 - the client's class ha
 
 def _batches(names: Iterable[str]) -> Iterable[list[str]]:
     ordered = sorted(set(names))
-    return (ordered[i : i + BATCH] for i in range(0, len(ordered), BATCH))
+    return (ordered[i : i + BATCH_SIZE] for i in range(0, len(ordered), BATCH_SIZE))

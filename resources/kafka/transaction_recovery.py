@@ -10,9 +10,9 @@ from typing import Protocol
 import pyarrow as pa
 from confluent_kafka import KafkaException
 
-from resources.librdkafka.arrow_producer import ColumnProducer
-from resources.librdkafka.produce_columns import COLUMNS
-from schemas.errors import ChunkRefusedError, UnreachableError
+from resources.librdkafka.arrow_producer import ArrowProducer
+from resources.librdkafka.produce_columns import PRODUCE_SCHEMA
+from schemas.errors import BatchRejectedError, UnreachableError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.slot_work import Progress
 
@@ -31,8 +31,8 @@ class Slot(Protocol):
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
         """Append *rows* to the transaction."""
 
-    def settle(self) -> Mapping[TopicPartition, object]:
-        """Wait for all reports. Raises ChunkRefusedError."""
+    def flush(self) -> Mapping[TopicPartition, object]:
+        """Wait for all reports. Raises BatchRejectedError."""
 
     def send_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Put *progress* into the transaction."""
@@ -41,7 +41,7 @@ class Slot(Protocol):
         """Abort the transaction and keep the producer."""
 
 
-def init_transactions(producer: ColumnProducer, timeout_s: float) -> None:
+def init_transactions(producer: ArrowProducer, timeout_s: float) -> None:
     """Make *producer* the only writer of its id. Raises KafkaException.
 
     A fresh coordinator is not known yet, and the client would ask again after 0.5 s only: short
@@ -70,9 +70,9 @@ def abort_open_transaction(slot: Slot, partition: TopicPartition, marks: Waterma
     told = {"key": b"", "value": b"", "timestamp_ms": int(time.time() * 1000)}
     slot.begin()
     try:
-        slot.send(partition, pa.RecordBatch.from_pylist([told], COLUMNS))
-        slot.settle()
-    except ChunkRefusedError as refused:
+        slot.send(partition, pa.RecordBatch.from_pylist([told], PRODUCE_SCHEMA))
+        slot.flush()
+    except BatchRejectedError as refused:
         why = f"{partition} is open since offset {marks.stable}: {refused.why}"
         raise UnreachableError(slot.alias, slot.transactional_id, why) from refused
     slot.end_aborted()

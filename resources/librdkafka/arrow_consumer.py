@@ -19,26 +19,33 @@ import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
 
 from resources.librdkafka import compiled as loops
-from resources.librdkafka.arrow_memory import MOST_BYTES, binary
-from resources.librdkafka.bindings import CONSUMER, Partition, c, configured, failure, new_client
-from resources.librdkafka.headers import is_known, read_headers
+from resources.librdkafka.arrow_memory import MAX_COLUMN_BYTES, binary_array
+from resources.librdkafka.bindings import (
+    CONSUMER,
+    Partition,
+    kafka_exception,
+    new_client,
+    new_conf,
+    rd_kafka,
+)
+from resources.librdkafka.headers import is_layout_known, read_headers
 
-Words = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
+Int64Array = npt.NDArray[np.int64]
+Int32Array = npt.NDArray[np.int32]
 
-_destroy = c("destroy", None, c_void_p)
-_close = c("consumer_close", c_int, c_void_p)
-_poll_consumer_only = c("poll_set_consumer", c_int, c_void_p)
-_queue_of = c("queue_get_consumer", c_void_p, c_void_p)
-_queue_destroy = c("queue_destroy", None, c_void_p)
-_consume = c("consume_batch_queue", c_ssize_t, c_void_p, c_int, c_void_p, c_size_t)
-_assign = c("assign", c_int, c_void_p, c_void_p)
-_list_new = c("topic_partition_list_new", c_void_p, c_int)
-_list_add = c("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
-_list_destroy = c("topic_partition_list_destroy", None, c_void_p)
-_set_epoch = c("topic_partition_set_leader_epoch", None, POINTER(Partition), c_int32)
-_topic_name = c("topic_name", c_char_p, c_void_p)
-_watermarks = c(
+_destroy = rd_kafka("destroy", None, c_void_p)
+_close = rd_kafka("consumer_close", c_int, c_void_p)
+_poll_consumer_only = rd_kafka("poll_set_consumer", c_int, c_void_p)
+_queue_of = rd_kafka("queue_get_consumer", c_void_p, c_void_p)
+_queue_destroy = rd_kafka("queue_destroy", None, c_void_p)
+_consume = rd_kafka("consume_batch_queue", c_ssize_t, c_void_p, c_int, c_void_p, c_size_t)
+_assign = rd_kafka("assign", c_int, c_void_p, c_void_p)
+_list_new = rd_kafka("topic_partition_list_new", c_void_p, c_int)
+_list_add = rd_kafka("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
+_list_destroy = rd_kafka("topic_partition_list_destroy", None, c_void_p)
+_set_epoch = rd_kafka("topic_partition_set_leader_epoch", None, POINTER(Partition), c_int32)
+_topic_name = rd_kafka("topic_name", c_char_p, c_void_p)
+_watermarks = rd_kafka(
     "query_watermark_offsets",
     c_int,
     c_void_p,
@@ -48,9 +55,9 @@ _watermarks = c(
     POINTER(c_int64),
     c_int,
 )
-_error_text = c("err2str", c_char_p, c_int)
+_error_text = rd_kafka("err2str", c_char_p, c_int)
 
-COLUMNS = (
+FETCHED_COLUMNS = (
     "offset",
     "timestamp_ms",
     "timestamp_type",
@@ -67,7 +74,7 @@ NO_EPOCH = -1
 
 
 @dataclass(frozen=True)
-class Start:
+class StartPosition:
     """Where to read a partition from; *leader_epoch* lets the broker find a log that was cut."""
 
     topic: str
@@ -77,8 +84,8 @@ class Start:
 
 
 @dataclass(frozen=True)
-class Records:
-    """Records of one partition in the order of its log: `COLUMNS`, a row for each.
+class FetchedRecords:
+    """Records of one partition in the order of its log: `FETCHED_COLUMNS`, a row for each.
 
     Of those from row *readable* on some have headers that this client cannot tell.
     """
@@ -90,7 +97,7 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Event:
+class PartitionEvent:
     """What librdkafka says of a partition besides its records: an error or its end (*code*)."""
 
     topic: str
@@ -100,18 +107,18 @@ class Event:
     why: str
 
 
-class ColumnConsumer:
+class ArrowConsumer:
     """A consumer that is told what to read. Not thread-safe; times in seconds."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Make a consumer with librdkafka's *settings*. Raises KafkaException on wrong ones."""
-        self._client = new_client(CONSUMER, configured(settings))
+        self._client = new_client(CONSUMER, new_conf(settings))
         _poll_consumer_only(self._client)
         self._queue = _queue_of(self._client)
-        self._end = weakref.finalize(self, _end, self._client, self._queue)
-        self._room = np.empty(0, np.int64)
+        self._close_client = weakref.finalize(self, _close_client, self._client, self._queue)
+        self._buffer = np.empty(0, np.int64)
 
-    def assign(self, starts: Sequence[Start]) -> None:
+    def assign(self, starts: Sequence[StartPosition]) -> None:
         """Read from *starts* on, and nothing else. Raises KafkaException."""
         listed = _list_new(len(starts))
         try:
@@ -120,50 +127,52 @@ class ColumnConsumer:
                 added.contents.offset = start.offset
                 if start.leader_epoch is not None:
                     _set_epoch(added, start.leader_epoch)
-            _expect(_assign(self._client, listed))
+            _raise_if_error(_assign(self._client, listed))
         finally:
             _list_destroy(listed)
 
     def unassign(self) -> None:
         """Read nothing more. Raises KafkaException."""
-        _expect(_assign(self._client, None))
+        _raise_if_error(_assign(self._client, None))
 
-    def consume(self, at_most: int, timeout: float) -> tuple[list[Records], list[Event]]:
-        """Return what has come: *at_most* so many records and events, or what *timeout* brought."""
-        if len(self._room) < at_most:
-            self._room = np.empty(at_most, np.int64)
-        count = _consume(self._queue, int(timeout * 1000), self._room.ctypes.data, at_most)
+    def consume(
+        self, max_messages: int, timeout: float
+    ) -> tuple[list[FetchedRecords], list[PartitionEvent]]:
+        """Return up to *max_messages* records and events, waiting up to *timeout* seconds."""
+        if len(self._buffer) < max_messages:
+            self._buffer = np.empty(max_messages, np.int64)
+        count = _consume(self._queue, int(timeout * 1000), self._buffer.ctypes.data, max_messages)
         if count <= 0:
             return [], []
         try:
-            return self._told(count)
+            return self._read_fetched(count)
         finally:
-            loops.destroy(self._room, count)
+            loops.destroy_messages(self._buffer, count)
 
     def watermarks(self, topic: str, partition: int, timeout: float) -> tuple[int, int]:
         """Return the first offset of a log and its end. Raises KafkaException."""
         low, high = c_int64(), c_int64()
         within = int(timeout * 1000)
-        _expect(
+        _raise_if_error(
             _watermarks(self._client, topic.encode(), partition, byref(low), byref(high), within)
         )
         return low.value, high.value
 
     def close(self) -> None:
         """Let go of everything."""
-        self._end()
+        self._close_client()
 
-    def _told(self, count: int) -> tuple[list[Records], list[Event]]:
-        fetched = _Fetched(self._room, count)
+    def _read_fetched(self, count: int) -> tuple[list[FetchedRecords], list[PartitionEvent]]:
+        fetched = _FetchedMessages(self._buffer, count)
         records = np.flatnonzero(fetched.fields["err"] == 0)
         events = np.flatnonzero(fetched.fields["err"])
         return list(fetched.records(records)), [fetched.event(i) for i in events.tolist()]
 
 
-class _Fetched:
+class _FetchedMessages:
     """Messages as librdkafka holds them, described in arrays."""
 
-    def __init__(self, messages: Words, count: int) -> None:
+    def __init__(self, messages: Int64Array, count: int) -> None:
         self._messages = messages
         self.fields = np.zeros(count, loops.MESSAGE)
         self._stamps = np.zeros(count, np.int64)
@@ -171,25 +180,25 @@ class _Fetched:
         self._epochs = np.zeros(count, np.int32)
         self._headers = np.zeros(count, np.int64)
         told = (self._stamps, self._kinds, self._epochs, self._headers)
-        loops.describe(messages, count, self.fields, *told)
+        loops.read_messages(messages, count, self.fields, *told)
 
-    def records(self, rows: Words) -> Iterator[Records]:
+    def records(self, rows: Int64Array) -> Iterator[FetchedRecords]:
         """Give the records at *rows*, by partition; more than a column holds in several goes."""
         for part in self._partitions(rows):
             first = self.fields[part[0]]
             topic, partition = _topic_name(int(first["topic"])).decode(), int(first["partition"])
             while len(part):
-                fit = self._fitting(part)
+                fit = self._fitting_count(part)
                 yield self._columns(topic, partition, part[:fit])
                 part = part[fit:]
 
-    def event(self, row: int) -> Event:
+    def event(self, row: int) -> PartitionEvent:
         """Return what the message at *row* says, which is no record."""
         field = self.fields[row]
         why = (
             ctypes.string_at(int(field["payload"]), int(field["len"])) if field["payload"] else b""
         )
-        return Event(
+        return PartitionEvent(
             _topic_name(int(field["topic"])).decode() if field["topic"] else "",
             int(field["partition"]),
             int(field["err"]),
@@ -197,21 +206,21 @@ class _Fetched:
             why.decode(errors="replace") or _error_text(int(field["err"])).decode(),
         )
 
-    def _partitions(self, rows: Words) -> list[Words]:
+    def _partitions(self, rows: Int64Array) -> list[Int64Array]:
         topics, partitions = self.fields["topic"][rows], self.fields["partition"][rows]
         order = np.lexsort((partitions, topics))  # stable: offsets stay in their order
         turns = np.diff(topics[order]).astype(bool) | np.diff(partitions[order]).astype(bool)
         return [part for part in np.split(rows[order], np.flatnonzero(turns) + 1) if len(part)]
 
-    def _fitting(self, rows: Words) -> int:
+    def _fitting_count(self, rows: Int64Array) -> int:
         sizes = (self.fields["len"][rows] + self.fields["key_len"][rows]).cumsum()
-        return max(1, int(np.searchsorted(sizes, MOST_BYTES, "right")))
+        return max(1, int(np.searchsorted(sizes, MAX_COLUMN_BYTES, "right")))
 
-    def _columns(self, topic: str, partition: int, rows: Words) -> Records:
+    def _columns(self, topic: str, partition: int, rows: Int64Array) -> FetchedRecords:
         fields, headers = self.fields[rows], self._headers[rows]
         kinds, epochs = self._kinds[rows], self._epochs[rows]
         readable = len(rows)
-        if not is_known() and headers.any():
+        if not is_layout_known() and headers.any():
             readable = int(np.flatnonzero(headers)[0])
             headers = np.zeros(len(rows), np.int64)
         columns = [
@@ -219,17 +228,17 @@ class _Fetched:
             pa.array(_timestamps(self._stamps[rows], kinds, epochs)),
             pa.array(kinds),
             pa.array(epochs, mask=epochs == NO_EPOCH),
-            binary(fields["key"], fields["key_len"]),
-            binary(fields["payload"], fields["len"]),
+            binary_array(fields["key"], fields["key_len"]),
+            binary_array(fields["payload"], fields["len"]),
             *read_headers(headers),
         ]
-        batch = pa.RecordBatch.from_arrays(columns, names=list(COLUMNS))
-        return Records(topic, partition, batch, readable)
+        batch = pa.RecordBatch.from_arrays(columns, names=list(FETCHED_COLUMNS))
+        return FetchedRecords(topic, partition, batch, readable)
 
 
 def _timestamps(
-    stamps: Words, kinds: npt.NDArray[np.int32], epochs: npt.NDArray[np.int32]
-) -> Words:
+    stamps: Int64Array, kinds: npt.NDArray[np.int32], epochs: npt.NDArray[np.int32]
+) -> Int64Array:
     """Return times in ms, -1 where a record has none.
 
     Messages of format 0 have no timestamp and no leader epoch: Java's consumer says -1 of them and
@@ -239,12 +248,12 @@ def _timestamps(
     return np.where(without, np.int64(-1), stamps)
 
 
-def _expect(code: int) -> None:
+def _raise_if_error(code: int) -> None:
     if code:
-        raise failure(code, _error_text(code))
+        raise kafka_exception(code, _error_text(code))
 
 
-def _end(client: int, queue: int) -> None:
+def _close_client(client: int, queue: int) -> None:
     _queue_destroy(queue)
     _close(client)
     _destroy(client)

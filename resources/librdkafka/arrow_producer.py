@@ -26,67 +26,69 @@ from resources.librdkafka import compiled as loops
 from resources.librdkafka.bindings import (
     PRODUCER,
     Partition,
-    c,
-    configured,
     expect_no_error,
     new_client,
+    new_conf,
+    rd_kafka,
 )
-from resources.librdkafka.produce_columns import Outgoing
+from resources.librdkafka.produce_columns import ProduceBatch
 
-Words = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 
 # rdkafka.h: rd_kafka_vtype_t of each property, in the order of `loops`; a flag; an event.
 _KINDS = (2, 3, 7, 4, 5, 6, 8, 10)
 _TOPIC, _PARTITION, _FLAGS = 0, 1, 2
 _EVENT_DELIVERY_REPORT = 0x1
 
-_NAME = b"timestamp 0"
+_INTERCEPTOR_NAME = b"timestamp 0"
 
 # In a record that librdkafka 2.16 is about to queue: behind its public part (72 bytes), two links
 # of a list and two 32-bit numbers. What lies there is compared before it is changed.
-_STAMP = 96
+_TIMESTAMP_POSITION = 96
 
-_AT_ONCE = 10_000
+_REPORT_BATCH_SIZE = 10_000
 """Reports taken out of an event at a time."""
 
-_MOST_ERRORS = 100
+_MAX_ERRORS = 100
 """Errors of a transaction that are kept: the first ones say it all."""
 
 _OnThrottle = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_int32, c_int, c_void_p)
 _OnNew = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, ctypes.c_size_t)
 
-_conf_events = c("conf_set_events", None, c_void_p, c_int)
-_conf_on_throttle = c("conf_set_throttle_cb", None, c_void_p, _OnThrottle)
-_conf_on_new = c("conf_interceptor_add_on_new", c_int, c_void_p, c_char_p, _OnNew, c_void_p)
-_add_on_send = c("interceptor_add_on_send", c_int, c_void_p, c_char_p, c_void_p, c_void_p)
-_destroy = c("destroy", None, c_void_p)
-_queue_of = c("queue_get_main", c_void_p, c_void_p)
-_queue_destroy = c("queue_destroy", None, c_void_p)
-_topic_new = c("topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
-_topic_destroy = c("topic_destroy", None, c_void_p)
+_conf_events = rd_kafka("conf_set_events", None, c_void_p, c_int)
+_conf_on_throttle = rd_kafka("conf_set_throttle_cb", None, c_void_p, _OnThrottle)
+_conf_on_new = rd_kafka("conf_interceptor_add_on_new", c_int, c_void_p, c_char_p, _OnNew, c_void_p)
+_add_on_send = rd_kafka("interceptor_add_on_send", c_int, c_void_p, c_char_p, c_void_p, c_void_p)
+_destroy = rd_kafka("destroy", None, c_void_p)
+_queue_of = rd_kafka("queue_get_main", c_void_p, c_void_p)
+_queue_destroy = rd_kafka("queue_destroy", None, c_void_p)
+_topic_new = rd_kafka("topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
+_topic_destroy = rd_kafka("topic_destroy", None, c_void_p)
 _timed = (c_void_p, c_int)
-_init = c("init_transactions", c_void_p, *_timed)
-_begin = c("begin_transaction", c_void_p, c_void_p)
-_commit = c("commit_transaction", c_void_p, *_timed)
-_abort = c("abort_transaction", c_void_p, *_timed)
-_send_offsets = c("send_offsets_to_transaction", c_void_p, c_void_p, c_void_p, c_void_p, c_int)
-_flush = c("flush", c_int, *_timed)
-_fatal_error = c("fatal_error", c_int, c_void_p, c_char_p, ctypes.c_size_t)
-_member_new = c("consumer_group_metadata_new", c_void_p, c_char_p)
-_member_destroy = c("consumer_group_metadata_destroy", None, c_void_p)
-_list_new = c("topic_partition_list_new", c_void_p, c_int)
-_list_add = c("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
-_list_destroy = c("topic_partition_list_destroy", None, c_void_p)
-_allocate = c("mem_malloc", c_void_p, c_void_p, ctypes.c_size_t)
+_init = rd_kafka("init_transactions", c_void_p, *_timed)
+_begin = rd_kafka("begin_transaction", c_void_p, c_void_p)
+_commit = rd_kafka("commit_transaction", c_void_p, *_timed)
+_abort = rd_kafka("abort_transaction", c_void_p, *_timed)
+_send_offsets = rd_kafka(
+    "send_offsets_to_transaction", c_void_p, c_void_p, c_void_p, c_void_p, c_int
+)
+_flush = rd_kafka("flush", c_int, *_timed)
+_fatal_error = rd_kafka("fatal_error", c_int, c_void_p, c_char_p, ctypes.c_size_t)
+_member_new = rd_kafka("consumer_group_metadata_new", c_void_p, c_char_p)
+_member_destroy = rd_kafka("consumer_group_metadata_destroy", None, c_void_p)
+_list_new = rd_kafka("topic_partition_list_new", c_void_p, c_int)
+_list_add = rd_kafka("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
+_list_destroy = rd_kafka("topic_partition_list_destroy", None, c_void_p)
+_allocate = rd_kafka("mem_malloc", c_void_p, c_void_p, ctypes.c_size_t)
 
 
-class Throttled(NamedTuple):
+class QuotaExceeded(NamedTuple):
     """What a broker orders, as confluent-kafka's event tells it; *throttle_time* in seconds."""
 
     throttle_time: float
 
 
-class ColumnProducer:
+class ArrowProducer:
     """A slot's producer. Not thread-safe; times in seconds. Every method raises KafkaException.
 
     Records of a transaction are numbered from 0 on, in the order in which they were queued. It ends
@@ -99,66 +101,68 @@ class ColumnProducer:
         Of confluent-kafka's own settings it knows `throttle_cb`.
         """
         told = dict(settings)
-        throttled: Callable[[Throttled], None] = told.pop("throttle_cb", lambda _: None)
+        throttled: Callable[[QuotaExceeded], None] = told.pop("throttle_cb", lambda _: None)
         self._group = group
-        self._hook = np.array([secrets.randbits(60) | 1, 0, _STAMP // 8], np.int64)
+        self._hook = np.array([secrets.randbits(60) | 1, 0, _TIMESTAMP_POSITION // 8], np.int64)
         # librdkafka holds the addresses of these alone: they are kept until it has ended.
-        on_throttle = _OnThrottle(lambda *told: throttled(Throttled(told[3] / 1000)))
+        on_throttle = _OnThrottle(lambda *told: throttled(QuotaExceeded(told[3] / 1000)))
         on_new = _OnNew(
             lambda client, *_: int(
-                _add_on_send(client, _NAME, loops.on_send.address, self._hook.ctypes.data)
+                _add_on_send(
+                    client, _INTERCEPTOR_NAME, loops.on_send.address, self._hook.ctypes.data
+                )
             )
         )
-        conf = configured(told)
+        conf = new_conf(told)
         _conf_events(conf, _EVENT_DELIVERY_REPORT)
         _conf_on_throttle(conf, on_throttle)
-        _conf_on_new(conf, _NAME, on_new, None)
+        _conf_on_new(conf, _INTERCEPTOR_NAME, on_new, None)
         self._client = new_client(PRODUCER, conf)
-        self._kept = (on_throttle, on_new, self._hook)
+        self._references = (on_throttle, on_new, self._hook)
         self._queue: int = _queue_of(self._client)
         self._topics: dict[str, int] = {}
         self._record = np.zeros(len(_KINDS) * loops.VU_WORDS, np.int64)
         self._record[:: loops.VU_WORDS] = _KINDS
-        self._record[_FLAGS * loops.VU_WORDS + 1] = 0  # neither copied nor freed: see `_held`
-        self._messages = np.empty(_AT_ONCE, np.int64)
+        self._record[_FLAGS * loops.VU_WORDS + 1] = 0  # neither copied nor freed: see `_sent_rows`
+        self._messages = np.empty(_REPORT_BATCH_SIZE, np.int64)
         self._fields = np.empty(1, loops.MESSAGE)
-        self._held: list[Outgoing] = []  # librdkafka reads values where they lie
+        self._sent_rows: list[ProduceBatch] = []  # librdkafka reads values where they lie
         self._first = self._queued = 0
-        self._clear()
+        self._reset_reports()
 
     def __del__(self) -> None:
         client = getattr(self, "_client", None)
         if client and not sys.is_finalizing():  # no thread can be begun then
             # It waits for the client's threads, which may be waiting for a broker.
-            kept = (self._kept, self._held)
+            kept = (self._references, self._sent_rows)
             ended = (client, self._queue, list(self._topics.values()), kept)
-            Thread(target=_end, args=ended, name="end of a producer", daemon=True).start()
+            Thread(target=_close_client, args=ended, name="end of a producer", daemon=True).start()
 
     @property
-    def queued(self) -> int:
+    def queued_count(self) -> int:
         """How many records of the transaction were queued."""
         return self._queued - self._first
 
     @property
-    def reported(self) -> int:
+    def reported_count(self) -> int:
         """How many of them have a report."""
         return int(self._counts[loops.REPORTED])
 
     @property
-    def offsets(self) -> Words:
+    def offsets(self) -> Int64Array:
         """Their offsets, -1 where none was reported."""
-        return self._offsets[: self.queued]
+        return self._offsets[: self.queued_count]
 
     @property
-    def stamped_anew(self) -> int | None:
+    def first_restamped(self) -> int | None:
         """The first of them that the broker gave a timestamp of its own."""
-        first = int(self._counts[loops.STAMPED])
+        first = int(self._counts[loops.FIRST_RESTAMPED])
         return first if first >= 0 else None
 
     def errors(self) -> Iterator[tuple[int, KafkaError]]:
         """Give the errors reported, with the numbers of their records."""
         kept = min(len(self._errors), int(self._counts[loops.ERRORS]))
-        for number, code in zip(self._blamed[:kept], self._errors[:kept], strict=True):
+        for number, code in zip(self._error_records[:kept], self._errors[:kept], strict=True):
             yield int(number), KafkaError(int(code))
 
     def init_transactions(self, timeout: float) -> None:
@@ -167,9 +171,9 @@ class ColumnProducer:
 
     def begin_transaction(self) -> None:
         """Open a transaction. The one before is over: all of its records were reported."""
-        self._held = []
+        self._sent_rows = []
         self._first = self._queued
-        self._clear()
+        self._reset_reports()
         expect_no_error(_begin(self._client))
 
     def commit_transaction(self, timeout: float) -> None:
@@ -180,37 +184,37 @@ class ColumnProducer:
         """Abort, with what still waits."""
         expect_no_error(_abort(self._client, _ms(timeout)))
 
-    def send(self, topic: str, partition: int, rows: Outgoing, start: int) -> int:
+    def send(self, topic: str, partition: int, rows: ProduceBatch, start: int) -> int:
         """Queue *rows* from *start* on, as they are; return how many rows are queued now.
 
-        It stops before a row where the queue is full: `report` makes room. Raises RowRefusedError.
+        It stops before a row where the queue is full: `report` makes room. Raises RowRejectedError.
         """
-        self._held.append(rows)
-        self._make_room(len(rows) - start)
+        self._sent_rows.append(rows)
+        self._reserve_offsets(len(rows) - start)
         self._record[_TOPIC * loops.VU_WORDS + 1] = self._topic(topic)
         self._record[_PARTITION * loops.VU_WORDS + 1] = partition
-        end, error = loops.send(
+        end, error = loops.produce_rows(
             self._client, self._record, self._hook, start, self._queued, *rows.columns
         )
         self._queued += end - start
-        if error == loops.NOTHING_SET:
+        if error == loops.TIMESTAMP_NOT_SET:
             self._queued += 1
             why = KafkaError(KafkaError._FAIL, "timestamp 0 cannot be written")
-            raise RowRefusedError(end, why)
+            raise RowRejectedError(end, why)
         if error:
             try:
                 expect_no_error(error)
             except KafkaException as refused:
                 if refused.args[0].code() != KafkaError._QUEUE_FULL:
-                    raise RowRefusedError(end, refused.args[0]) from refused
+                    raise RowRejectedError(end, refused.args[0]) from refused
         return end
 
-    def report(self, timeout: float) -> None:
+    def poll_reports(self, timeout: float) -> None:
         """Take the reports that there are; wait *timeout* for the first of them.
 
         What made the producer useless is raised, rather than what it did to each record.
         """
-        loops.report(
+        loops.read_reports(
             self._queue,
             _ms(timeout),
             self._messages,
@@ -219,7 +223,7 @@ class ColumnProducer:
             self._offsets,
             self._counts,
             self._errors,
-            self._blamed,
+            self._error_records,
         )
         if self._counts[loops.ERRORS]:
             told = ctypes.create_string_buffer(512)
@@ -251,15 +255,15 @@ class ColumnProducer:
             _list_destroy(listed)
             _member_destroy(member)
 
-    def _clear(self) -> None:
+    def _reset_reports(self) -> None:
         self._offsets = np.empty(0, np.int64)
         self._counts = np.array([0, 0, -1], np.int64)
-        self._errors = np.zeros(_MOST_ERRORS, np.int32)
-        self._blamed = np.zeros(_MOST_ERRORS, np.int64)
+        self._errors = np.zeros(_MAX_ERRORS, np.int32)
+        self._error_records = np.zeros(_MAX_ERRORS, np.int64)
 
-    def _make_room(self, rows: int) -> None:
+    def _reserve_offsets(self, rows: int) -> None:
         """Have a place for the offset of each of *rows* more records."""
-        missing = self.queued + rows - len(self._offsets)
+        missing = self.queued_count + rows - len(self._offsets)
         if missing > 0:
             more = np.full(max(missing, len(self._offsets)), -1, np.int64)
             self._offsets = np.concatenate([self._offsets, more])
@@ -270,7 +274,7 @@ class ColumnProducer:
         return self._topics[name]
 
 
-class RowRefusedError(Exception):
+class RowRejectedError(Exception):
     """The client does not take a row of those it was given; those before it are queued."""
 
     def __init__(self, row: int, why: KafkaError) -> None:
@@ -278,7 +282,7 @@ class RowRefusedError(Exception):
         self.row, self.why = row, why
 
 
-def _end(client: int, queue: int, topics: Sequence[int], _kept: object) -> None:
+def _close_client(client: int, queue: int, topics: Sequence[int], _references: object) -> None:
     """End *client*; what it calls and looks at is held until it is."""
     for topic in topics:
         _topic_destroy(topic)

@@ -10,19 +10,19 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, cimpl
 
 # The extension's own symbols lead to the librdkafka that it has loaded.
-_LOADED = ctypes.CDLL(cimpl.__file__)
+_LIBRARY = ctypes.CDLL(cimpl.__file__)
 
 
-def c(name: str, returns: Any, *takes: Any) -> Any:  # noqa: ANN401 - C types
+def rd_kafka(name: str, returns: Any, *takes: Any) -> Any:  # noqa: ANN401 - C types
     """Return librdkafka's function `rd_kafka_<name>`."""
-    function = _LOADED[f"rd_kafka_{name}"]
+    function = _LIBRARY[f"rd_kafka_{name}"]
     function.restype, function.argtypes = returns, takes
     return function
 
 
 def address_of(name: str) -> int:
     """Return where librdkafka's function *name* lies."""
-    return ctypes.cast(_LOADED[name], c_void_p).value or 0
+    return ctypes.cast(_LIBRARY[name], c_void_p).value or 0
 
 
 class Partition(ctypes.Structure):
@@ -43,24 +43,24 @@ class Partition(ctypes.Structure):
 # rd_kafka_type_t
 PRODUCER, CONSUMER = 0, 1
 
-_conf_new = c("conf_new", c_void_p)
-_conf_set = c("conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
-_conf_destroy = c("conf_destroy", None, c_void_p)
-_new = c("new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+_conf_new = rd_kafka("conf_new", c_void_p)
+_conf_set = rd_kafka("conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
+_conf_destroy = rd_kafka("conf_destroy", None, c_void_p)
+_new = rd_kafka("new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
 
-headers_new = c("headers_new", c_void_p, c_size_t)
-headers_destroy = c("headers_destroy", None, c_void_p)
-header_add = c("header_add", c_int, c_void_p, c_char_p, c_ssize_t, c_char_p, c_ssize_t)
+headers_new = rd_kafka("headers_new", c_void_p, c_size_t)
+headers_destroy = rd_kafka("headers_destroy", None, c_void_p)
+header_add = rd_kafka("header_add", c_int, c_void_p, c_char_p, c_ssize_t, c_char_p, c_ssize_t)
 
-_error_code = c("error_code", c_int, c_void_p)
-_error_string = c("error_string", c_char_p, c_void_p)
-_error_is_fatal = c("error_is_fatal", c_int, c_void_p)
-_error_is_retriable = c("error_is_retriable", c_int, c_void_p)
-_error_requires_abort = c("error_txn_requires_abort", c_int, c_void_p)
-_error_destroy = c("error_destroy", None, c_void_p)
+_error_code = rd_kafka("error_code", c_int, c_void_p)
+_error_string = rd_kafka("error_string", c_char_p, c_void_p)
+_error_is_fatal = rd_kafka("error_is_fatal", c_int, c_void_p)
+_error_is_retriable = rd_kafka("error_is_retriable", c_int, c_void_p)
+_error_requires_abort = rd_kafka("error_txn_requires_abort", c_int, c_void_p)
+_error_destroy = rd_kafka("error_destroy", None, c_void_p)
 
 
-def configured(settings: Mapping[str, Any]) -> int:
+def new_conf(settings: Mapping[str, Any]) -> int:
     """Return a configuration with *settings*. Raises KafkaException on those that are wrong."""
     told = ctypes.create_string_buffer(512)
     conf: int = _conf_new()
@@ -68,7 +68,7 @@ def configured(settings: Mapping[str, Any]) -> int:
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if _conf_set(conf, name.encode(), text.encode(), told, len(told)) != 0:
             _conf_destroy(conf)
-            raise failure(KafkaError._INVALID_ARG, told.value)
+            raise kafka_exception(KafkaError._INVALID_ARG, told.value)
     return conf
 
 
@@ -78,11 +78,11 @@ def new_client(kind: int, conf: int) -> int:
     client: int | None = _new(kind, conf, told, len(told))
     if not client:
         _conf_destroy(conf)
-        raise failure(KafkaError._INVALID_ARG, told.value)
+        raise kafka_exception(KafkaError._INVALID_ARG, told.value)
     return client
 
 
-def failure(code: int, why: bytes) -> KafkaException:
+def kafka_exception(code: int, why: bytes) -> KafkaException:
     """Return the exception for *code*, which librdkafka explains with *why*."""
     return KafkaException(KafkaError(code, why.decode(errors="replace")))
 

@@ -17,7 +17,7 @@ from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
 
 from resources.librdkafka.bindings import address_of
 
-Words = npt.NDArray[np.int64]
+Int64Array = npt.NDArray[np.int64]
 F = TypeVar("F", bound=Callable[..., Any])
 
 MESSAGE = np.dtype(
@@ -44,19 +44,19 @@ VU_WORDS = 9
 # Where the properties of a record stand that differ from row to row.
 VALUE, KEY, OPAQUE, TIMESTAMP, HEADERS = 3, 4, 5, 6, 7
 
-ZERO, ZEROS, STAMP = 0, 1, 2
+TIMESTAMP_PLACEHOLDER, PLACEHOLDER_COUNT, TIMESTAMP_POSITION = 0, 1, 2
 """What `on_send` is given: the timestamp that stands for 0, how many it met, and where to look."""
 
-REPORTED, ERRORS, STAMPED = 0, 1, 2
-"""What `report` counts: reports, errors among them, and the first record stamped by the broker."""
+REPORTED, ERRORS, FIRST_RESTAMPED = 0, 1, 2
+"""What `read_reports` counts: reports, errors, and the first record stamped by the broker."""
 
-NOTHING_SET = -1
-"""What `send` tells instead of an error where a timestamp was not set to 0."""
+TIMESTAMP_NOT_SET = -1
+"""What `produce_rows` tells instead of an error where a timestamp was not set to 0."""
 
 _DELIVERY_REPORT, _LOG_APPEND_TIME = 1, 2  # RD_KAFKA_EVENT_DR, RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 
 
-def _compiled(function: F) -> F:
+def _compile_lazily(function: F) -> F:
     """Compile *function* at its first call, once for this machine where a folder can keep it."""
     try:
         return cast(F, njit(nogil=True, cache=True)(function))
@@ -65,11 +65,11 @@ def _compiled(function: F) -> F:
 
 
 class Column(NamedTuple):
-    """Values at *address* on: the i-th from *ends*[i] to *ends*[i + 1]; null where not *there*."""
+    """Values from *address*: the i-th from *ends*[i] to *ends*[i + 1], null if not *is_valid*."""
 
     address: int
     ends: npt.NDArray[np.int32]
-    there: npt.NDArray[np.bool_]
+    is_valid: npt.NDArray[np.bool_]
 
 
 def _function(name: str, address: int, signature: Any) -> Any:  # noqa: ANN401 - numba's types
@@ -102,15 +102,15 @@ _copy = _function(
 )
 
 
-@_compiled
-def describe(
-    messages: Words,
+@_compile_lazily
+def read_messages(
+    messages: Int64Array,
     count: int,
     fields: npt.NDArray[np.void],
-    stamps: Words,
+    stamps: Int64Array,
     kinds: npt.NDArray[np.int32],
     epochs: npt.NDArray[np.int32],
-    headers: Words,
+    headers: Int64Array,
 ) -> None:
     """Fill in what the first *count* of *messages*, addresses, are: a row of each array for each.
 
@@ -126,8 +126,8 @@ def describe(
                 headers[i] = 0
 
 
-@_compiled
-def gather(addresses: Words, lengths: Words, into: npt.NDArray[np.uint8]) -> None:
+@_compile_lazily
+def copy_bytes(addresses: Int64Array, lengths: Int64Array, into: npt.NDArray[np.uint8]) -> None:
     """Copy *lengths* bytes from each of *addresses* one behind the other."""
     at = into.ctypes.data
     for i in range(len(addresses)):
@@ -135,36 +135,36 @@ def gather(addresses: Words, lengths: Words, into: npt.NDArray[np.uint8]) -> Non
         at += lengths[i]
 
 
-@_compiled
-def destroy(messages: Words, count: int) -> None:
+@_compile_lazily
+def destroy_messages(messages: Int64Array, count: int) -> None:
     """Give the first *count* of *messages* back to librdkafka."""
     for i in range(count):
         _destroy(messages[i])
 
 
-@_compiled
+@_compile_lazily
 def _headers_of(pairs: int, first: int, names: Column, values: Column) -> int:
     """Return librdkafka's list of *pairs* headers, from the *first* of *names* and *values* on."""
     made = _headers_new(pairs)
     for i in range(first, first + pairs):
         name, value = names.address + names.ends[i], values.address + values.ends[i]
         size = values.ends[i + 1] - values.ends[i]
-        if not values.there[i]:
+        if not values.is_valid[i]:
             value, size = 0, 0
         _header_add(made, name, names.ends[i + 1] - names.ends[i], value, size)
     return int(made)
 
 
-@_compiled
-def send(
+@_compile_lazily
+def produce_rows(
     client: int,
-    record: Words,
-    hook: Words,
+    record: Int64Array,
+    hook: Int64Array,
     start: int,
     ordinal: int,
     keys: Column,
     values: Column,
-    stamps: Words,
+    stamps: Int64Array,
     pairs: npt.NDArray[np.int32],
     names: Column,
     contents: Column,
@@ -175,13 +175,13 @@ def send(
     i's headers are *pairs*[i] to *pairs*[i + 1] of *names* and *contents*.
     """
     for i in range(start, len(stamps)):
-        record[VALUE * VU_WORDS + 1] = values.address + values.ends[i] if values.there[i] else 0
+        record[VALUE * VU_WORDS + 1] = values.address + values.ends[i] if values.is_valid[i] else 0
         record[VALUE * VU_WORDS + 2] = values.ends[i + 1] - values.ends[i]
-        record[KEY * VU_WORDS + 1] = keys.address + keys.ends[i] if keys.there[i] else 0
+        record[KEY * VU_WORDS + 1] = keys.address + keys.ends[i] if keys.is_valid[i] else 0
         record[KEY * VU_WORDS + 2] = keys.ends[i + 1] - keys.ends[i]
         record[OPAQUE * VU_WORDS + 1] = ordinal + i - start
-        record[TIMESTAMP * VU_WORDS + 1] = stamps[i] if stamps[i] else hook[ZERO]
-        count, headers, met = pairs[i + 1] - pairs[i], 0, hook[ZEROS]
+        record[TIMESTAMP * VU_WORDS + 1] = stamps[i] if stamps[i] else hook[TIMESTAMP_PLACEHOLDER]
+        count, headers, met = pairs[i + 1] - pairs[i], 0, hook[PLACEHOLDER_COUNT]
         if count:
             headers = _headers_of(count, pairs[i], names, contents)
             record[HEADERS * VU_WORDS + 1] = headers
@@ -190,16 +190,16 @@ def send(
             if headers:
                 _headers_destroy(headers)
             return i, error
-        if stamps[i] == 0 and hook[ZEROS] == met:
-            return i, NOTHING_SET
+        if stamps[i] == 0 and hook[PLACEHOLDER_COUNT] == met:
+            return i, TIMESTAMP_NOT_SET
     return len(stamps), 0
 
 
 _longs = types.CPointer(_long)  # type: ignore[no-untyped-call]
 
 
-def _called_back(function: Any) -> Any:  # noqa: ANN401 - numba's types
-    """Compile an `on_send` now: librdkafka is given its address; kept as `_compiled` does."""
+def _compile_callback(function: Any) -> Any:  # noqa: ANN401 - numba's types
+    """Compile an `on_send` now: librdkafka is given its address; kept as `_compile_lazily` does."""
     signature = _int(types.voidptr, _longs, _longs)
     try:
         return cfunc(signature, cache=True)(function)
@@ -207,30 +207,30 @@ def _called_back(function: Any) -> Any:  # noqa: ANN401 - numba's types
         return cfunc(signature)(function)
 
 
-@_called_back
+@_compile_callback
 def on_send(_client: int, record: Any, state: Any) -> int:  # noqa: ANN401 - C's pointers
     """Set the timestamp of *record*, about to be queued, to 0 where it is the one for that."""
     hook = carray(state, 3)
-    stamp = carray(record, hook[STAMP] + 1)
-    if stamp[hook[STAMP]] == hook[ZERO]:
-        stamp[hook[STAMP]] = 0
-        hook[ZEROS] += 1
+    stamp = carray(record, hook[TIMESTAMP_POSITION] + 1)
+    if stamp[hook[TIMESTAMP_POSITION]] == hook[TIMESTAMP_PLACEHOLDER]:
+        stamp[hook[TIMESTAMP_POSITION]] = 0
+        hook[PLACEHOLDER_COUNT] += 1
     return 0
 
 
-@_compiled
-def report(
+@_compile_lazily
+def read_reports(
     queue: int,
     timeout_ms: int,
-    messages: Words,
+    messages: Int64Array,
     fields: npt.NDArray[np.void],
     first: int,
-    offsets: Words,
-    counts: Words,
+    offsets: Int64Array,
+    counts: Int64Array,
     errors: npt.NDArray[np.int32],
-    blamed: Words,
+    blamed: Int64Array,
 ) -> None:
-    """Take all reports there are, after waiting for the first one; see `ColumnProducer.report`."""
+    """Take all reports there are, after waiting for the first one; see `ArrowProducer.report`."""
     kind = np.zeros(1, np.int32)
     event = _poll(queue, timeout_ms)
     while event:
@@ -249,10 +249,10 @@ def report(
                         counts[ERRORS] += 1
                         continue
                     offsets[at] = fields[0].offset
-                    if counts[STAMPED] < 0:
+                    if counts[FIRST_RESTAMPED] < 0:
                         _timestamp(messages[i], kind.ctypes.data)
                         if kind[0] == _LOG_APPEND_TIME:
-                            counts[STAMPED] = at
+                            counts[FIRST_RESTAMPED] = at
                 got = _event_messages(event, messages.ctypes.data, len(messages))
         _event_destroy(event)
         event = _poll(queue, 0)

@@ -14,14 +14,14 @@ from resources.delta.arrow_schema import file_schema
 from resources.librdkafka.compiled import Column
 from schemas.tables import RECORDS
 
-COLUMNS = pa.schema([field.with_nullable(True) for field in file_schema(RECORDS)])
+PRODUCE_SCHEMA = pa.schema([field.with_nullable(True) for field in file_schema(RECORDS)])
 """What rows to send may lack: anything that `records` has of one."""
 
 _NOTHING = np.zeros(1, np.uint8)
 """Where values lie that are empty and not null."""
 
 
-class Columns(NamedTuple):
+class ProduceColumns(NamedTuple):
     """Rows to send: row i's headers are *pairs*[i] to *pairs*[i + 1] of *names* and *contents*."""
 
     keys: Column
@@ -33,18 +33,18 @@ class Columns(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Outgoing:
+class ProduceBatch:
     """Rows to send, and what holds the memory that *columns* are in."""
 
-    columns: Columns
-    kept: tuple[object, ...]
+    columns: ProduceColumns
+    buffers: tuple[object, ...]
 
     def __len__(self) -> int:
         """Return how many rows there are."""
         return len(self.columns.stamps)
 
 
-def outgoing(rows: pa.RecordBatch) -> Outgoing:
+def to_produce_batch(rows: pa.RecordBatch) -> ProduceBatch:
     """Return *rows*, columns of `records`, as they are sent."""
     headers, raw = rows.column("headers"), rows.column("raw_header_keys")
     stamps = rows.column("timestamp_ms").to_numpy(zero_copy_only=False).astype(np.int64)
@@ -52,14 +52,14 @@ def outgoing(rows: pa.RecordBatch) -> Outgoing:
     if headers.null_count == len(headers):
         none = column(pa.array([], pa.binary()))
         pairs = np.zeros(len(headers) + 1, np.int32)
-        return Outgoing(Columns(keys, values, stamps, pairs, none, none), (rows,))
+        return ProduceBatch(ProduceColumns(keys, values, stamps, pairs, none, none), (rows,))
     flat = headers.flatten()
-    names = flat.field("key") if raw.null_count == len(raw) else _exact(headers, raw)
+    names = flat.field("key") if raw.null_count == len(raw) else _exact_keys(headers, raw)
     contents = flat.field("value")
     edges = np.asarray(headers.offsets)
     pairs = (edges - edges[0]).astype(np.int32)
-    told = Columns(keys, values, stamps, pairs, column(names), column(contents))
-    return Outgoing(told, (rows, names, contents))
+    told = ProduceColumns(keys, values, stamps, pairs, column(names), column(contents))
+    return ProduceBatch(told, (rows, names, contents))
 
 
 def column(array: pa.Array) -> Column:
@@ -75,7 +75,7 @@ def column(array: pa.Array) -> Column:
     return Column(address, counted, there)
 
 
-def _exact(headers: pa.ListArray, raw: pa.ListArray) -> pa.Array:
+def _exact_keys(headers: pa.ListArray, raw: pa.ListArray) -> pa.Array:
     """Return the keys of all *headers* as bytes, those of *raw* where it has them."""
     rows = zip(headers.to_pylist(), raw.to_pylist(), strict=True)
     keys = (exact or [pair["key"].encode() for pair in pairs or ()] for pairs, exact in rows)

@@ -129,7 +129,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _fetch_into(folder: Path, jars: JarSet) -> None:
-    _say(f"fetching {jars.name} from {_shown(repository())}")
+    _print_line(f"fetching {jars.name} from {_redact_urls(repository())}")
     # Kept between attempts and after a failure: the next one fetches only what is still missing.
     ivy_cache = folder.with_name(f".{jars.name}.ivy")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{jars.name}.") as temporary:
@@ -140,13 +140,13 @@ def _fetch_into(folder: Path, jars: JarSet) -> None:
             why = _run_ivy(work, jars.name)
             if why is None:
                 break
-            _say(f"{jars.name}: attempt {attempt} of {_ATTEMPTS} failed: {why}")
+            _print_line(f"{jars.name}: attempt {attempt} of {_ATTEMPTS} failed: {why}")
             if attempt == _ATTEMPTS:
-                raise DownloadFailedError(jars.name, _shown(repository()), why)
+                raise DownloadFailedError(jars.name, _redact_urls(repository()), why)
             time.sleep(_PAUSE_SECONDS)
         (work / "jars").rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)
-    _say(f"{len(list(folder.glob('*.jar')))} jars in {folder}")
+    _print_line(f"{len(list(folder.glob('*.jar')))} jars in {folder}")
 
 
 def _write_settings(work: Path, ivy_cache: Path) -> None:
@@ -186,7 +186,7 @@ def _run_ivy(work: Path, name: str) -> str | None:
     with log.open("w") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
-        _watch(process, log, name)
+        _wait_reporting(process, log, name)
     finally:
         process.kill()
         process.wait()
@@ -197,10 +197,10 @@ def _run_ivy(work: Path, name: str) -> str | None:
     if process.returncode == 0 and not troubles:
         return None
     why = (troubles or said[-1:] or [f"exit code {process.returncode}"])[0].strip(" \t:")
-    return _shown(why)
+    return _redact_urls(why)
 
 
-def _watch(process: subprocess.Popen[bytes], log: Path, name: str) -> None:
+def _wait_reporting(process: subprocess.Popen[bytes], log: Path, name: str) -> None:
     """Wait for the end of *process*, bounded, and say now and then how far it is."""
     give_up_at = time.monotonic() + _ATTEMPT_SECONDS
     while time.monotonic() < give_up_at:
@@ -209,7 +209,7 @@ def _watch(process: subprocess.Popen[bytes], log: Path, name: str) -> None:
         except subprocess.TimeoutExpired:
             said = log.read_text()
             found, fetched = said.count("found "), said.count("[SUCCESSFUL")
-            _say(f"  {name}: {found} artifacts found, {fetched} fetched")
+            _print_line(f"  {name}: {found} artifacts found, {fetched} fetched")
         else:
             return
 
@@ -218,12 +218,12 @@ def _ivy_jar() -> Path:
     return next(Path(str(files("pyspark"))).glob("jars/ivy-*.jar"))
 
 
-def _shown(text: str) -> str:
+def _redact_urls(text: str) -> str:
     """Return *text* without the user names and passwords of the URLs in it."""
     return re.sub(r"://[^/@\s]*@", "://", text)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     # Whoever asks for JSON on stdout still sees why the first run takes its time. It is one write:
     # two downloads go on side by side.
     sys.stderr.write(f"{line}\n")

@@ -21,16 +21,16 @@ from pyspark.sql import SparkSession
 
 from resources.java import java, java_version
 from resources.spark.jars import cache_root, delta_jars
-from resources.spark.worker_pool import Answer, Crew, Job, Work
+from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
 from schemas.errors import DeltamirrorError, SparkFailedError
 
-SLOTS = 1_024
+MAX_WORKERS = 1_024
 """Workers that Spark may run at a time: each stays in a slot, and most of the time it waits."""
 
-END_S = 5.0
+SHUTDOWN_TIMEOUT_S = 5.0
 """How long Spark may take to end with the process."""
 
-ARCHIVED_S = 120.0
+ARCHIVE_TIMEOUT_S = 120.0
 """How long it may take when it archives its classes before."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -105,10 +105,10 @@ def archive_classes() -> None:
     archive = _class_archive()
     new = archive.with_suffix(f".{os.getpid()}.new")
     context = _start(1, ["-Xlog:disable", f"-XX:ArchiveClassesAtExit={new}"])
-    workers = Crew[Sequence[str], str](lambda: context, lambda: list)
+    workers = WorkerPool[Sequence[str], str](lambda: context, lambda: list)
     workers.run({0: ["a job"]})
     workers.close()
-    if not _end(context, ARCHIVED_S) or not new.exists():
+    if not _stop_context(context, ARCHIVE_TIMEOUT_S) or not new.exists():
         new.unlink(missing_ok=True)  # half of one
         raise SparkFailedError("Java archived no classes")
     new.replace(archive)
@@ -156,7 +156,7 @@ def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
         # A client has a dozen threads; an arena for each would keep what it once held.
         "spark.executorEnv.MALLOC_ARENA_MAX": "2",
     }
-    conf = SparkConf().setMaster(f"local[{SLOTS}]").setAppName("deltamirror")
+    conf = SparkConf().setMaster(f"local[{MAX_WORKERS}]").setAppName("deltamirror")
     interrupt = signal.getsignal(signal.SIGINT)
     try:
         context = SparkContext.getOrCreate(conf.setAll(list(settings.items())))
@@ -165,11 +165,11 @@ def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
     if current_thread() is main_thread():
         # PySpark puts a handler there that cancels all jobs: how to stop is the command's word.
         signal.signal(signal.SIGINT, interrupt)
-    atexit.register(_end, context)
+    atexit.register(_stop_context, context)
     return context
 
 
-def _end(context: SparkContext, within_s: float = END_S) -> bool:
+def _stop_context(context: SparkContext, within_s: float = SHUTDOWN_TIMEOUT_S) -> bool:
     """End Spark with the process: its JVM ends when nobody can write to it any more.
 
     Return whether it did so by itself. `SparkContext.stop` would wait for a worker that is just
@@ -190,18 +190,18 @@ def _end(context: SparkContext, within_s: float = END_S) -> bool:
     return jvm.returncode == 0
 
 
-class Workers:
+class SparkWorkers:
     """Spark's Python workers, as many for a duty as *cores*."""
 
     def __init__(self, cores: int) -> None:
         self.cores = cores
 
-    def crew(self, make: Callable[[], Work[Job, Answer]]) -> Crew[Job, Answer]:
+    def worker_pool(self, make: Callable[[], Work[Job, Answer]]) -> WorkerPool[Job, Answer]:
         """Return workers for one duty, none of them started yet; who asks closes them.
 
         *make* gives each what does its jobs.
         """
-        return Crew(lambda: spark_context(self.cores), make)
+        return WorkerPool(lambda: spark_context(self.cores), make)
 
 
 if __name__ == "__main__":

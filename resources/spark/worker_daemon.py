@@ -18,10 +18,10 @@ from numba import typeof
 from pyspark.daemon import manager
 
 from resources.librdkafka import compiled as loops
-from resources.librdkafka.produce_columns import COLUMNS, outgoing
+from resources.librdkafka.produce_columns import PRODUCE_SCHEMA, to_produce_batch
 
 
-def load() -> None:
+def load_compiled() -> None:
     """Have the loops compiled, or read from where they are kept, before the first record comes.
 
     They are compiled for the very kinds of arrays that readers and producers give them.
@@ -29,22 +29,22 @@ def load() -> None:
     words, numbers = np.zeros(2, np.int64), np.zeros(2, np.int32)
     messages, data = np.zeros(2, loops.MESSAGE), np.zeros(0, np.uint8)
     kinds: list[tuple[Any, ...]] = [
-        (loops.describe, words, 0, messages, words, numbers, numbers, words),
-        (loops.gather, messages["key"], messages["key_len"], data),
-        (loops.gather, words, words, data),
-        (loops.destroy, words, 0),
-        (loops.report, 0, 0, words, messages, 0, words, words, numbers, words),
+        (loops.read_messages, words, 0, messages, words, numbers, numbers, words),
+        (loops.copy_bytes, messages["key"], messages["key_len"], data),
+        (loops.copy_bytes, words, words, data),
+        (loops.destroy_messages, words, 0),
+        (loops.read_reports, 0, 0, words, messages, 0, words, words, numbers, words),
     ]
     headers = [{"key": "k", "value": b"v"}]
-    row = {**dict.fromkeys(COLUMNS.names), "key": b"k", "value": b"v", "timestamp_ms": 0}
+    row = {**dict.fromkeys(PRODUCE_SCHEMA.names), "key": b"k", "value": b"v", "timestamp_ms": 0}
     for told in ({**row, "headers": headers}, row):
-        (rows,) = pa.Table.from_pylist([told], COLUMNS).to_batches()
-        kinds.append((loops.send, 0, words, words, 0, 0, *outgoing(rows).columns))
+        (rows,) = pa.Table.from_pylist([told], PRODUCE_SCHEMA).to_batches()
+        kinds.append((loops.produce_rows, 0, words, words, 0, 0, *to_produce_batch(rows).columns))
     for function, *arguments in kinds:
         function.compile(tuple(typeof(each) for each in arguments))  # type: ignore[no-untyped-call]
 
 
 if __name__ == "__main__":
     pa.array([b"warm"])  # the first one imports pandas: 0.9 s
-    load()
+    load_compiled()
     manager()

@@ -31,29 +31,29 @@ Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 Work = Callable[[Job], Sequence[Answer]]
 
-START_S = 120.0
+START_TIMEOUT_S = 120.0
 """How long a worker may take to begin, on a machine that is busy: it imports for a second."""
 
-LOOK_S = 0.2
+POLL_INTERVAL_S = 0.2
 """How often it is looked whether a worker that does not come has failed."""
 
-END_S = 1.0
+SHUTDOWN_TIMEOUT_S = 1.0
 """How long workers are waited for that were let go: Spark complains of those it is ended before."""
 
-SILENT_S = 10.0
+FAILURE_TIMEOUT_S = 10.0
 """How long Spark may take to tell why a worker is gone."""
 
-MOST_BYTES = 64
+MAX_FOLDER_NAME_BYTES = 64
 """How long the name of a folder may be that a socket's folder is made in."""
 
-TIDY_S = 5.0
+RELEASE_INTERVAL_S = 5.0
 """How often a worker that is always at work gives memory back: that takes 10 ms."""
 
 
-class Crew(Generic[Job, Answer]):
+class WorkerPool(Generic[Job, Answer]):
     """Workers by number, from 0 on; each calls *make* once, and what that gives does its jobs.
 
-    *context* gives the Spark that starts them. A worker is started at its first job, or by `call`;
+    *context* gives the Spark that starts them. A worker is started at its first job, or by `start`;
     in place of one that died, another is at the next job. Not thread-safe but for `close`.
     """
 
@@ -63,12 +63,12 @@ class Crew(Generic[Job, Answer]):
         self._context, self._make = context, make
         self._workers: dict[int, _Worker] = {}
 
-    def call(self, count: int) -> None:
+    def start(self, count: int) -> None:
         """Start the first *count* workers, without waiting for them."""
         for number in range(count):
             self._worker(number)
 
-    def gather(self) -> None:
+    def wait_started(self) -> None:
         """Return when every worker that was called has begun. Raises SparkFailedError."""
         for number, worker in list(self._workers.items()):
             try:
@@ -88,7 +88,7 @@ class Crew(Generic[Job, Answer]):
         asked: dict[Connection, int] = {}
         for number, worker in workers.items():
             try:
-                asked[worker.hand(jobs[number])] = number
+                asked[worker.submit(jobs[number])] = number
             except SparkFailedError as error:
                 failures.append(error)
                 self._workers.pop(number, None)
@@ -99,7 +99,7 @@ class Crew(Generic[Job, Answer]):
                     answers += workers[number].answer()
                 except SparkFailedError as error:
                     failures.append(error)
-                    if workers[number].is_gone:
+                    if workers[number].is_shut_down:
                         self._workers.pop(number, None)
         if failures:
             raise failures[0]
@@ -112,10 +112,10 @@ class Crew(Generic[Job, Answer]):
         """
         workers, self._workers = list(self._workers.values()), {}
         for worker in workers:
-            worker.let_go()
-        give_up_at = time.monotonic() + END_S
+            worker.shutdown()
+        give_up_at = time.monotonic() + SHUTDOWN_TIMEOUT_S
         for worker in workers:
-            worker.wait_for_end(max(0.0, give_up_at - time.monotonic()))
+            worker.join(max(0.0, give_up_at - time.monotonic()))
 
     def _worker(self, number: int) -> _Worker:
         if number not in self._workers:
@@ -127,37 +127,37 @@ class _Worker:
     """A worker, from the driver's side: the Spark job that it is, and the socket to it."""
 
     def __init__(self, context: SparkContext, make: Callable[[], Work[Any, Any]]) -> None:
-        self._folder = _folder_of_ours()
-        self._door = socket.socket(socket.AF_UNIX)
+        self._folder = _private_folder()
+        self._listener = socket.socket(socket.AF_UNIX)
         address = str(self._folder / "worker")
-        self._door.bind(address)
-        self._door.listen(1)
-        self._door.settimeout(LOOK_S)
+        self._listener.bind(address)
+        self._listener.listen(1)
+        self._listener.settimeout(POLL_INTERVAL_S)
         self._socket: socket.socket | None = None
         self._connection: Connection | None = None
         self._error: Exception | None = None
-        self.is_gone = False
+        self.is_shut_down = False
 
         def serve(_: Iterable[int]) -> Iterator[int]:
             _serve(address, make)
             return iter(())
 
-        def employ() -> None:
+        def host() -> None:
             try:
                 context.parallelize([0], 1).mapPartitions(serve).collect()
             except Exception as error:
                 self._error = error
 
-        self._job = threading.Thread(target=employ, name="Spark worker", daemon=True)
+        self._job = threading.Thread(target=host, name="Spark worker", daemon=True)
         self._job.start()
 
-    def hand(self, job: Any) -> Connection:  # noqa: ANN401 - jobs are of any kind
+    def submit(self, job: Any) -> Connection:  # noqa: ANN401 - jobs are of any kind
         """Give the worker *job*; return what its answer comes over. Raises SparkFailedError."""
         connection = self.connect()
         try:
             connection.send(job)
         except OSError:
-            self._lost()
+            self._raise_lost()
         return connection
 
     def answer(self) -> Sequence[Any]:
@@ -165,70 +165,70 @@ class _Worker:
         try:
             answer = self.connect().recv()
         except (EOFError, OSError):
-            self._lost()
-        if isinstance(answer, _Raised):
-            raise SparkFailedError(f"a Spark task failed: {answer.told()}")
+            self._raise_lost()
+        if isinstance(answer, _WorkerError):
+            raise SparkFailedError(f"a Spark task failed: {answer.message()}")
         found: Sequence[Any] = answer
         return found
 
-    def let_go(self) -> None:
+    def shutdown(self) -> None:
         """Let the worker end, when it has done what it is doing."""
-        self.is_gone = True
-        self._door.close()
+        self.is_shut_down = True
+        self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._socket is not None:
             with suppress(OSError):  # it is gone already
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    def wait_for_end(self, seconds: float) -> None:
+    def join(self, seconds: float) -> None:
         """Return when the Spark job that this worker is has ended, or after *seconds*."""
         self._job.join(seconds)
 
     def connect(self) -> Connection:
         """Return the connection to the worker once it has begun. Raises SparkFailedError."""
-        give_up_at = time.monotonic() + START_S
+        give_up_at = time.monotonic() + START_TIMEOUT_S
         while self._connection is None:
             try:
-                self._socket, _ = self._door.accept()
+                self._socket, _ = self._listener.accept()
             except TimeoutError:
                 if not self._job.is_alive() or time.monotonic() > give_up_at:
-                    self._lost()
+                    self._raise_lost()
             except OSError:  # let go meanwhile
-                self._lost()
+                self._raise_lost()
             else:
                 self._connection = Connection(os.dup(self._socket.fileno()))
-                self._door.close()
+                self._listener.close()
                 shutil.rmtree(self._folder, ignore_errors=True)
         return self._connection
 
-    def _lost(self) -> None:
+    def _raise_lost(self) -> None:
         """Raise what Spark says of a worker that is gone."""
-        was_let_go = self.is_gone
-        self.let_go()
-        self._job.join(0 if was_let_go else SILENT_S)
+        was_let_go = self.is_shut_down
+        self.shutdown()
+        self._job.join(0 if was_let_go else FAILURE_TIMEOUT_S)
         if os.environ.get("DELTAMIRROR_DEBUG") and self._error is not None:
             raise self._error
-        why = _cause(self._error) if self._error else "its Python worker does not answer"
+        why = _error_line(self._error) if self._error else "its Python worker does not answer"
         raise SparkFailedError(f"a Spark task failed: {why}") from self._error
 
 
-def _folder_of_ours() -> Path:
+def _private_folder() -> Path:
     """Return a new folder that nobody else may look into, with a name that a socket's has room for.
 
     That is about 100 bytes, and a session's own folder of temporary files may have more.
     """
-    is_short = len(os.fsencode(tempfile.gettempdir())) <= MOST_BYTES
+    is_short = len(os.fsencode(tempfile.gettempdir())) <= MAX_FOLDER_NAME_BYTES
     return Path(tempfile.mkdtemp(prefix="deltamirror-", dir=None if is_short else "/tmp"))
 
 
-class _Raised:
+class _WorkerError:
     """What a worker's work raised, in words."""
 
     def __init__(self, error: BaseException) -> None:
         self._line = f"{type(error).__name__}: {error}"
         self._report = "".join(traceback.format_exception(error))
 
-    def told(self) -> str:
+    def message(self) -> str:
         """Return the error's line, for a debugger the whole report."""
         return self._report if os.environ.get("DELTAMIRROR_DEBUG") else self._line.splitlines()[0]
 
@@ -236,7 +236,7 @@ class _Raised:
 def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
     """Do the jobs that come over *address* until it is closed: a task's whole work."""
     work = make()
-    _quiet_gc()
+    _disable_gc()
     try:
         driver = Client(address, "AF_UNIX")
     except OSError:
@@ -250,9 +250,9 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
                 return
             begun = time.monotonic()
             try:
-                answer: Sequence[Any] | _Raised = list(work(job))
+                answer: Sequence[Any] | _WorkerError = list(work(job))
             except Exception as error:
-                answer = _Raised(error)
+                answer = _WorkerError(error)
             del job
             try:
                 driver.send(answer)
@@ -260,19 +260,19 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
                 return  # nobody waits for it
             del answer
             now = time.monotonic()
-            if now - begun > TIDY_S / 10 or now - tidied > TIDY_S:
-                _give_back()
+            if now - begun > RELEASE_INTERVAL_S / 10 or now - tidied > RELEASE_INTERVAL_S:
+                _release_memory()
                 tidied = now
 
 
-def _quiet_gc() -> None:
+def _disable_gc() -> None:
     """Stop the collector: it would walk every record that is held, again and again."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
-def _give_back() -> None:
+def _release_memory() -> None:
     """Give the memory that jobs have used back to the system: the worker lives on and waits."""
     import pyarrow as pa
 
@@ -282,7 +282,7 @@ def _give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _cause(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """Return the telling line of an error that comes with two stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any("Python worker exited unexpectedly" in line for line in lines):

@@ -18,8 +18,8 @@ ALL, CONSUMER, PRODUCER, ADMIN = "CPA", "C", "P", "A"
 class ClientKey:
     """A Java client property.
 
-    *clients* holds C, P, A for consumer, producer, admin. *librdkafka* is its name there, or
-    empty: then *note* says why it has no effect. Of a number *least* and *most* are Java's. Java
+    *clients* holds C, P, A for consumer, producer, admin. *librdkafka* is its name there, or empty:
+    then *note* says why it has no effect. Of a number *minimum* and *maximum* are Java's. Java
     refuses what the regular expression *allowed* does not match.
     """
 
@@ -28,8 +28,8 @@ class ClientKey:
     librdkafka: str
     kind: Kind = Kind.INTEGER
     note: str = ""
-    least: int | None = 0
-    most: int | None = None
+    minimum: int | None = 0
+    maximum: int | None = None
     allowed: str | None = None
 
     def read(self, value: str) -> str | int | bool:
@@ -41,9 +41,9 @@ class ClientKey:
             return parse_boolean(value)
         if self.kind is Kind.STRING:
             return value
-        number = parse_integer(value, self.least, BITS[self.kind])
-        if self.most is not None and number > self.most:
-            raise ValueError(f"it must be at most {self.most}")
+        number = parse_integer(value, self.minimum, BITS[self.kind])
+        if self.maximum is not None and number > self.maximum:
+            raise ValueError(f"it must be at most {self.maximum}")
         return number
 
 
@@ -68,47 +68,47 @@ _IDLE, _SETUP = "connections.max.idle.ms", "socket.connection.setup.timeout.ms"
 _LOOKUP, _RECOVERY = "client.dns.lookup", "metadata.recovery.strategy"
 _FLIGHT, _TRANSACTION = "max.in.flight.requests.per.connection", "transaction.timeout.ms"
 _BOUNDED = (
-    ClientKey(_IDLE, ALL, _IDLE, _LONG, least=None),
-    ClientKey(_SETUP, ALL, _SETUP, _LONG, least=None),
+    ClientKey(_IDLE, ALL, _IDLE, _LONG, minimum=None),
+    ClientKey(_SETUP, ALL, _SETUP, _LONG, minimum=None),
     ClientKey(_LOOKUP, ALL, _LOOKUP, _S,
               allowed="use_all_dns_ips|resolve_canonical_bootstrap_servers_only"),
     ClientKey(_RECOVERY, ALL, _RECOVERY, _S, allowed="(?i)rebootstrap|none"),
-    ClientKey("send.buffer.bytes", ALL, "socket.send.buffer.bytes", least=-1),
-    ClientKey("receive.buffer.bytes", ALL, "socket.receive.buffer.bytes", least=-1),
-    ClientKey(_FLIGHT, PRODUCER, _FLIGHT, least=1),
-    ClientKey(_TRANSACTION, PRODUCER, _TRANSACTION, least=None),
+    ClientKey("send.buffer.bytes", ALL, "socket.send.buffer.bytes", minimum=-1),
+    ClientKey("receive.buffer.bytes", ALL, "socket.receive.buffer.bytes", minimum=-1),
+    ClientKey(_FLIGHT, PRODUCER, _FLIGHT, minimum=1),
+    ClientKey(_TRANSACTION, PRODUCER, _TRANSACTION, minimum=None),
     ClientKey("compression.type", PRODUCER, "compression.type", _S,
               allowed="none|gzip|snappy|lz4|zstd"),
     ClientKey("compression.gzip.level", PRODUCER, "compression.level", allowed="-1|[1-9]",
-              least=None),
-    ClientKey("compression.lz4.level", PRODUCER, "compression.level", least=1, most=17),
-    ClientKey("compression.zstd.level", PRODUCER, "compression.level", least=-131072, most=22),
+              minimum=None),
+    ClientKey("compression.lz4.level", PRODUCER, "compression.level", minimum=1, maximum=17),
+    ClientKey("compression.zstd.level", PRODUCER, "compression.level", minimum=-131072, maximum=22),
 )  # fmt: skip
 # What librdkafka 2.16 takes (its CONFIGURATION.md): Java's numbers beyond are brought to its bound.
-_FOR_EVER, _HOUR, _FIVE_MINUTES = 2**31 - 1, 3_600_000, 300_000
+_MAX_INT, _HOUR, _FIVE_MINUTES = 2**31 - 1, 3_600_000, 300_000
 LIBRDKAFKA_BOUNDS = {
-    "batch.size": (1, _FOR_EVER),
+    "batch.size": (1, _MAX_INT),
     "compression.level": (-1, 12),
-    "connections.max.idle.ms": (0, _FOR_EVER),
-    "fetch.max.bytes": (1000, _FOR_EVER - 512),
+    "connections.max.idle.ms": (0, _MAX_INT),
+    "fetch.max.bytes": (1000, _MAX_INT - 512),
     "fetch.min.bytes": (1, 100_000_000),
     "fetch.wait.max.ms": (0, _FIVE_MINUTES),
     "linger.ms": (0, 900_000),
     "max.in.flight.requests.per.connection": (1, 5),  # of an idempotent producer
     "max.partition.fetch.bytes": (1, 1_000_000_000),
     "message.max.bytes": (1000, 1_000_000_000),
-    "metadata.recovery.rebootstrap.trigger.ms": (0, _FOR_EVER),
-    "queue.buffering.max.kbytes": (1, _FOR_EVER),
+    "metadata.recovery.rebootstrap.trigger.ms": (0, _MAX_INT),
+    "queue.buffering.max.kbytes": (1, _MAX_INT),
     "reconnect.backoff.max.ms": (0, _HOUR),
     "reconnect.backoff.ms": (0, _HOUR),
     "retry.backoff.max.ms": (1, _FIVE_MINUTES),
     "retry.backoff.ms": (1, _FIVE_MINUTES),
-    "socket.connection.setup.timeout.ms": (1000, _FOR_EVER),
+    "socket.connection.setup.timeout.ms": (1000, _MAX_INT),
     "socket.receive.buffer.bytes": (0, 100_000_000),
     "socket.send.buffer.bytes": (0, 100_000_000),
     "socket.timeout.ms": (10, _FIVE_MINUTES),
     "topic.metadata.refresh.interval.ms": (1, _HOUR),
-    "transaction.timeout.ms": (1000, _FOR_EVER),
+    "transaction.timeout.ms": (1000, _MAX_INT),
 }
 _METRICS = "There is no JMX here; `deltamirror run` serves /metrics."
 _CALLS = "Every call has its own bound here."

@@ -126,8 +126,8 @@ class Config:
     tasks_max: int
     max_batch_records: int = 2_000_000
     max_batch_bytes: int = 512 * MIB
-    chunk_records: int = 50_000
-    chunk_bytes: int = 16 * MIB
+    transaction_records: int = 50_000
+    transaction_bytes: int = 16 * MIB
     stage_retention_ms: int | None = None
     stage_retention_bytes: int | None = None
     heartbeats: tuple[HeartbeatConfig, ...] = ()

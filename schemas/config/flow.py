@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-NAME = re.compile(r"^(?P<source>.+?)->(?P<target>.+)$")
+FLOW_NAME = re.compile(r"^(?P<source>.+?)->(?P<target>.+)$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,7 +21,7 @@ class Flow:
     @classmethod
     def parse(cls, name: str) -> Flow:
         """Return the flow that *name* (`A->B`) means. Raises ValueError where it is not one."""
-        found = NAME.match(name.strip())
+        found = FLOW_NAME.match(name.strip())
         if found is None:
             raise ValueError(f"{name!r} is not a flow: write source->target")
         return cls(found["source"].strip(), found["target"].strip())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from schemas.config.keys import Key, Kind, Status
+from schemas.config.keys import Key, KeyStatus, Kind
 
-_H, _T, _N, _R = Status.HONOURED, Status.TRANSLATED, Status.NO_EFFECT, Status.REFUSED
+_H, _T, _N, _R = KeyStatus.HONOURED, KeyStatus.TRANSLATED, KeyStatus.NO_EFFECT, KeyStatus.REFUSED
 _S, _L, _P, _B = Kind.STRING, Kind.LIST, Kind.PATTERNS, Kind.BOOLEAN
 _SHORT, _I, _LONG = Kind.SHORT, Kind.INTEGER, Kind.LONG
 
@@ -31,7 +31,7 @@ _NO_SMT = "records are replicated unchanged; transform them with a consumer of t
 
 CLUSTERS = (
     Key("clusters", _L, None, "T", _H, "The aliases of the clusters; all other keys use them.",
-        repeats=True),
+        allows_duplicates=True),
     Key("bootstrap.servers", _L, None, "C", _H, "The brokers of the cluster: required."),
     Key("config.providers", _L, "", "T", _H,
         "Names of config providers; env, file and dir need no declaration."),
@@ -49,22 +49,22 @@ NAMES = (
     Key("replication.policy.class", _S, "DefaultReplicationPolicy", "TF", _H,
         "What a remote topic is called; `package.module:Class` is a Python class of your own.",
         allowed=_MIRROR + r"(Default|Identity)ReplicationPolicy|[A-Za-z_][\w.]*:[A-Za-z_]\w*",
-        otherwise="a Java class cannot be used: DefaultReplicationPolicy, "
+        refusal="a Java class cannot be used: DefaultReplicationPolicy, "
         "IdentityReplicationPolicy or a Python class, written package.module:Class"),
     Key("replication.policy.separator", _S, ".", "TF", _H, "Between the alias and the topic."),
     Key("replication.policy.internal.topic.separator.enabled", _B, "true", "TF", _H,
         "Use the separator in internal topics' names too; read beside a separator only."),
     Key("topic.filter.class", _S, "DefaultTopicFilter", "TF", _H, "How topics are chosen.",
-        allowed=_MIRROR + "DefaultTopicFilter", otherwise="use topics and topics.exclude"),
+        allowed=_MIRROR + "DefaultTopicFilter", refusal="use topics and topics.exclude"),
     Key("group.filter.class", _S, "DefaultGroupFilter", "TF", _H, "How groups are chosen.",
-        allowed=_MIRROR + "DefaultGroupFilter", otherwise="use groups and groups.exclude"),
+        allowed=_MIRROR + "DefaultGroupFilter", refusal="use groups and groups.exclude"),
     Key("heartbeats.replication.enabled", _B, "true", "TF", _H,
         "Replicate heartbeats topics whatever the filter says."),
 )  # fmt: skip
 
 TOPICS = (
     Key("replication.factor", _I, "2", "TF", _H,
-        "Replicas of a remote topic when it is created; -1 is the target's default.", least=-1),
+        "Replicas of a remote topic when it is created; -1 is the target's default.", minimum=-1),
     Key("refresh.topics.enabled", _B, "true", "TF", _H, "Look for new topics and partitions."),
     Key("refresh.topics.interval.seconds", _LONG, "600", "TF", _H,
         "How often to look; 0 or less: only at the start."),
@@ -74,10 +74,10 @@ TOPICS = (
         _GONE.format("config.properties.exclude")),
     Key("config.property.filter.class", _S, "DefaultConfigPropertyFilter", "TF", _H,
         "How topic configurations are chosen.", allowed=_MIRROR + "DefaultConfigPropertyFilter",
-        otherwise="use config.properties.exclude"),
+        refusal="use config.properties.exclude"),
     Key("use.defaults.from", _S, "target", "F", _H,
         "Whose default a remote topic has where the source topic has its own cluster's.",
-        allowed="target|source", otherwise="it must be target or source"),
+        allowed="target|source", refusal="it must be target or source"),
     Key("sync.topic.configs.enabled", _B, "true", "TF", _H,
         "Keep the settings of remote topics as their source topics' are."),
     Key("sync.topic.configs.interval.seconds", _LONG, "600", "TF", _H,
@@ -88,7 +88,7 @@ TOPICS = (
     Key("sync.topic.acls.interval.seconds", _LONG, "600", "TF", _H, "How often; 0 or less: never."),
     Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N, "Topics are made directly.",
         allowed=r"(org\.apache\.kafka\.clients\.admin\.)?ForwardingAdmin",
-        otherwise="a Java admin class cannot be used; create the remote topics beforehand"),
+        refusal="a Java admin class cannot be used; create the remote topics beforehand"),
 )  # fmt: skip
 
 GROUPS = (
@@ -96,7 +96,7 @@ GROUPS = (
     Key("emit.checkpoints.interval.seconds", _LONG, "60", "TF", _H, "How often; 0 or less: never."),
     Key("checkpoints.topic.replication.factor", _SHORT, None, "TF", _H,
         "Copies of the checkpoints topic; not set: as replication.factor (MirrorMaker 2: 3).",
-        least=-1),
+        minimum=-1),
     Key("refresh.groups.enabled", _B, "true", "TF", _N, "Groups are listed at every snapshot."),
     Key("refresh.groups.interval.seconds", _LONG, "600", "TF", _N,
         "Groups are listed at every snapshot."),
@@ -109,10 +109,10 @@ GROUPS = (
         "beside `offset-syncs.topic.*` is refused."),
     Key("offset-syncs.topic.replication.factor", _SHORT, None, "TF", _H,
         "Copies of the offset-syncs topic; not set: as replication.factor (MirrorMaker 2: 3).",
-        least=-1),
+        minimum=-1),
     Key("offset-syncs.topic.location", _S, "source", "TF", _H,
         "The cluster that has the offset-syncs topic.",
-        allowed="source|target", otherwise="it must be source or target"),
+        allowed="source|target", refusal="it must be source or target"),
     Key("offset.lag.max", _LONG, "100", "TF", _H,
         "Records between two offset syncs, at most; less than 0 is 0. Our own translation is exact "
         "without."),
@@ -120,12 +120,12 @@ GROUPS = (
         "Write A->B's sign of life to `heartbeats` on B, also where A->B replicates nothing."),
     Key("emit.heartbeats.interval.seconds", _LONG, "1", "TF", _H, "How often; 0 or less: never."),
     Key("heartbeats.topic.replication.factor", _SHORT, None, "TF", _H,
-        "Copies of `heartbeats`; not set: as replication.factor (MirrorMaker 2: 3).", least=-1),
+        "Copies of `heartbeats`; not set: as replication.factor (MirrorMaker 2: 3).", minimum=-1),
 )  # fmt: skip
 
 CONNECTOR = (
     Key("tasks.max", _I, "the cores", "TF", _T,
-        "How many tasks run at a time in this process: the most that any flow asks for.", least=1),
+        "Tasks that run at a time in this process: the maximum over all flows.", minimum=1),
     Key("tasks.max.enforce", _B, "true", "TF", _N, "tasks.max always holds."),
     Key("source.cluster.alias", _S, None, "TF", _N, "The flow's name says it."),
     Key("target.cluster.alias", _S, None, "TF", _N, "The flow's name says it."),
@@ -134,19 +134,19 @@ CONNECTOR = (
         "A cluster is probed for 3 s, then tried again later."),
     Key("add.source.alias.to.metrics", _B, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
     Key("metric.names.formats", _L, "legacy", "TF", _N, _NO_JMX,
-        allowed=r"(legacy|new)(\s*,\s*(legacy|new))?", otherwise="it must be legacy, new or both"),
+        allowed=r"(legacy|new)(\s*,\s*(legacy|new))?", refusal="it must be legacy, new or both"),
     Key("metric.reporters", _L, "JmxReporter", "TF", _N, _NO_JMX),
     *(
         Key(name, _S, "ByteArrayConverter", "TCF", _N, "Records travel as bytes, untouched.",
-            allowed=_BYTES, otherwise=_AS_BYTES)
+            allowed=_BYTES, refusal=_AS_BYTES)
         for name in ("key.converter", "value.converter", "header.converter")
     ),
     *(
-        Key(name, _L, "", "TF", _N, "None.", allowed="", otherwise=_NO_SMT)
+        Key(name, _L, "", "TF", _N, "None.", allowed="", refusal=_NO_SMT)
         for name in ("transforms", "predicates")
     ),
     Key("errors.tolerance", _S, "none", "TF", _N, "No record is ever skipped in silence.",
-        allowed="none", otherwise="no record is ever skipped in silence: leave it out"),
+        allowed="none", refusal="no record is ever skipped in silence: leave it out"),
     *(
         Key(name, kind, None, "TF", _N, _RETRIES)
         for name, kind in (
@@ -155,45 +155,45 @@ CONNECTOR = (
         )
     ),
     Key("config.action.reload", _S, "restart", "TF", _N, _RETRIES,
-        allowed="none|restart", otherwise="it must be none or restart"),
+        allowed="none|restart", refusal="it must be none or restart"),
     Key("name", _S, None, "TF", _N, "There are no connectors here.",
-        allowed=".+", otherwise="it must not be empty"),
+        allowed=".+", refusal="it must not be empty"),
     Key("connector.class", _S, None, "TF", _N, "There are no connectors here."),
     Key("connector.plugin.version", _S, None, "TF", _N, "There are no connectors here."),
     Key("transaction.boundary", _S, "poll", "F", _N, _CHUNK,
-        allowed="(?i:poll|interval|connector)", otherwise="it must be poll, interval or connector"),
-    Key("transaction.boundary.interval.ms", _LONG, None, "F", _N, _CHUNK, least=0),
+        allowed="(?i:poll|interval|connector)", refusal="it must be poll, interval or connector"),
+    Key("transaction.boundary.interval.ms", _LONG, None, "F", _N, _CHUNK, minimum=0),
     Key("exactly.once.support", _S, "requested", "F", _N, "Exactly once is always on.",
-        allowed="(?i:requested|required)", otherwise="it must be requested or required"),
+        allowed="(?i:requested|required)", refusal="it must be requested or required"),
     Key("offsets.storage.topic", _S, None, "F", _N,
         "Progress is kept in the group `deltamirror.A->B` on the target.",
-        allowed=".+", otherwise="it must not be empty"),
+        allowed=".+", refusal="it must not be empty"),
 )  # fmt: skip
 
-OWN = (
+DELTAMIRROR_KEYS = (
     Key("deltamirror.lake", _S, "./lake", "T", _H,
         "Where records are staged: a folder (relative to the file's) or an object-store URI."),
     Key("deltamirror.stage.max.records", _LONG, "2000000", "T", _H,
-        "Records that one staging commit holds at most.", least=1),
+        "Records that one staging commit holds at most.", minimum=1),
     Key("deltamirror.stage.max.bytes", _LONG, "536870912", "T", _H,
         "Bytes that one staging commit holds at most, to the next record boundary. A backlog "
-        "begins with 64 MiB, and goes on with twice as much each time.", least=1),
+        "begins with 64 MiB, and goes on with twice as much each time.", minimum=1),
     Key("deltamirror.replay.chunk.records", _LONG, "50000", "T", _H,
-        "Records that one transaction on the target holds at most.", least=1),
+        "Records that one transaction on the target holds at most.", minimum=1),
     Key("deltamirror.replay.chunk.bytes", _LONG, "16777216", "T", _H,
-        "Bytes that one transaction on the target holds, to the next record boundary.", least=1),
+        "Bytes that one transaction on the target holds, to the next record boundary.", minimum=1),
     Key("deltamirror.stage.retention.ms", _LONG, "-1", "T", _H,
         "How long staged records stay, if every flow has replayed them; -1: for ever.",
-        least=-1),
+        minimum=-1),
     Key("deltamirror.stage.retention.bytes", _LONG, "-1", "T", _H,
         "Bytes that a cluster has staged beyond which the oldest that all flows have replayed go; "
         "-1: no bound.",
-        least=-1),
+        minimum=-1),
     Key("deltamirror.metrics.listen", _S, METRICS_LISTEN, "T", _H,
         "Where `deltamirror run` serves /metrics and /healthz, as host:port; empty: nowhere. Port "
         "0 is any free one (the log and `status --format json` say which). A port that is taken "
         "is logged, and taken over once it is free.",
-        allowed=_LISTEN, otherwise="it must be host:port, [IPv6 address]:port, or empty"),
+        allowed=_LISTEN, refusal="it must be host:port, [IPv6 address]:port, or empty"),
 )  # fmt: skip
 
 SECTIONS = {
@@ -202,7 +202,7 @@ SECTIONS = {
     "Topics on the target": TOPICS,
     "Groups, checkpoints, heartbeats": GROUPS,
     "What is left of the connectors": CONNECTOR,
-    "Our own": OWN,
+    "Our own": DELTAMIRROR_KEYS,
 }
 KEYS = {key.name: key for section in SECTIONS.values() for key in section}
 

@@ -18,11 +18,11 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"(password|secret|token)\s*=|PRIVATE KEY", re.IGNORECASE)
 REFERENCE_ONLY = re.compile(r"\$\{[^}]*\}")
 MASK = "********"
-LONGEST_WORD = 40
+MAX_KEY_PART_LENGTH = 40
 """Longer than any part of a key that is between two dots, shorter than a line of PEM."""
 
 
-class Status(str, Enum):
+class KeyStatus(str, Enum):
     """What becomes of a key."""
 
     HONOURED = "honoured"
@@ -49,10 +49,10 @@ BITS = {Kind.SHORT: 16, Kind.INTEGER: 32, Kind.LONG: 64}
 
 
 @dataclass(frozen=True)
-class Ruling:
+class KeyResult:
     """What becomes of a key, and why."""
 
-    status: Status
+    status: KeyStatus
     note: str
 
 
@@ -61,48 +61,48 @@ class Key:
     """A key of the file.
 
     *scopes* holds T for the top level, C for `alias.key`, F for `A->B.key`. *note* says what the
-    key does here, or why it does nothing. *least* bounds an integer from below; *allowed* is a
-    regular expression, and a value that it does not match is refused with *otherwise*. Of a list
-    no entry may stand twice, unless it *repeats*.
+    key does here, or why it does nothing. *minimum* bounds an integer from below; *allowed* is a
+    regular expression, and a value that it does not match is refused with *refusal*. Of a list
+    no entry may stand twice, unless it *allows_duplicates*.
     """
 
     name: str
     kind: Kind
     default: str | None
     scopes: str
-    status: Status
+    status: KeyStatus
     note: str
-    least: int | None = None
+    minimum: int | None = None
     allowed: str | None = None
-    otherwise: str = ""
-    repeats: bool = False
+    refusal: str = ""
+    allows_duplicates: bool = False
 
-    def rule(self, value: str) -> Ruling:
+    def check_value(self, value: str) -> KeyResult:
         """Return what becomes of this key where it holds *value*."""
         try:
             self._read(value)
         except ValueError as failure:
-            return Ruling(Status.REFUSED, str(failure))
-        return Ruling(self.status, self.note)
+            return KeyResult(KeyStatus.REFUSED, str(failure))
+        return KeyResult(self.status, self.note)
 
     def _read(self, value: str) -> None:
         if self.kind is Kind.BOOLEAN:
             parse_boolean(value)
         elif self.kind in BITS:
-            parse_integer(value, self.least, BITS[self.kind])
+            parse_integer(value, self.minimum, BITS[self.kind])
         elif self.kind in (Kind.LIST, Kind.PATTERNS):
-            check_list(value, repeats=self.repeats)
+            check_list(value, allows_duplicates=self.allows_duplicates)
         if self.allowed is not None and not re.fullmatch(self.allowed, value.strip()):
-            raise ValueError(self.otherwise)
+            raise ValueError(self.refusal)
 
 
 @dataclass(frozen=True)
-class KeyVerdict:
+class KeyReport:
     """What becomes of one key of a file; *value* is fit to be shown."""
 
     key: str
     value: str
-    status: Status
+    status: KeyStatus
     note: str
 
 
@@ -111,12 +111,12 @@ def split_list(text: str) -> tuple[str, ...]:
     return tuple(re.split(r"\s*,\s*", text.strip())) if text.strip() else ()
 
 
-def check_list(text: str, *, repeats: bool = False) -> None:
+def check_list(text: str, *, allows_duplicates: bool = False) -> None:
     """Raise ValueError where a list has an empty entry or one that stands twice (KIP-1161)."""
     entries = split_list(text)
     if "" in entries:
         raise ValueError("an entry of the list is empty")
-    if len(set(entries)) < len(entries) and not repeats:
+    if len(set(entries)) < len(entries) and not allows_duplicates:
         raise ValueError("an entry of the list stands there twice")
 
 
@@ -130,33 +130,33 @@ def parse_boolean(text: str) -> bool:
     raise ValueError("it must be true or false")
 
 
-def parse_integer(text: str, least: int | None = None, bits: int = 64) -> int:
-    """Return the integer *text*, at least *least* and of *bits*. Raises ValueError for others."""
+def parse_integer(text: str, minimum: int | None = None, bits: int = 64) -> int:
+    """Return the integer *text*, at least *minimum* and of *bits*. Raises ValueError for others."""
     if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
         raise ValueError("it must be a whole number")
     number = int(text)
-    if least is not None and number < least:
-        raise ValueError(f"it must be at least {least}")
+    if minimum is not None and number < minimum:
+        raise ValueError(f"it must be at least {minimum}")
     most = 2 ** (bits - 1) - 1
     if not -most - 1 <= number <= most:
         raise ValueError(f"it must be from {-most - 1} to {most}")
     return number
 
 
-def key_fit_to_show(key: str) -> str:
+def redact_key(key: str) -> str:
     """Return a key as it stands in the file, cut where it may be a line of a secret.
 
     Of PEM without backslashes each line is a key of its own: longer than any, without a dot.
     """
-    return key if len(key) < LONGEST_WORD or "." in key else f"{key[:4]}{MASK}"
+    return key if len(key) < MAX_KEY_PART_LENGTH or "." in key else f"{key[:4]}{MASK}"
 
 
-def fit_to_show(key: str, written: str, status: Status) -> str:
+def redact(key: str, written: str, status: KeyStatus) -> str:
     """Return a value as it stands in the file, hidden where it is or may be a secret.
 
     A reference such as `${env:NAME}` is shown. An unknown key may be a misspelt password.
     """
     if REFERENCE_ONLY.fullmatch(written.strip()):
         return written
-    hidden = SECRET_NAME.search(key) or SECRET_VALUE.search(written) or status is Status.UNKNOWN
+    hidden = SECRET_NAME.search(key) or SECRET_VALUE.search(written) or status is KeyStatus.UNKNOWN
     return MASK if hidden and written else written

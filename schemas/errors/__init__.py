@@ -67,7 +67,7 @@ from schemas.errors.source import (
     TopicRecreatedError,
 )
 from schemas.errors.target import (
-    ChunkRefusedError,
+    BatchRejectedError,
     CommitUnknownError,
     FencedError,
     MapAmbiguousError,
@@ -88,9 +88,9 @@ from schemas.errors.target import (
 
 __all__ = [
     "AlreadyMirroredError",
+    "BatchRejectedError",
     "BrokerStartError",
     "BrokerStopError",
-    "ChunkRefusedError",
     "ClientSettingsError",
     "CommitUnknownError",
     "CommitsGoneError",

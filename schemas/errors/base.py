@@ -18,10 +18,10 @@ class DeltamirrorError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Come back from a Spark task as it was: Python would make it anew from its message."""
-        return _again, (type(self), self.args, self.__dict__)
+        return _rebuild, (type(self), self.args, self.__dict__)
 
 
-def _again(
+def _rebuild(
     kind: type[DeltamirrorError], args: tuple[Any, ...], state: Mapping[str, Any]
 ) -> DeltamirrorError:
     error = kind.__new__(kind, *args)
@@ -36,10 +36,10 @@ class ConfigError(DeltamirrorError):
 class PartitionError(DeltamirrorError):
     """Something is wrong with one partition; the others go on.
 
-    What *passes* by itself is tried again before long, everything else at the next refresh.
+    What *is_transient* by itself is tried again before long, everything else at the next refresh.
     """
 
-    passes = False
+    is_transient = False
 
 
 class NothingToTranslateError(DeltamirrorError):
@@ -59,9 +59,9 @@ class NotCaughtUpError(DeltamirrorError):
 
     hint = "`deltamirror status` shows each one's error and what to do."
 
-    def __init__(self, troubles: Sequence[str]) -> None:
-        first = troubles[0] if troubles else "nothing moved"
-        more = f" (and {len(troubles) - 1} more)" if len(troubles) > 1 else ""
+    def __init__(self, partition_errors: Sequence[str]) -> None:
+        first = partition_errors[0] if partition_errors else "nothing moved"
+        more = f" (and {len(partition_errors) - 1} more)" if len(partition_errors) > 1 else ""
         super().__init__(f"not caught up: {first}{more}")
 
 

@@ -9,14 +9,14 @@ from schemas.kafka.acl import Permission
 class UnreachableError(DeltamirrorError):
     """A cluster did not answer."""
 
-    says = "does not answer"
+    summary = "does not answer"
     hint = (
         "Check that it runs, that bootstrap.servers names it and that security.protocol is that of "
         "its listener; the next run goes on from here."
     )
 
     def __init__(self, alias: str, servers: str, reason: str) -> None:
-        super().__init__(f"cluster {alias} ({servers}) {self.says}: {reason}")
+        super().__init__(f"cluster {alias} ({servers}) {self.summary}: {reason}")
 
 
 class JavaMissingError(DeltamirrorError):
@@ -69,7 +69,7 @@ class WorkerDiedError(DeltamirrorError):
 class LoginRefusedError(UnreachableError):
     """A cluster wants another login than the one it was given, or none."""
 
-    says = "does not let deltamirror in"
+    summary = "does not let deltamirror in"
     hint = (
         "Correct the cluster's security.protocol, sasl.mechanism or sasl.jaas.config in the file; "
         "docs/security.md says what each needs."
@@ -79,7 +79,7 @@ class LoginRefusedError(UnreachableError):
 class TlsFailedError(UnreachableError):
     """A cluster and its client do not come to speak TLS, or one does not trust the other."""
 
-    says = "does not fit its TLS settings"
+    summary = "does not fit its TLS settings"
     hint = (
         "Correct the cluster's security.protocol or ssl.* in the file, or the broker's "
         "certificate; docs/security.md says what each needs."

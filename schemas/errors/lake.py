@@ -10,8 +10,8 @@ class LeaseHeldError(DeltamirrorError):
 
     hint = "Stop the other one, or let it work: `deltamirror status` shows how far it is."
 
-    def __init__(self, duty: str, holder: str) -> None:
-        super().__init__(f"{duty} is done by another process ({holder})")
+    def __init__(self, role: str, holder: str) -> None:
+        super().__init__(f"{role} is done by another process ({holder})")
 
 
 class LakeError(DeltamirrorError):

@@ -88,7 +88,7 @@ class RangeUnfinishedError(PartitionError):
     """A planned range was not read to its end in time."""
 
     hint = "The loop tries again; see the broker's log if it stays."
-    passes = True
+    is_transient = True
 
     def __init__(self, partition: object, *, at: int, end: int, why: str) -> None:
         super().__init__(f"{partition}: read up to {at} of [.., {end}): {why}")

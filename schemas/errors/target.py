@@ -29,9 +29,9 @@ class TargetTruncatedError(PartitionError):
         "topic, writes all of it anew."
     )
 
-    def __init__(self, partition: object, *, end: int, mapped: int) -> None:
+    def __init__(self, partition: object, *, end: int, map_end: int) -> None:
         super().__init__(
-            f"{partition}: the target's log ends at {end}, but records up to {mapped} were written"
+            f"{partition}: the target's log ends at {end}, but records up to {map_end} were written"
         )
 
 
@@ -73,10 +73,10 @@ class ProgressAheadError(PartitionError):
         "older copy, staging catches up from the source: then `deltamirror resume`."
     )
 
-    def __init__(self, partition: object, *, progress: int, staged: int, mapped: int) -> None:
+    def __init__(self, partition: object, *, progress: int, staged: int, map_end: int) -> None:
         super().__init__(
             f"{partition}: progress on the target is {progress}, but what is staged ends at "
-            f"{staged}; the offset map ends at {mapped}"
+            f"{staged}; the offset map ends at {map_end}"
         )
 
 
@@ -88,9 +88,9 @@ class ProgressBehindError(PartitionError):
         "re-creating the target topic, or put the group's offset back."
     )
 
-    def __init__(self, partition: object, *, progress: int, mapped: int) -> None:
+    def __init__(self, partition: object, *, progress: int, map_end: int) -> None:
         super().__init__(
-            f"{partition}: progress on the target is {progress}, the offset map ends at {mapped}"
+            f"{partition}: progress on the target is {progress}, the offset map ends at {map_end}"
         )
 
 
@@ -149,7 +149,7 @@ class PartitionDownError(PartitionError):
     """The target takes nothing for a partition now."""
 
     hint = "The loop tries again by itself; see to the target's brokers."
-    passes = True
+    is_transient = True
 
     def __init__(self, partition: object, start: int, end: int, why: str) -> None:
         super().__init__(
@@ -163,22 +163,22 @@ class TargetTopicError(PartitionError):
     hint = "Make or change the topic on the target by hand, then `deltamirror resume`."
 
 
-class ChunkRefusedError(DeltamirrorError):
+class BatchRejectedError(DeltamirrorError):
     """A transaction was aborted because the target did not take a record.
 
     *partitions* are those whose delivery reports say so, with the reason; empty: no report tells.
-    *passes*: it is not about the record, and later the target may take it.
+    *is_transient*: it is not about the record, and later the target may take it.
     """
 
     hint = "The loop sends the rest again and marks the partition."
 
     def __init__(
-        self, partitions: Mapping[TopicPartition, str], why: str, *, passes: bool = False
+        self, partitions: Mapping[TopicPartition, str], why: str, *, is_transient: bool = False
     ) -> None:
         super().__init__(f"the target refused a transaction: {why}")
         self.partitions = dict(partitions)
         self.why = why
-        self.passes = passes
+        self.is_transient = is_transient
 
 
 class ThrottledError(DeltamirrorError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from zlib import crc32
 
-SLOTS = 16
+SLOT_COUNT = 16
 """Slots of a source cluster: a constant of the lake's format, as 50 is of `__consumer_offsets`."""
 
 NO_TOPIC_ID = "none"
@@ -30,7 +30,7 @@ class TopicPartition:
 
 def slot_of(topic: str, partition: int) -> int:
     """Return `(crc32(topic) + partition) mod 16`, the slot of a source partition."""
-    return (crc32(topic.encode()) + partition) % SLOTS
+    return (crc32(topic.encode()) + partition) % SLOT_COUNT
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,7 +55,7 @@ class SourcePartition:
         return slot_of(self.topic, self.partition)
 
     @property
-    def plain(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """Return the partition without its incarnation."""
         return TopicPartition(self.topic, self.partition)
 
@@ -78,6 +78,6 @@ class Watermarks:
             raise ValueError(f"not the watermarks of a partition: {self}")
 
     @property
-    def stands_at(self) -> tuple[int, int | None]:
+    def end_state(self) -> tuple[int, int | None]:
         """Return what changes whenever there is more to read, or the log is another's."""
         return self.stable, self.leader_epoch

@@ -10,25 +10,25 @@ from dataclasses import dataclass, field
 class Topic:
     """A topic in its present life: *topic_id* is `none` on clusters that give topics no ids.
 
-    *short* are the partitions that have fewer replicas in sync than they should, with how many
-    they have: 0 where there is no leader. *may* are the operations that our user may do, in
-    Kafka's names (`READ`); empty: the cluster does not tell.
+    *in_sync_counts* are the partitions that have fewer replicas in sync than they should, with how
+    many they have: 0 where there is no leader. *authorized_operations* are the operations that our
+    user may do, in Kafka's names (`READ`); empty: the cluster does not tell.
     """
 
     name: str
     topic_id: str
     partitions: int
     is_internal: bool
-    short: Mapping[int, int] = field(default_factory=dict)
-    may: frozenset[str] = field(default=frozenset(), compare=False)
+    in_sync_counts: Mapping[int, int] = field(default_factory=dict)
+    authorized_operations: frozenset[str] = field(default=frozenset(), compare=False)
 
-    def lacks(self, operation: str) -> bool:
+    def is_denied(self, operation: str) -> bool:
         """Return whether our user may not do *operation*, as far as it is known."""
-        return bool(self.may) and operation not in self.may
+        return bool(self.authorized_operations) and operation not in self.authorized_operations
 
 
 @dataclass(frozen=True, slots=True)
-class TopicToMake:
+class TopicSpec:
     """A topic that a cluster is to make; a *replication_factor* of -1 is the brokers' default."""
 
     name: str

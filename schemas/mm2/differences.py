@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Difference:
+class Mm2Difference:
     """What MirrorMaker 2 does (*theirs*), what is done here and why; *keys* are those it is about.
 
     tests/stories/mm2/test_mm2_keys.py compares both and takes no difference that is not here.
@@ -19,19 +19,19 @@ class Difference:
 
 
 DIFFERENCES = (
-    Difference(
+    Mm2Difference(
         "reads a source once per flow",
         "reads it once: `A->B.*` of clients but the reader and the records' producer does nothing",
         "flows share clients",
     ),
-    Difference(
+    Mm2Difference(
         "`isolation.level=read_uncommitted`",
         "always `read_committed`",
         "aborted records are not data",
         ("exactly.once.support",),
     ),
-    Difference("`tasks.max=1`", "the cores", "", ("tasks.max",)),
-    Difference(
+    Mm2Difference("`tasks.max=1`", "the cores", "", ("tasks.max",)),
+    Mm2Difference(
         "3 copies of its own topics",
         "as `replication.factor`",
         "brokers may be fewer",
@@ -41,7 +41,7 @@ DIFFERENCES = (
             "heartbeats.topic.replication.factor",
         ),
     ),
-    Difference(
+    Mm2Difference(
         "a replication factor below -1 fails when a topic is made",
         "refused",
         "it can only fail",
@@ -52,70 +52,70 @@ DIFFERENCES = (
             "heartbeats.topic.replication.factor",
         ),
     ),
-    Difference(
+    Mm2Difference(
         "an interval of 0: an error, or no pause",
         "never, as one below 0",
     ),
-    Difference("not idempotent, 1 request in flight", "idempotent, 5 in flight", "transactions"),
-    Difference("exactly once on demand", "always"),
-    Difference(
+    Mm2Difference("not idempotent, 1 request in flight", "idempotent, 5 in flight", "transactions"),
+    Mm2Difference("exactly once on demand", "always"),
+    Mm2Difference(
         "a client's other defaults: Java's",
         "librdkafka's, but `check.crcs=true`",
         "only what the file says is translated",
     ),
-    Difference(
+    Mm2Difference(
         "a client's numbers: Java's bounds",
         "refused as there, then brought to librdkafka's bounds",
         "`config check` shows the number that is taken",
     ),
-    Difference(
+    Mm2Difference(
         "ignores unknown keys and unlisted aliases", "errors", "a misspelt key does harm in silence"
     ),
-    Difference(
+    Mm2Difference(
         "`emit.checkpoints.enabled=false` is an error of one connector",
         "it is honoured",
         "",
         ("emit.checkpoints.enabled",),
     ),
-    Difference(
+    Mm2Difference(
         "`emit.offset-syncs.enabled=false` ends checkpoints and group sync",
         "it ends offset syncs only",
         "translation needs none",
         ("emit.offset-syncs.enabled",),
     ),
-    Difference(
+    Mm2Difference(
         "any `use.defaults.from` but `source` is `target`",
         "another word is refused",
         "a misspelt value does harm too",
         ("use.defaults.from",),
     ),
-    Difference(
+    Mm2Difference(
         "Java classes for filters, policies, transforms, by plugin version",
         "refused",
         "there is no JVM on a record's way",
         ("transforms", "predicates", "connector.plugin.version"),
     ),
-    Difference(
+    Mm2Difference(
         "`errors.tolerance=all` leaves records out",
         "refused",
         "no record is ever left out in silence",
         ("errors.tolerance",),
     ),
-    Difference(
+    Mm2Difference(
         "`A.consumer.auto.offset.reset` `none` and `by_duration:...`",
         "refused",
         "a topic begins at its first record or at its end",
     ),
-    Difference(
+    Mm2Difference(
         "Kerberos, Java classes for logins, OAuth assertions",
         "refused, with what to do",
         "librdkafka",
     ),
-    Difference(
+    Mm2Difference(
         "syncs `message.timestamp.*.max.ms`",
         "never; topics it makes take any",
         "records keep their time",
     ),
-    Difference("sends all of a topic's settings at each sync", "sends what differs"),
-    Difference("groups as filtered", "also never `deltamirror.*`", "they hold our own progress"),
+    Mm2Difference("sends all of a topic's settings at each sync", "sends what differs"),
+    Mm2Difference("groups as filtered", "also never `deltamirror.*`", "they hold our own progress"),
 )

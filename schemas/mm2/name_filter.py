@@ -37,10 +37,10 @@ class NameFilter:
 
     def matches(self, name: str) -> bool:
         """Return whether *name* is meant."""
-        return _found(self.include, name) and not _found(self.exclude, name)
+        return _matches_any(self.include, name) and not _matches_any(self.exclude, name)
 
 
-def _found(patterns: tuple[str, ...], name: str) -> bool:
+def _matches_any(patterns: tuple[str, ...], name: str) -> bool:
     return bool(patterns) and _compiled(patterns).fullmatch(name) is not None
 
 
@@ -50,7 +50,7 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
     try:
         return _compile("|".join(patterns))
     except (re.error, FutureWarning) as failure:
-        raise InvalidPatternError(_first_bad(patterns), str(failure)) from None
+        raise InvalidPatternError(_first_invalid(patterns), str(failure)) from None
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
@@ -63,7 +63,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern, re.ASCII)
 
 
-def _first_bad(patterns: tuple[str, ...]) -> str:
+def _first_invalid(patterns: tuple[str, ...]) -> str:
     for pattern in patterns:
         try:
             _compile(pattern)

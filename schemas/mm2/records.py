@@ -5,18 +5,18 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-LONGEST = 32_767
+MAX_STRING_BYTES = 32_767
 
 
-def string(text: str) -> bytes:
+def encode_string(text: str) -> bytes:
     """Return *text* as UTF-8 behind its length. Raises ValueError: over 32,767 bytes."""
     data = text.encode()
-    if len(data) > LONGEST:
-        raise ValueError(f"{len(data)} bytes are more than the {LONGEST} a field can hold")
+    if len(data) > MAX_STRING_BYTES:
+        raise ValueError(f"{len(data)} bytes are more than the {MAX_STRING_BYTES} a field can hold")
     return struct.pack(">h", len(data)) + data
 
 
-def read_string(data: bytes, at: int) -> tuple[str, int]:
+def decode_string(data: bytes, at: int) -> tuple[str, int]:
     """Return the string at *at* and the place behind it. Raises ValueError where it is cut."""
     try:
         (length,) = struct.unpack_from(">h", data, at)
@@ -46,25 +46,29 @@ class Checkpoint:
     @property
     def key(self) -> bytes:
         """Return the record's key: group, topic, partition; a later checkpoint replaces it."""
-        return string(self.group) + string(self.topic) + struct.pack(">i", self.partition)
+        return (
+            encode_string(self.group)
+            + encode_string(self.topic)
+            + struct.pack(">i", self.partition)
+        )
 
     @property
     def value(self) -> bytes:
         """Return the record's value: version, both offsets, metadata."""
         offsets = struct.pack(">hqq", VERSION, self.upstream_offset, self.downstream_offset)
-        return offsets + string(self.metadata)
+        return offsets + encode_string(self.metadata)
 
     @classmethod
     def read(cls, key: bytes, value: bytes) -> Checkpoint:
         """Return the checkpoint of a record. Raises ValueError where it is none."""
-        group, at = read_string(key, 0)
-        topic, at = read_string(key, at)
+        group, at = decode_string(key, 0)
+        topic, at = decode_string(key, at)
         try:
             (partition,) = struct.unpack_from(">i", key, at)
             _, upstream, downstream = struct.unpack_from(">hqq", value)
         except struct.error as error:
             raise ValueError(f"not a checkpoint: {error}") from error
-        metadata, _ = read_string(value, 18)
+        metadata, _ = decode_string(value, 18)
         return cls(group, topic, partition, upstream, downstream, metadata)
 
 
@@ -79,7 +83,7 @@ class Heartbeat:
     @property
     def key(self) -> bytes:
         """Return the record's key: the aliases of both clusters."""
-        return string(self.source) + string(self.target)
+        return encode_string(self.source) + encode_string(self.target)
 
     @property
     def value(self) -> bytes:
@@ -89,8 +93,8 @@ class Heartbeat:
     @classmethod
     def read(cls, key: bytes, value: bytes) -> Heartbeat:
         """Return the heartbeat of a record. Raises ValueError where it is none."""
-        source, at = read_string(key, 0)
-        target, _ = read_string(key, at)
+        source, at = decode_string(key, 0)
+        target, _ = decode_string(key, at)
         try:
             _, timestamp_ms = struct.unpack_from(">hq", value)
         except struct.error as error:
@@ -110,7 +114,7 @@ class OffsetSync:
     @property
     def key(self) -> bytes:
         """Return the record's key: topic and partition; a later sync replaces it."""
-        return string(self.topic) + struct.pack(">i", self.partition)
+        return encode_string(self.topic) + struct.pack(">i", self.partition)
 
     @property
     def value(self) -> bytes:
@@ -120,7 +124,7 @@ class OffsetSync:
     @classmethod
     def read(cls, key: bytes, value: bytes) -> OffsetSync:
         """Return the sync of a record. Raises ValueError where it is none."""
-        topic, at = read_string(key, 0)
+        topic, at = decode_string(key, 0)
         try:
             (partition,) = struct.unpack_from(">i", key, at)
             upstream, downstream = struct.unpack_from(">qq", value)

@@ -20,15 +20,16 @@ class LoopState:
     """A loop, staging `source` or replaying `source->target`, at a moment.
 
     *target* is empty for staging. Times with *_at_s* are monotonic, in seconds; *began_at_s* and
-    *sign_at_s* those of the last tick's beginning and of the last sign of life. *failing_since_s*
-    is the first failure in a row; None: the last tick worked. *troubles* counts the partitions
-    that are left out, by the error's type. *error* is the last one there was, however long ago.
+    *last_sign_at_s* those of the last tick's beginning and of the last sign of life.
+    *failing_since_s* is the first failure in a row; None: the last tick worked. *partition_errors*
+    counts the partitions that are left out, by the error's type. *error* is the last one there was,
+    however long ago.
     """
 
     loop: str
     source: str
     target: str
-    sign_at_s: float
+    last_sign_at_s: float
     began_at_s: float
     state: str = "starting"
     ticks: int = 0
@@ -37,7 +38,7 @@ class LoopState:
     failing_since_s: float | None = None
     error: DeltamirrorError | None = None
     error_at_ms: int | None = None
-    troubles: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    partition_errors: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def name(self) -> str:
@@ -97,7 +98,7 @@ class FlowState:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PartitionLag:
     """The staged offsets `[begin, staged)` of the newest incarnation, and those not replayed yet.
 
     *stable* is the source's last stable offset when it was staged; *replayed* the next offset to

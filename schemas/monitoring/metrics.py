@@ -51,7 +51,7 @@ _LATENCY = "from a record's timestamp to when its transaction and its offset map
 _CHECKPOINT = "from the beginning of a round of checkpoints to the answer to the last one written"
 
 
-def _spread(name: str, labels: tuple[str, ...], what: str) -> tuple[Metric, ...]:
+def _stat_metrics(name: str, labels: tuple[str, ...], what: str) -> tuple[Metric, ...]:
     """Return the four metrics that MirrorMaker 2 has of a measured time."""
     return (
         Metric(name, labels, f"ms {what}: the last one."),
@@ -79,9 +79,13 @@ BYTE_RATE = Metric(
     PARTITION,
     "Bytes of values per second, over the last 30 to 60 s.",
 )
-RECORD_AGE = _spread(SOURCE_CONNECTOR + "record_age_ms", PARTITION, _AGE)
-REPLICATION_LATENCY = _spread(SOURCE_CONNECTOR + "replication_latency_ms", PARTITION, _LATENCY)
-CHECKPOINT_LATENCY = _spread(CHECKPOINT_CONNECTOR + "checkpoint_latency_ms", GROUP, _CHECKPOINT)
+RECORD_AGE = _stat_metrics(SOURCE_CONNECTOR + "record_age_ms", PARTITION, _AGE)
+REPLICATION_LATENCY = _stat_metrics(
+    SOURCE_CONNECTOR + "replication_latency_ms", PARTITION, _LATENCY
+)
+CHECKPOINT_LATENCY = _stat_metrics(
+    CHECKPOINT_CONNECTOR + "checkpoint_latency_ms", GROUP, _CHECKPOINT
+)
 
 MM2 = (
     RECORD_COUNT,
@@ -105,7 +109,7 @@ LAG = Metric(
     PARTITION,
     "Offsets of the source that are not on the target yet.",
 )
-AGE = Metric(
+LAG_SECONDS = Metric(
     "deltamirror_lag_seconds",
     PARTITION,
     "Age of the oldest record that waits in the stage; 0 where the lag is 0, left out where "
@@ -137,7 +141,7 @@ TICKS = Metric("deltamirror_loop_ticks_total", LOOP, "Ticks that ended.", Kind.C
 TICK_SECONDS = Metric(
     "deltamirror_loop_tick_seconds_total", LOOP, "Seconds that they took.", Kind.COUNTER
 )
-SINCE_SIGN = Metric(
+SILENT_SECONDS = Metric(
     "deltamirror_loop_silent_seconds", LOOP, "Seconds since the loop's last sign of life."
 )
 FAILURES = Metric(
@@ -148,7 +152,7 @@ LAST_ERROR = Metric(
     (*LOOP, "type"),
     "When the loop last failed (s since 1970), and of what; left out where it never did.",
 )
-TROUBLES = Metric(
+FAILING_PARTITIONS = Metric(
     "deltamirror_troubled_partitions",
     (*LOOP, "type"),
     "Partitions that are left out while the others go on, by the error's type.",
@@ -158,12 +162,12 @@ STANDBY = Metric(
 )
 INFO = Metric("deltamirror_info", ("version",), "1; the version that runs.")
 
-OWN = (
+DELTAMIRROR_METRICS = (
     SOURCE_END,
     STAGED,
     REPLAYED,
     LAG,
-    AGE,
+    LAG_SECONDS,
     PAUSED,
     GROUP_LAG,
     STAGED_RECORDS,
@@ -171,11 +175,11 @@ OWN = (
     STATE,
     TICKS,
     TICK_SECONDS,
-    SINCE_SIGN,
+    SILENT_SECONDS,
     FAILURES,
     LAST_ERROR,
-    TROUBLES,
+    FAILING_PARTITIONS,
     STANDBY,
     INFO,
 )
-METRICS = {metric.name: metric for metric in (*MM2, *OWN)}
+METRICS = {metric.name: metric for metric in (*MM2, *DELTAMIRROR_METRICS)}

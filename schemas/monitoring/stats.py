@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class ValueStats:
     """Some numbers in order: how many, their sum, the least, the greatest and the last one.
 
     Of no numbers only *count* means anything. Of integers everything but the mean is one.
@@ -23,11 +23,11 @@ class Spread:
         """Return the mean. Raises ZeroDivisionError: there are no numbers."""
         return self.total / self.count
 
-    def __add__(self, later: Spread) -> Spread:
+    def __add__(self, later: ValueStats) -> ValueStats:
         """Return the spread of these numbers and *later* ones together."""
         if not self.count or not later.count:
             return later if later.count else self
-        return Spread(
+        return ValueStats(
             self.count + later.count,
             self.total + later.total,
             min(self.low, later.low),
@@ -35,9 +35,9 @@ class Spread:
             later.last,
         )
 
-    def until(self, now: float) -> Spread:
+    def ages_at(self, now: float) -> ValueStats:
         """Return how these numbers' distances to *now* spread: of timestamps, the ages."""
-        return Spread(
+        return ValueStats(
             self.count,
             self.count * now - self.total,
             now - self.high,
@@ -46,20 +46,20 @@ class Spread:
         )
 
 
-NOTHING = Spread()
+EMPTY = ValueStats()
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RecordStats:
     """The bytes of some records' values, and how their timestamps (ms since 1970) spread.
 
     Keys and headers do not count, as in MirrorMaker 2's `byte-count`. Records without a timestamp
-    are left out of *stamps*.
+    are left out of *timestamps*.
     """
 
     value_bytes: int = 0
-    stamps: Spread = NOTHING
+    timestamps: ValueStats = EMPTY
 
-    def __add__(self, later: Load) -> Load:
+    def __add__(self, later: RecordStats) -> RecordStats:
         """Return the load of these records and *later* ones together."""
-        return Load(self.value_bytes + later.value_bytes, self.stamps + later.stamps)
+        return RecordStats(self.value_bytes + later.value_bytes, self.timestamps + later.timestamps)

@@ -8,7 +8,7 @@ from enum import Enum
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
-from schemas.monitoring.stats import Load
+from schemas.monitoring.stats import RecordStats
 from schemas.offset_map import OffsetRun
 from schemas.replay.point_in_time import ReplayFlow
 
@@ -37,7 +37,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class ChainLink:
     """A staged range of one incarnation: a link of the chain that replay follows.
 
     *count* records lie in it; where it *is_cut* to a part of the range, at most that many. The
@@ -52,7 +52,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Mapped:
+class MapEnd:
     """Where a target partition's offset map ends: the witness of progress.
 
     *downstream_end* is the target offset behind the last record mapped.
@@ -62,11 +62,11 @@ class Mapped:
     downstream_end: int
 
 
-class Unknown(Enum):
+class MissingProgressPolicy(Enum):
     """What to do where neither progress nor the map says how far a partition is."""
 
-    LOOK = "look for the staged records in the target's log; where that cannot tell, refuse"
-    LOOK_OR_BEGIN = "look; where that cannot tell, begin: somebody ordered to start again"
+    SEARCH = "look for the staged records in the target's log; where that cannot tell, refuse"
+    SEARCH_OR_BEGIN = "look; where that cannot tell, begin: somebody ordered to start again"
     BEGIN = "begin, whatever lies there: it is a replay of its own"
 
 
@@ -77,9 +77,9 @@ class PartitionWork:
     partition: TopicPartition
     target: TopicPartition
     target_topic_id: str
-    links: tuple[Link, ...]
-    mapped: Mapped | None
-    if_unknown: Unknown = Unknown.LOOK
+    links: tuple[ChainLink, ...]
+    map_end: MapEnd | None
+    missing_progress: MissingProgressPolicy = MissingProgressPolicy.SEARCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,21 +87,21 @@ class SlotWork:
     """A slot's partitions and the files, in order, that hold their records.
 
     At most about *max_records* and *max_bytes* are sent before the slot reports back; a
-    transaction holds at most *chunk_records* and about *chunk_bytes*.
+    transaction holds at most *transaction_records* and about *transaction_bytes*.
     """
 
     flow: Flow | ReplayFlow
     slot: int
     partitions: tuple[PartitionWork, ...]
     files: tuple[str, ...]
-    chunk_records: int
-    chunk_bytes: int
+    transaction_records: int
+    transaction_bytes: int
     max_records: int
     max_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class CommittedBatch:
     """A partition went from one progress to another, in one transaction or by pairing.
 
     *runs* say which offset each record got; *load* is what they weigh, None for those that were
@@ -118,18 +118,19 @@ class Move:
     records: int
     rebuilt: bool = False
     complete_from: int | None = None
-    load: Load | None = None
+    load: RecordStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class SlotReplayed:
+class SlotReplayResult:
     """What a slot did: moves in order, partitions that stopped, and why the rest did.
 
-    *fits_bytes* is what a transaction may hold at the target's quota; None: as much as is wished.
+    *max_transaction_bytes* is what a transaction may hold at the target's quota; None: as much as
+    is wished.
     """
 
     slot: int
-    moves: tuple[Move, ...]
+    batches: tuple[CommittedBatch, ...]
     errors: tuple[tuple[TopicPartition, PartitionError], ...]
     failure: DeltamirrorError | None = None
-    fits_bytes: int | None = None
+    max_transaction_bytes: int | None = None

@@ -23,7 +23,7 @@ class Frontier:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class PartitionSnapshot:
     """What a source partition looks like now: its topic's id and its watermarks."""
 
     topic_id: str

@@ -35,7 +35,7 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class ReadResult:
     """*range* was read up to *end*, and proven so; *error* says why not to its planned end.
 
     No error and an earlier end: it was cut at a record boundary to bound memory.

@@ -5,14 +5,14 @@ import pytest
 
 from assets.asset_checks import count_falling
 from assets.definitions import build_definitions
-from assets.event_reporter import TOPIC_EVERY_S, News, Teller
-from deltamirror.listener import Both, installed_listeners
+from assets.event_reporter import TOPIC_INTERVAL_S, EventBuffer, EventPublisher
+from deltamirror.listener import CompositeListener, installed_listeners
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
-from schemas.replay.slot_work import Move, Progress
+from schemas.replay.slot_work import CommittedBatch, Progress
 from schemas.staging.segment import Segment
-from tests.support.lake import FLOW, ORDERS, FakeSite, replay, stage
+from tests.support.lake import FLOW, ORDERS, ScriptedContext, replay, stage
 
 SECRET = "hunter2-is-my-password"
 
@@ -119,7 +119,7 @@ def tick(defs, name, instance):
 
 
 def test_discovery_finds_what_is_staged_while_the_source_is_down(defs, lake, instance):
-    stage(FakeSite(lake), ORDERS, 0, 5)
+    stage(ScriptedContext(lake), ORDERS, 0, 5)
 
     ticked = tick(defs, "discover_us_east", instance)
 
@@ -130,7 +130,7 @@ def test_discovery_finds_what_is_staged_while_the_source_is_down(defs, lake, ins
 
 
 def test_discovery_adds_nothing_twice(defs, lake, instance):
-    stage(FakeSite(lake), ORDERS, 0, 5)
+    stage(ScriptedContext(lake), ORDERS, 0, 5)
     for name in ("us-east__topics", "us-east__eu-west__topics"):
         instance.add_dynamic_partitions(name, ["orders"])
 
@@ -162,12 +162,12 @@ def evaluate(defs, instance, check):
 
 
 def test_a_gap_that_was_accepted_is_seen_and_one_of_markers_is_only_counted(defs, lake, instance):
-    site = FakeSite(lake)
+    context = ScriptedContext(lake)
     gaps = key("us-east", "records"), "gaps"
-    stage_gap(site, 0, 5, "compacted, transaction markers or aborted")
+    stage_gap(context, 0, 5, "compacted, transaction markers or aborted")
     assert evaluate(defs, instance, gaps).passed
 
-    stage_gap(site, 5, 9, "expired, accepted")
+    stage_gap(context, 5, 9, "expired, accepted")
     found = evaluate(defs, instance, gaps)
 
     assert not found.passed
@@ -175,20 +175,20 @@ def test_a_gap_that_was_accepted_is_seen_and_one_of_markers_is_only_counted(defs
 
 
 def test_the_stage_has_the_columns_that_its_description_lists(defs, lake, instance):
-    site = FakeSite(lake)
-    site.lake.make()
-    site.lake.records("us-east").refresh()
+    context = ScriptedContext(lake)
+    context.lake.ensure_exists()
+    context.lake.records("us-east").refresh()
 
     assert evaluate(defs, instance, (key("us-east", "records"), "table_schema")).passed
 
 
 def test_runs_that_do_not_rise_are_seen(defs, lake, instance):
-    site = FakeSite(lake)
+    context = ScriptedContext(lake)
     rising = key("us-east__eu-west", "offset_map"), "rising_runs"
-    replay(site, (0, 0, 3), (5, 4, 2))
+    replay(context, (0, 0, 3), (5, 4, 2))
     assert evaluate(defs, instance, rising).passed
 
-    replay(site, (4, 9, 2))
+    replay(context, (4, 9, 2))
     found = evaluate(defs, instance, rising)
 
     assert not found.passed
@@ -212,13 +212,13 @@ def test_parity_fails_until_a_comparison_was_made(defs, lake, instance):
     assert not evaluate(defs, instance, parity).passed
 
 
-def stage_gap(site, start, end, cause):
+def stage_gap(context, start, end, cause):
     row = {
         "topic": "orders", "topic_id": "life1", "partition": 0, "start": start, "end": end,
         "count": 0, "size_bytes": 0, "low": 0, "stable": end, "high": end, "gap_cause": cause,
         "digest": "", "staged_at_ms": 1, "version": end, "sequence": 1,
     }  # fmt: skip
-    site.lake.segments("us-east").append([row])
+    context.lake.segments("us-east").append([row])
 
 
 # Jobs
@@ -259,28 +259,28 @@ def segment(topic="orders", start=0, count=5):
 def move(runs):
     after = Progress(9, "life1", "target1")
     at = TopicPartition("orders", 0)
-    return Move(at, at, None, after, runs, sum(run.length for run in runs))
+    return CommittedBatch(at, at, None, after, runs, sum(run.length for run in runs))
 
 
 def test_a_topic_is_told_at_once_and_then_what_adds_up_in_half_a_minute():
-    news = News({(key("us-east", "records"), "orders"): 100})
+    news = EventBuffer({(key("us-east", "records"), "orders"): 100})
     news.staged("us-east", [segment(start=0)])
     first = news.next_event(0.0)
     news.staged("us-east", [segment(start=5)])
     news.staged("us-east", [segment(start=10)])
 
     assert first.metadata["dagster/row_count"] == 105
-    assert news.next_event(TOPIC_EVERY_S - 1) is None
-    second = news.next_event(TOPIC_EVERY_S)
+    assert news.next_event(TOPIC_INTERVAL_S - 1) is None
+    second = news.next_event(TOPIC_INTERVAL_S)
     assert second.metadata == {
         "records": 10, "size_bytes": 100, "gaps": 0, "first_offset": 5, "last_offset": 14,
         "dagster/row_count": 115,
     }  # fmt: skip
-    assert news.next_event(10 * TOPIC_EVERY_S) is None
+    assert news.next_event(10 * TOPIC_INTERVAL_S) is None
 
 
 def test_one_event_is_told_at_a_time_the_longest_waiting_first():
-    news = News()
+    news = EventBuffer()
     news.staged("us-east", [segment("orders"), segment("payments")])
     told = [news.next_event(0.0), news.next_event(1.0), news.next_event(2.0)]
 
@@ -288,14 +288,14 @@ def test_one_event_is_told_at_a_time_the_longest_waiting_first():
 
 
 def test_the_end_of_a_run_tells_what_was_not_told_yet_and_makes_topics_partitions(instance):
-    news = News()
+    news = EventBuffer()
     told = []
-    teller = Teller(news, instance, told.append)
+    teller = EventPublisher(news, instance, told.append)
     news.staged("us-east", [segment()])
-    teller.turn(0.0)
+    teller.publish_due(0.0)
     news.staged("us-east", [segment(start=5)])
     news.replayed(FLOW, [move((OffsetRun(0, 0, 5), OffsetRun(5, 6, 4)))])
-    teller.finish(1.0)
+    teller.publish_rest(1.0)
 
     assert [(event.asset_key, event.partition) for event in told] == [
         (key("us-east", "records"), "orders"),
@@ -308,8 +308,8 @@ def test_the_end_of_a_run_tells_what_was_not_told_yet_and_makes_topics_partition
 
 
 def test_two_reporters_hear_the_same():
-    heard = News(), News()
-    both = Both(*heard)
+    heard = EventBuffer(), EventBuffer()
+    both = CompositeListener(*heard)
     both.staged("us-east", [segment()])
     both.replayed(FLOW, [move((OffsetRun(0, 0, 5),))])
 

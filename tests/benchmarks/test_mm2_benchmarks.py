@@ -33,7 +33,7 @@ from benchmarks.mm2.topics import Topics
 from benchmarks.sampler import Sampler
 from benchmarks.threads import Threads
 from demo.kafka.brokers import Broker
-from pipeline.record_stats import stamps_of
+from pipeline.record_stats import timestamp_stats
 from resources.config.load import read_config
 from tests.support.brokers import Record, create_topic, produce
 
@@ -395,7 +395,7 @@ def test_cpu_time_counts_for_the_innermost_file_of_ours_whatever_it_calls():
 
     with Sampler() as sampler:
         while time.process_time() < until:
-            stamps_of(stamps)
+            timestamp_stats(stamps)
 
     assert max(sampler.files, key=sampler.files.__getitem__) == "pipeline/record_stats.py"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from demo.kafka.processes import free_ports
 from tests.chaos.proxy import HOST, Proxy
 from tests.support.brokers import ANSWER_SECONDS, create_topic
@@ -76,7 +76,7 @@ def ground(home: Path) -> Iterator[Ground]:
     """Start the clusters in *home* and make the topics; nothing is left running after it."""
     with ExitStack() as held:
         source, target = (_side(name, home / name, held) for name in ("source", "target"))
-        held.enter_context(running(source.broker, target.broker))
+        held.enter_context(running_brokers(source.broker, target.broker))
         for topic, partitions in TOPICS.items():
             create_topic(source.bootstrap, topic, partitions)
         behind = {

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from tests.chaos.ground import GROUPS
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 
 
 class Member(threading.Thread):
@@ -24,7 +24,7 @@ class Member(threading.Thread):
     def __init__(self, group: str, bootstrap: str, topics: Iterable[str], seed: int) -> None:
         super().__init__(name=f"group {group}", daemon=True)
         self.group = group
-        self.committed: dict[Place, set[int]] = {}
+        self.committed: dict[PartitionKey, set[int]] = {}
         self._topics = list(topics)
         self._settings = {
             "bootstrap.servers": bootstrap,
@@ -44,7 +44,7 @@ class Member(threading.Thread):
         """Read and commit; whatever fails is tried again."""
         consumer = Consumer(self._settings)
         consumer.subscribe(self._topics)
-        at: dict[Place, int] = {}
+        at: dict[PartitionKey, int] = {}
         try:
             while not self._over.is_set():
                 for message in consumer.consume(self._random.randint(1, 500), 0.5):
@@ -59,7 +59,7 @@ class Member(threading.Thread):
         """End after the next commit."""
         self._over.set()
 
-    def _commit(self, consumer: Consumer, at: dict[Place, int]) -> None:
+    def _commit(self, consumer: Consumer, at: dict[PartitionKey, int]) -> None:
         if self.group == "rewinder":
             at = {place: self._random.randint(0, offset) for place, offset in at.items()}
         wanted = [TopicPartition(*place, offset) for place, offset in at.items()]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tests.chaos.audit import KINDS, Counts
-from tests.chaos.groups import Place
+from tests.chaos.groups import PartitionKey
 
 SHOWN = 20
 """How many of the things that are wrong are told one by one."""
@@ -24,8 +24,8 @@ class Findings:
     seed: int
     seconds: float
     disasters: dict[str, int] = field(default_factory=dict)
-    committed: dict[Place, Counts] = field(default_factory=dict)
-    uncommitted: dict[Place, Counts] = field(default_factory=dict)
+    committed: dict[PartitionKey, Counts] = field(default_factory=dict)
+    uncommitted: dict[PartitionKey, Counts] = field(default_factory=dict)
     arrived_meanwhile: int = 0
     """Offsets that the target's logs had grown by when the last disaster was over."""
     catch_up_s: float = 0.0
@@ -97,7 +97,7 @@ class Findings:
         ]
 
 
-def total(counts: Mapping[Place, Counts]) -> Counts:
+def total(counts: Mapping[PartitionKey, Counts]) -> Counts:
     """Return the sums over all partitions."""
     names = ("records", *KINDS)
     return Counts(**{name: sum(getattr(each, name) for each in counts.values()) for name in names})

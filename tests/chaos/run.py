@@ -15,7 +15,7 @@ from tests.chaos.audit import Log, compare, read
 from tests.chaos.disasters import Disasters
 from tests.chaos.driver import Driver
 from tests.chaos.ground import GROUPS, Ground, ground
-from tests.chaos.groups import Member, Place, members
+from tests.chaos.groups import Member, PartitionKey, members
 from tests.chaos.report import Findings
 from tests.chaos.watch import Watch
 from tests.chaos.writers import Writer, writers
@@ -110,9 +110,9 @@ def _is_settled(here: Ground) -> bool:
         consumer.close()
 
 
-def _count(here: Ground, findings: Findings) -> dict[Place, tuple[Log, Log]]:
+def _count(here: Ground, findings: Findings) -> dict[PartitionKey, tuple[Log, Log]]:
     """Read both sides and count what differs; return the logs of each partition."""
-    logs: dict[Place, tuple[Log, Log]] = {}
+    logs: dict[PartitionKey, tuple[Log, Log]] = {}
     for topic in here.topics:
         remote = here.world.remote(topic)
         source = read(here.source.bootstrap, topic)

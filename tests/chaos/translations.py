@@ -12,11 +12,11 @@ from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition as Partition
 from tests.chaos.audit import Log
 from tests.chaos.ground import Ground
-from tests.chaos.groups import Member, Place
+from tests.chaos.groups import Member, PartitionKey
 from tests.support.brokers import committed_offsets
 from tests.support.world import FLOW
 
-Logs = Mapping[Place, tuple[Log, Log]]
+Logs = Mapping[PartitionKey, tuple[Log, Log]]
 
 
 def is_exact(source: Log, target: Log, committed: int, resumes_at: int | None) -> bool:
@@ -36,15 +36,17 @@ def is_exact(source: Log, target: Log, committed: int, resumes_at: int | None) -
 
 def every_commit(ground: Ground, members: Iterable[Member], logs: Logs) -> tuple[int, list[str]]:
     """Translate each commit that a group made; return how many, and a line for each wrong one."""
-    with closing(ground.world.site) as site:
-        offset_map = map_index(site, Flow(*FLOW.split("->")))
+    with closing(ground.world.context) as context:
+        offset_map = map_index(context, Flow(*FLOW.split("->")))
     checked, wrong = 0, []
     for member in members:
         for place, offsets in sorted(member.committed.items()):
-            life = offset_map.life(Partition(*place))
+            mapped_incarnation = offset_map.mapped_incarnation(Partition(*place))
             for committed in sorted(offsets):
                 checked += 1
-                resumes_at = translate(committed, life.runs) if life else None
+                resumes_at = (
+                    translate(committed, mapped_incarnation.runs) if mapped_incarnation else None
+                )
                 if not is_exact(*logs[place], committed, resumes_at):
                     wrong.append(f"{member.group} {place} {committed} -> {resumes_at}")
     return checked, wrong

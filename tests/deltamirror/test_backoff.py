@@ -19,4 +19,4 @@ from deltamirror import backoff as pace
 def test_what_a_loop_waits_for_depends_on_how_long_its_tick_took(monkeypatch, took, is_idle, pause):
     monkeypatch.setattr(pace.time, "monotonic", lambda: 100.0 + took)
 
-    assert pace.pause_s(100.0, is_idle=is_idle) == pytest.approx(pause)
+    assert pace.seconds_to_next_tick(100.0, is_idle=is_idle) == pytest.approx(pause)

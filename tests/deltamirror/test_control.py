@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from deltamirror.control import ACCEPT_GAP, PAUSE, RESUME, Orders, is_paused
+from deltamirror.control import ACCEPT_GAP, PAUSE, RESUME, ControlTable, is_paused
 from resources.delta.lake import DeltaLake
 from resources.delta.table_maintenance import optimize
 from schemas.kafka.partition import TopicPartition
@@ -18,52 +18,52 @@ def lake_(lake):
 
 
 def test_orders_come_numbered_in_the_order_they_were_given(lake_):
-    operator, loop = Orders(lake_.control), Orders(lake_.control)
-    assert loop.of("us-east") == []
+    operator, loop = ControlTable(lake_.control), ControlTable(lake_.control)
+    assert loop.requests_for("us-east") == []
 
-    operator.give(PAUSE, "us-east", "orders", 0)
-    operator.give(PAUSE, "us-east->eu-west")
-    operator.give(RESUME, "us-east")
+    operator.add_request(PAUSE, "us-east", "orders", 0)
+    operator.add_request(PAUSE, "us-east->eu-west")
+    operator.add_request(RESUME, "us-east")
 
-    first, third = loop.of("us-east")
-    (second,) = loop.of("us-east->eu-west")
+    first, third = loop.requests_for("us-east")
+    (second,) = loop.requests_for("us-east->eu-west")
     assert (first.order, third.order) == (PAUSE, RESUME)
     assert first.number < second.number < third.number
 
 
 def test_orders_of_the_same_moment_keep_their_numbers_whoever_reads(lake_, monkeypatch):
     monkeypatch.setattr("deltamirror.control.time.time", lambda: 1.0)
-    operator = Orders(lake_.control)
+    operator = ControlTable(lake_.control)
     topics = [f"t{i}" for i in range(25)]
     for topic in topics:
-        operator.give(ACCEPT_GAP, "us-east", topic)
+        operator.add_request(ACCEPT_GAP, "us-east", topic)
 
-    assert [o.topic for o in Orders(lake_.control).of("us-east")] == topics
+    assert [o.topic for o in ControlTable(lake_.control).requests_for("us-east")] == topics
     optimize(lake_.control)
-    assert [o.topic for o in Orders(lake_.control).of("us-east")] == topics
+    assert [o.topic for o in ControlTable(lake_.control).requests_for("us-east")] == topics
 
 
 def test_numbers_do_not_change_when_the_clock_is_set_back(lake_, monkeypatch):
-    operator, loop = Orders(lake_.control), Orders(lake_.control)
-    operator.give(PAUSE, "us-east", "first")
-    (first,) = loop.of("us-east")
+    operator, loop = ControlTable(lake_.control), ControlTable(lake_.control)
+    operator.add_request(PAUSE, "us-east", "first")
+    (first,) = loop.requests_for("us-east")
 
     monkeypatch.setattr("deltamirror.control.time.time", lambda: 1.0)
-    operator.give(PAUSE, "us-east", "second")
+    operator.add_request(PAUSE, "us-east", "second")
 
-    again, second = loop.of("us-east")
+    again, second = loop.requests_for("us-east")
     assert (again, second.topic) == (first, "second")
     assert second.number > first.number
 
 
 def test_an_order_is_newer_than_those_of_a_table_that_was_lost(lake_):
-    Orders(lake_.control).give(PAUSE, "us-east", "first")
-    (lost,) = Orders(lake_.control).of("us-east")
+    ControlTable(lake_.control).add_request(PAUSE, "us-east", "first")
+    (lost,) = ControlTable(lake_.control).requests_for("us-east")
     shutil.rmtree(lake_.control.path)
 
-    Orders(lake_.control).give(ACCEPT_GAP, "us-east", "first")
+    ControlTable(lake_.control).add_request(ACCEPT_GAP, "us-east", "first")
 
-    (order,) = Orders(lake_.control).of("us-east")
+    (order,) = ControlTable(lake_.control).requests_for("us-east")
     assert order.number > lost.number
 
 
@@ -77,23 +77,23 @@ def test_an_order_is_newer_than_those_of_a_table_that_was_lost(lake_):
     ],
 )
 def test_an_order_is_for_all_a_topic_or_a_partition(lake_, topic, partition, meant):
-    Orders(lake_.control).give(PAUSE, "us-east", topic, partition)
-    (order,) = Orders(lake_.control).of("us-east")
+    ControlTable(lake_.control).add_request(PAUSE, "us-east", topic, partition)
+    (order,) = ControlTable(lake_.control).requests_for("us-east")
 
-    assert {p for p in (ORDERS, USERS) if order.is_for(p)} == meant
+    assert {p for p in (ORDERS, USERS) if order.applies_to(p)} == meant
 
 
 def test_the_last_order_decides_whether_a_partition_is_paused(lake_):
-    operator = Orders(lake_.control)
+    operator = ControlTable(lake_.control)
 
     def paused():
-        return is_paused(operator.of("us-east"), ORDERS)
+        return is_paused(operator.requests_for("us-east"), ORDERS)
 
     assert not paused()
-    operator.give(PAUSE, "us-east")
+    operator.add_request(PAUSE, "us-east")
     assert paused()
-    operator.give(ACCEPT_GAP, "us-east")
-    operator.give(RESUME, "us-east", "users")
+    operator.add_request(ACCEPT_GAP, "us-east")
+    operator.add_request(RESUME, "us-east", "users")
     assert paused()
-    operator.give(RESUME, "us-east", "orders")
+    operator.add_request(RESUME, "us-east", "orders")
     assert not paused()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deltamirror import worker_tasks as tasks
-from deltamirror.worker_tasks import Replayer, ReplayJob
+from deltamirror.worker_tasks import ReplayJob, ReplayWorker
 from schemas.config.flow import Flow
 from schemas.errors import (
     CommitUnknownError,
@@ -13,7 +13,7 @@ from schemas.errors import (
     RequestRefusedError,
     UnreachableError,
 )
-from schemas.replay.slot_work import SlotReplayed, SlotWork
+from schemas.replay.slot_work import SlotReplayResult, SlotWork
 
 FLOW = Flow("us-east", "eu-west")
 SLOTS = (0, 1, 2)
@@ -37,11 +37,11 @@ def connect(monkeypatch):
     def replay(work, staged, target):
         targets[work.slot] = target
         target.is_connected = True
-        return SlotReplayed(work.slot, (), (), failing.get(work.slot), None)
+        return SlotReplayResult(work.slot, (), (), failing.get(work.slot), None)
 
     monkeypatch.setattr(tasks, "SlotProducer", Target)
     monkeypatch.setattr(tasks, "replay_slot", replay)
-    replayer = Replayer()
+    replayer = ReplayWorker()
 
     def run(slot=None, failure=None):
         failing.clear()

@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from demo import data as demo_data
-from demo.dagster_ui import free_port, serve, stop_other
+from demo.dagster_ui import free_port, serve, stop_running
 from demo.data import TABLES, DemoDataMissingError, DemoTable
-from demo.workspace import DemoHome, HalfDemoError
+from demo.workspace import DemoIncompleteError, DemoWorkspace
 from resources.config.load import read_config
 
 FLIGHTS = next(table for table in TABLES if table.name == "flights")
@@ -77,34 +77,34 @@ def test_a_missing_data_package_is_said_in_a_sentence(monkeypatch):
 @pytest.fixture
 def no_brokers(monkeypatch):
     servers = {"us-east": "127.0.0.1:1", "eu-west": "127.0.0.1:2"}
-    monkeypatch.setattr("demo.kafka.brokers.up", lambda names, home: servers)
+    monkeypatch.setattr("demo.kafka.brokers.start_brokers", lambda names, home: servers)
 
 
 def test_the_demo_writes_a_file_that_mirrormaker_users_know(tmp_path, no_brokers):
-    home = DemoHome(tmp_path)
-    home.bring_up()
+    home = DemoWorkspace(tmp_path)
+    home.start_clusters()
     config = read_config(home.properties)
 
     assert [each.flow.name for each in config.flows] == ["us-east->eu-west"]
     assert config.clusters["eu-west"].bootstrap_servers == "127.0.0.1:2"
     assert config.flows[0].replicates("flights")
     assert config.flows[0].replication_factor == 1
-    assert DemoHome(tmp_path).lake == tmp_path / "lake"
+    assert DemoWorkspace(tmp_path).lake == tmp_path / "lake"
 
 
 def test_what_a_user_changed_in_the_file_stays(tmp_path, no_brokers):
-    home = DemoHome(tmp_path)
-    home.bring_up()
+    home = DemoWorkspace(tmp_path)
+    home.start_clusters()
     home.properties.write_text(home.properties.read_text() + "tasks.max = 1\n")
-    home.bring_up()
+    home.start_clusters()
 
     assert home.properties.read_text().endswith("tasks.max = 1\n")
 
 
 def test_a_file_that_names_other_brokers_is_written_anew(tmp_path, no_brokers):
-    home = DemoHome(tmp_path)
+    home = DemoWorkspace(tmp_path)
     home.properties.write_text("us-east.bootstrap.servers = elsewhere:9092\n")
-    home.bring_up()
+    home.start_clusters()
 
     assert "elsewhere" not in home.properties.read_text()
 
@@ -112,25 +112,25 @@ def test_a_file_that_names_other_brokers_is_written_anew(tmp_path, no_brokers):
 def test_a_lake_without_its_brokers_is_refused_with_what_to_do(tmp_path, no_brokers):
     (tmp_path / "lake").mkdir()
 
-    with pytest.raises(HalfDemoError, match="eu-west and us-east") as refused:
-        DemoHome(tmp_path).bring_up()
+    with pytest.raises(DemoIncompleteError, match="eu-west and us-east") as refused:
+        DemoWorkspace(tmp_path).start_clusters()
     assert "make down" in refused.value.hint
 
 
 def test_the_ui_without_a_demo_says_to_make_one(tmp_path):
-    from demo.workspace import NoDemoError
+    from demo.workspace import DemoNotFoundError
 
-    with pytest.raises(NoDemoError) as refused:
-        serve(DemoHome(tmp_path), console=None)
+    with pytest.raises(DemoNotFoundError) as refused:
+        serve(DemoWorkspace(tmp_path), console=None)
     assert "make demo" in refused.value.hint
 
 
 def test_ending_a_ui_that_is_not_there_is_no_error(tmp_path):
-    assert not stop_other(DemoHome(tmp_path))
+    assert not stop_running(DemoWorkspace(tmp_path))
 
     # A number that went to another process since: not ours to end.
     (tmp_path / "ui.json").write_text('{"pid": 1, "started": "never"}')
-    assert not stop_other(DemoHome(tmp_path))
+    assert not stop_running(DemoWorkspace(tmp_path))
 
 
 def test_a_port_that_is_taken_is_passed_over():

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from pipeline.record_digest import Digest
 from resources.delta.arrow_schema import HEADERS
 from schemas.kafka.partition import SourcePartition
-from tests.support.fake_cluster import SCHEMA, Said, rows
+from tests.support.fake_cluster import SCHEMA, RecordContent, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5)
 BYTES = st.none() | st.binary(max_size=6)
 SAID = st.builds(
-    Said,
+    RecordContent,
     BYTES,
     BYTES,
     st.lists(st.tuples(TEXTS, BYTES), max_size=3).map(tuple),
@@ -52,31 +52,39 @@ def test_records_that_differ_have_different_digests(one, other):
 
 def test_offsets_and_places_do_not_count():
     elsewhere = SourcePartition("us-east.orders", "life9", 3)
-    said = [Said(b"a", b"k"), Said(b"b")]
+    said = [RecordContent(b"a", b"k"), RecordContent(b"b")]
 
     assert digest(rows(elsewhere, [(70, said[0]), (90, said[1])])) == of(*said)
 
 
-PLAIN = Said(b"v", b"k", (("a", b"1"), ("b", b"2")), 5)
+PLAIN = RecordContent(b"v", b"k", (("a", b"1"), ("b", b"2")), 5)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(Said(None, b"k", PLAIN.headers, 5), id="null for a value"),
-        pytest.param(Said(b"", b"k", PLAIN.headers, 5), id="empty value"),
-        pytest.param(Said(b"v", None, PLAIN.headers, 5), id="null for a key"),
-        pytest.param(Said(b"v", b"", PLAIN.headers, 5), id="empty key"),
-        pytest.param(Said(b"k", b"v", PLAIN.headers, 5), id="key and value changed over"),
-        pytest.param(Said(b"v", b"k", PLAIN.headers, 6), id="timestamp"),
-        pytest.param(Said(b"v", b"k", PLAIN.headers, -1), id="no timestamp"),
-        pytest.param(Said(b"v", b"k", PLAIN.headers[::-1], 5), id="order of headers"),
-        pytest.param(Said(b"v", b"k", PLAIN.headers * 2, 5), id="a header twice"),
-        pytest.param(Said(b"v", b"k", (("a", b"1"), ("b", None)), 5), id="null header value"),
-        pytest.param(Said(b"v", b"k", (("a", b"1"), ("b", b"")), 5), id="empty header value"),
-        pytest.param(Said(b"v", b"k", (("a", b"1"), ("", b"2")), 5), id="empty header key"),
-        pytest.param(Said(b"v", b"k", (("a", b"12"), ("b", b"")), 5), id="bytes moved over"),
-        pytest.param(Said(b"v", b"k", (), 5), id="no headers"),
+        pytest.param(RecordContent(None, b"k", PLAIN.headers, 5), id="null for a value"),
+        pytest.param(RecordContent(b"", b"k", PLAIN.headers, 5), id="empty value"),
+        pytest.param(RecordContent(b"v", None, PLAIN.headers, 5), id="null for a key"),
+        pytest.param(RecordContent(b"v", b"", PLAIN.headers, 5), id="empty key"),
+        pytest.param(RecordContent(b"k", b"v", PLAIN.headers, 5), id="key and value changed over"),
+        pytest.param(RecordContent(b"v", b"k", PLAIN.headers, 6), id="timestamp"),
+        pytest.param(RecordContent(b"v", b"k", PLAIN.headers, -1), id="no timestamp"),
+        pytest.param(RecordContent(b"v", b"k", PLAIN.headers[::-1], 5), id="order of headers"),
+        pytest.param(RecordContent(b"v", b"k", PLAIN.headers * 2, 5), id="a header twice"),
+        pytest.param(
+            RecordContent(b"v", b"k", (("a", b"1"), ("b", None)), 5), id="null header value"
+        ),
+        pytest.param(
+            RecordContent(b"v", b"k", (("a", b"1"), ("b", b"")), 5), id="empty header value"
+        ),
+        pytest.param(
+            RecordContent(b"v", b"k", (("a", b"1"), ("", b"2")), 5), id="empty header key"
+        ),
+        pytest.param(
+            RecordContent(b"v", b"k", (("a", b"12"), ("b", b"")), 5), id="bytes moved over"
+        ),
+        pytest.param(RecordContent(b"v", b"k", (), 5), id="no headers"),
     ],
 )
 def test_any_other_content_has_another_digest(other):
@@ -86,28 +94,42 @@ def test_any_other_content_has_another_digest(other):
 def test_header_keys_that_look_alike_are_told_apart_by_their_bytes():
     keys = [b"\xff", b"\xfe", "\ufffd".encode(), "\ufffd"]
 
-    digests = [of(Said(b"v", b"k", ((key, b""), ("a", b"1")))) for key in keys]
+    digests = [of(RecordContent(b"v", b"k", ((key, b""), ("a", b"1")))) for key in keys]
 
     assert len(set(digests)) == 3
     assert digests[2] == digests[3]
 
 
 def test_null_and_empty_are_told_apart():
-    assert len({of(Said(None)), of(Said(b"")), of(Said(None, b"")), of(Said(b"", b""))}) == 4
+    assert (
+        len(
+            {
+                of(RecordContent(None)),
+                of(RecordContent(b"")),
+                of(RecordContent(None, b"")),
+                of(RecordContent(b"", b"")),
+            }
+        )
+        == 4
+    )
 
 
 def test_the_order_of_records_counts():
-    assert of(Said(b"a"), Said(b"b")) != of(Said(b"b"), Said(b"a"))
+    assert of(RecordContent(b"a"), RecordContent(b"b")) != of(
+        RecordContent(b"b"), RecordContent(b"a")
+    )
 
 
 def test_headers_belong_to_their_record():
     header = (("a", b"1"),)
 
-    assert of(Said(b"v", headers=header), Said(b"v")) != of(Said(b"v"), Said(b"v", headers=header))
+    assert of(RecordContent(b"v", headers=header), RecordContent(b"v")) != of(
+        RecordContent(b"v"), RecordContent(b"v", headers=header)
+    )
 
 
 def test_no_headers_and_an_empty_list_are_one_thing():
-    batch = rows(ORDERS, [(0, Said(b"v")), (1, Said(b"w"))])
+    batch = rows(ORDERS, [(0, RecordContent(b"v")), (1, RecordContent(b"w"))])
     column = SCHEMA.get_field_index("headers")
     empty = batch.set_column(column, SCHEMA.field("headers"), pa.array([[], None], HEADERS))
     nulls = batch.set_column(column, SCHEMA.field("headers"), pa.nulls(2, HEADERS))
@@ -116,7 +138,7 @@ def test_no_headers_and_an_empty_list_are_one_thing():
 
 
 def test_the_size_is_the_bytes_of_keys_values_and_headers():
-    batch = rows(ORDERS, [(0, PLAIN), (1, Said(None))])
+    batch = rows(ORDERS, [(0, PLAIN), (1, RecordContent(None))])
 
     assert Digest().add(batch) == len(b"vk" + b"a1b2")
     assert Digest().add(batch.slice(1)) == 0

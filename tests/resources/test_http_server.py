@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from resources import metrics_http as http_pages
-from resources.metrics_http import Endpoint, Page
+from resources.metrics_http import Page, PageServer
 
 WAIT_S = 10.0
 
@@ -20,7 +20,7 @@ class Served:
         self.made, self.url, self.has_url = [], None, threading.Event()
 
     def serve(self, port=0, host="127.0.0.1", page=lambda: Page(b"all is well\n", "text/plain")):
-        endpoint = Endpoint(host, port, {"/page": page}, self._opened)
+        endpoint = PageServer(host, port, {"/page": page}, self._opened)
         self.made.append(endpoint)
         endpoint.open()
         return endpoint
@@ -97,7 +97,7 @@ def test_a_page_that_cannot_be_made_is_an_error_of_that_request_alone(served, ca
 def test_an_address_that_is_taken_is_told_and_taken_over_once_it_is_free(
     served, monkeypatch, caplog
 ):
-    monkeypatch.setattr(http_pages, "RETRY_S", 0.01)
+    monkeypatch.setattr(http_pages, "BIND_RETRY_INTERVAL_S", 0.01)
     first = served.serve()
     port = served.port
     served.has_url.clear()

@@ -2,12 +2,12 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from resources.metrics_http import Scrape
+from resources.metrics_http import SampleCollector
 from schemas.monitoring.metrics import LAG, STAGED_RECORDS, Sample
 
 
 def scraped(*samples):
-    text = Scrape(lambda: samples).text().decode()
+    text = SampleCollector(lambda: samples).text().decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 

@@ -23,8 +23,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from resources.delta.arrow_schema import HEADERS, RAW_HEADER_KEYS
-from resources.librdkafka.arrow_producer import ColumnProducer
-from resources.librdkafka.produce_columns import outgoing
+from resources.librdkafka.arrow_producer import ArrowProducer
+from resources.librdkafka.produce_columns import to_produce_batch
 
 ANSWER_SECONDS = 30
 COMMAND_SECONDS = 150
@@ -138,7 +138,7 @@ def _init_transactions(producer: Producer) -> None:
 def produce_exactly(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
     """Write *records* in order, also those that confluent-kafka cannot: `support.log_segment`."""
     settings = {"bootstrap.servers": bootstrap, "max.in.flight": 1, "message.max.bytes": 2**27}
-    producer = ColumnProducer(settings, "")
+    producer = ArrowProducer(settings, "")
     for record in records:
         stamp = int(time.time() * 1000) if record.timestamp is None else record.timestamp
         columns = {
@@ -152,12 +152,12 @@ def produce_exactly(bootstrap: str, topic: str, records: Iterable[Record]) -> No
             ),
         }
         row = pa.RecordBatch.from_pydict(columns)
-        assert producer.send(topic, record.partition, outgoing(row), 0) == 1
+        assert producer.send(topic, record.partition, to_produce_batch(row), 0) == 1
     give_up_at = time.monotonic() + ANSWER_SECONDS
-    while producer.reported < producer.queued and time.monotonic() < give_up_at:
+    while producer.reported_count < producer.queued_count and time.monotonic() < give_up_at:
         producer.report(0.1)
     errors = [error for _, error in producer.errors()]
-    if producer.reported < producer.queued or errors:
+    if producer.reported_count < producer.queued_count or errors:
         raise KafkaException(errors[0] if errors else KafkaError(KafkaError._TIMED_OUT))
 
 

@@ -23,7 +23,7 @@ NOT_STABLE = (KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT)
 
 
 @dataclass(frozen=True)
-class Lake:
+class LakeProbe:
     """The lake of one flow at *root*, of one topic."""
 
     root: Path
@@ -91,7 +91,7 @@ def _log(table: Path) -> Iterator[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Log:
+class TopicProbe:
     """A topic of a cluster of one broker, and what *group* has committed for it."""
 
     bootstrap: str

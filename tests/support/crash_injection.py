@@ -33,7 +33,7 @@ SENT_S = 1.0
 
 
 @dataclass(frozen=True)
-class Fate:
+class CrashEffect:
     """What befalls `driver`, `worker` and `broker`: killed for good, or stopped until let go on.
 
     The worker is the process that meets the crash, where that is not the driver itself.
@@ -47,31 +47,31 @@ class Fate:
         return who in (*self.killed, *self.stopped)
 
 
-WORKER = Fate(("worker",), ("driver",))
+WORKER = CrashEffect(("worker",), ("driver",))
 """The driver is stopped, so that one can look, until the test lets it go on."""
 
-DRIVER_ALONE = Fate(("driver",))
+DRIVER_ALONE = CrashEffect(("driver",))
 """A worker that is at work has nobody to answer to."""
 
-BOTH = Fate(("driver", "worker"))
+BOTH = CrashEffect(("driver", "worker"))
 
-UNANSWERED = Fate(("driver", "worker"), ("broker",))
+UNANSWERED = CrashEffect(("driver", "worker"), ("broker",))
 """In a call that a frozen broker does not answer."""
 
-UNANSWERED_WORKER = Fate(("worker",), ("broker", "driver"))
+UNANSWERED_WORKER = CrashEffect(("worker",), ("broker", "driver"))
 
-BROKER = Fate(("broker",), ("driver", "worker"))
+BROKER = CrashEffect(("broker",), ("driver", "worker"))
 """The run is stopped until the broker is back and the test has looked."""
 
-BROKER_ALONE = Fate(("broker",))
+BROKER_ALONE = CrashEffect(("broker",))
 """The run goes on, and sees that the broker is gone."""
 
-BROKER_TOO = Fate(("broker", "driver", "worker"))
+BROKER_TOO = CrashEffect(("broker", "driver", "worker"))
 
-ASLEEP = Fate((), ("worker",))
+ASLEEP = CrashEffect((), ("worker",))
 """The driver waits for a worker that does not go on, until the test lets it."""
 
-ZOMBIE = Fate(("driver",), ("worker",))
+ZOMBIE = CrashEffect(("driver",), ("worker",))
 """The worker goes on when another run has done its work."""
 
 
@@ -82,7 +82,7 @@ class Crash:
     where: str
     when: str
     call: int
-    fate: Fate
+    fate: CrashEffect
 
 
 def armed(crash: Crash, folder: Path, broker: int | None = None) -> dict[str, str]:
@@ -126,7 +126,7 @@ def arm() -> None:
     is_driver = os.environ.setdefault(DRIVER, str(os.getpid())) == str(os.getpid())
     order = json.loads(os.environ[ORDER])
     # Where a worker is to die, what the driver calls does not count.
-    if not (is_driver and Fate(**order["fate"]).befalls("worker")):
+    if not (is_driver and CrashEffect(**order["fate"]).befalls("worker")):
         sys.meta_path.insert(0, _Watch(order))
 
 
@@ -208,7 +208,7 @@ def _die(order: Mapping[str, Any]) -> bool:
             file.write(str(os.getpid()))
     except FileExistsError:
         return False
-    fate = Fate(**order["fate"])
+    fate = CrashEffect(**order["fate"])
     pids = {"driver": int(os.environ[DRIVER]), "broker": order["broker"], "worker": os.getpid()}
     if "broker" in fate.stopped:  # the call is still to be made: the rest is killed while it waits
         os.kill(order["broker"], signal.SIGSTOP)
@@ -220,12 +220,12 @@ def _die(order: Mapping[str, Any]) -> bool:
     return True
 
 
-def _later(fate: Fate, pids: Mapping[str, int]) -> None:
+def _later(fate: CrashEffect, pids: Mapping[str, int]) -> None:
     time.sleep(SENT_S)
     _befall(fate, pids)
 
 
-def _befall(fate: Fate, pids: Mapping[str, int]) -> None:
+def _befall(fate: CrashEffect, pids: Mapping[str, int]) -> None:
     """Signal everybody, this process last."""
     for who in ("broker", "driver", "worker"):
         with contextlib.suppress(ProcessLookupError):

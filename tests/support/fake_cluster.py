@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from resources.delta.arrow_schema import file_schema
 from schemas.errors import (
-    ChunkRefusedError,
+    BatchRejectedError,
     FencedError,
     LogTruncatedError,
     RangeUnfinishedError,
@@ -31,7 +31,7 @@ from schemas.errors import (
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
 from schemas.kafka.topic import ConfigValue, Topic
 from schemas.replay.slot_work import Progress
-from schemas.staging.read_range import Reached
+from schemas.staging.read_range import ReadResult
 from schemas.tables import RECORDS
 
 SCHEMA = file_schema(RECORDS)
@@ -42,7 +42,7 @@ class CrashError(Exception):
 
 
 @dataclass(frozen=True)
-class Said:
+class RecordContent:
     """What a record says, apart from where it lies."""
 
     value: bytes | None = b"v"
@@ -52,10 +52,10 @@ class Said:
 
 
 @dataclass
-class Entry:
+class LogEntry:
     """An offset that is taken: by a record, or (None) by a marker; *state* as its transaction's."""
 
-    said: Said | None
+    said: RecordContent | None
     state: str = "committed"
 
 
@@ -78,11 +78,11 @@ class Faults:
 
 
 @dataclass
-class Writer:
+class TransactionState:
     """What the coordinator knows of a transactional id."""
 
     epoch: int = 0
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[LogEntry] = field(default_factory=list)
     touched: set[TopicPartition] = field(default_factory=set)
     pending: dict[str, dict[TopicPartition, Progress]] = field(default_factory=dict)
 
@@ -93,20 +93,20 @@ class FakeCluster:
     def __init__(self, alias="us-east"):
         self.alias = alias
         self.is_down = False
-        self.logs: dict[TopicPartition, list[Entry]] = {}
+        self.logs: dict[TopicPartition, list[LogEntry]] = {}
         self.low: dict[TopicPartition, int] = {}
         self.ids: dict[str, str] = {}
         self.compacted: set[str] = set()
         self.groups: dict[str, dict[TopicPartition, Progress]] = {}
-        self.writers: dict[str, Writer] = {}
+        self.writers: dict[str, TransactionState] = {}
         self.refused: dict[TopicPartition, bytes] = {}
         self.tells_what_it_refused = True
-        self.lives = 0
+        self.incarnations = 0
 
     def make(self, name, partitions=1):
         """Make a topic, or make it anew under another id; its groups' offsets go with it."""
-        self.lives += 1
-        self.ids[name] = f"{name}-life{self.lives}"
+        self.incarnations += 1
+        self.ids[name] = f"{name}-life{self.incarnations}"
         for group in self.groups.values():
             for partition in [p for p in group if p.topic == name]:
                 del group[partition]
@@ -124,12 +124,12 @@ class FakeCluster:
     def append(self, partition, *said, state="committed"):
         """Append plain records; return the offsets they got."""
         log = self.logs[partition]
-        log.extend(Entry(each, state) for each in said)
+        log.extend(LogEntry(each, state) for each in said)
         return list(range(len(log) - len(said), len(log)))
 
     def mark(self, partition):
         """Append a transaction marker."""
-        self.logs[partition].append(Entry(None))
+        self.logs[partition].append(LogEntry(None))
 
     def expire(self, partition, low):
         self.low[partition] = low
@@ -161,7 +161,7 @@ class FakeCluster:
     def open(self):
         pass
 
-    def hidden_topics(self, names):
+    def unauthorized_topics(self, names):
         return {}
 
     def probe(self, timeout_s=3.0):
@@ -185,7 +185,7 @@ class FakeCluster:
         if p not in self.logs:
             return TopicMissingError(str(p), f"on {self.alias}")
         marks = Watermarks(self.low[p], max(self.low[p], self.stable(p)), len(self.logs[p]), 0)
-        return known if known and known.stands_at == marks.stands_at else marks
+        return known if known and known.end_state == marks.end_state else marks
 
     def topic_configs(self, names):
         deletes = ConfigValue("delete", "DEFAULT_CONFIG", True, False, False)
@@ -196,7 +196,7 @@ class FakeCluster:
         self.probe()
         return {topic.name: self.make(topic.name, topic.partitions) for topic in wanted}
 
-    def committed(self, group, partitions, require_stable=True):
+    def committed_offsets(self, group, partitions, require_stable=True):
         self.probe()
         held = self.groups.get(group, {})
         return {
@@ -224,26 +224,30 @@ class FakeSource:
         pass
 
     def _range(self, r, max_bytes, take):
-        plain = r.partition.plain
-        low, end = self._cluster.low[plain], len(self._cluster.logs[plain])
+        topic_partition = r.partition.topic_partition
+        low, end = self._cluster.low[topic_partition], len(self._cluster.logs[topic_partition])
         if r.partition in self.fails:
-            return Reached(r, r.start, self.fails[r.partition]), 0
+            return ReadResult(r, r.start, self.fails[r.partition]), 0
         if r.length and r.start < low:
-            return Reached(r, r.start, RecordsExpiredError(plain, wanted=r.start, low=low)), 0
+            return ReadResult(
+                r, r.start, RecordsExpiredError(topic_partition, wanted=r.start, low=low)
+            ), 0
         if r.start > end:
-            return Reached(r, r.start, LogTruncatedError(plain, staged=r.start, end=end)), 0
-        if r.end > self._cluster.stable(plain):
-            error = RangeUnfinishedError(plain, at=r.start, end=r.end, why="nothing came")
-            return Reached(r, r.start, error), 0
+            return ReadResult(
+                r, r.start, LogTruncatedError(topic_partition, staged=r.start, end=end)
+            ), 0
+        if r.end > self._cluster.stable(topic_partition):
+            error = RangeUnfinishedError(topic_partition, at=r.start, end=r.end, why="nothing came")
+            return ReadResult(r, r.start, error), 0
         used = 0
-        shown = self._cluster.visible(plain, r.start, r.end)
+        shown = self._cluster.visible(topic_partition, r.start, r.end)
         for i in range(0, len(shown), self._rows_at_once):
             if used >= max_bytes:
-                return Reached(r, shown[i][0]), used
+                return ReadResult(r, shown[i][0]), used
             batch = rows(r.partition, shown[i : i + self._rows_at_once])
             used += batch.nbytes
             take(r, batch)
-        return Reached(r, r.end), used
+        return ReadResult(r, r.end), used
 
 
 class FakeTarget:
@@ -267,10 +271,10 @@ class FakeTarget:
 
         return self._faults.around(answer)
 
-    def clear(self, partitions):
+    def abort_leftovers(self, partitions):
         self._faults.around(lambda: None)  # nothing is left open here: fencing ends all of it
 
-    def seed(self, progress):
+    def commit_progress(self, progress):
         held = self._cluster.groups.setdefault(self._group, {})
         self._faults.around(lambda: held.update(progress))
 
@@ -281,11 +285,11 @@ class FakeTarget:
     def send(self, partition, batch):
         self._faults.around(lambda: self._send(partition, batch))
 
-    def settle(self):
+    def flush(self):
         def answer():
             if self._bad:
                 named = self._bad if self._cluster.tells_what_it_refused else {}
-                raise ChunkRefusedError(named, "too large")
+                raise BatchRejectedError(named, "too large")
             return {p: np.array(offsets, np.int64) for p, offsets in self._given.items()}
 
         return self._faults.around(answer)
@@ -305,13 +309,13 @@ class FakeTarget:
         source = SourcePartition(partition.topic, "", partition.partition)
         self._faults.around(lambda: take(rows(source, shown)) if shown else None)
 
-    def begins(self, partition):
+    def log_start_offset(self, partition):
         return self._cluster.low[partition]
 
     def is_compacted(self, partition):
         return partition.topic in self._cluster.compacted
 
-    def ends(self, partitions):
+    def end_offsets(self, partitions):
         self._cluster.probe()
         return {p: len(self._cluster.logs[p]) for p in partitions}
 
@@ -326,7 +330,7 @@ class FakeTarget:
         self._cluster.probe()
         if self._epoch is not None:
             return
-        writer = self._cluster.writers.setdefault(self._id, Writer())
+        writer = self._cluster.writers.setdefault(self._id, TransactionState())
         self._end(writer, "aborted")
         writer.epoch += 1
         self._epoch = writer.epoch
@@ -341,10 +345,10 @@ class FakeTarget:
         writer = self._writer()
         log, given = self._cluster.logs[partition], self._given.setdefault(partition, [])
         writer.touched.add(partition)
-        for said in says(batch):
+        for said in contents_of(batch):
             if said.value == self._cluster.refused.get(partition, b"\0nothing"):
                 self._bad[partition] = "too large"
-            entry = Entry(said, "open")
+            entry = LogEntry(said, "open")
             given.append(len(log))
             log.append(entry)
             writer.entries.append(entry)
@@ -366,7 +370,7 @@ class FakeTarget:
         writer.__init__(epoch)
 
 
-class FakeStaged:
+class FakeStageReader:
     """Staged files in a dict: what `pipeline.replay.recovery.Staged` asks for, in any order."""
 
     def __init__(self):
@@ -416,10 +420,10 @@ def _raw(keys):
     return [key if isinstance(key, bytes) else key.encode() for key in keys]
 
 
-def says(batch):
+def contents_of(batch):
     """Return what each record of *batch* says."""
     return [
-        Said(
+        RecordContent(
             row["value"],
             row["key"],
             tuple(

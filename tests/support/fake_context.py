@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from tests.support.fake_cluster import FakeCluster, FakeSource, FakeTarget
 from tests.support.lake import config
 
 
-class FakeClusters(Site):
+class FakeContext(MirrorContext):
     """A site of one flow, us-east->eu-west, with *bounds* of the work."""
 
     def __init__(self, root, monkeypatch, **bounds):
@@ -27,21 +27,21 @@ class FakeClusters(Site):
         return self.config.flows[0]
 
 
-class Inline:
+class InlineWorkers:
     """Workers that do everything at once, in this process."""
 
-    def crew(self, make):
-        return InlineCrew(make)
+    def worker_pool(self, make):
+        return InlinePool(make)
 
 
-class InlineCrew:
+class InlinePool:
     def __init__(self, make):
         self._make, self._works = make, {}
 
-    def call(self, count):
+    def start(self, count):
         pass
 
-    def gather(self):
+    def wait_started(self):
         pass
 
     def run(self, jobs):

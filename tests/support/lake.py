@@ -4,7 +4,7 @@ The fake cluster has no transactions, no retention and no members of groups: it 
 told it to. What it cannot do, tests/stories does on real brokers.
 """
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from schemas.config.config import ClusterConfig, Config, FlowConfig
 from schemas.config.flow import Flow
 from schemas.errors import (
@@ -24,7 +24,7 @@ ORDERS = TopicPartition("orders", 0)
 REMOTE = TopicPartition("us-east.orders", 0)
 
 
-class FakeCluster:
+class ScriptedCluster:
     """What a test says a cluster holds."""
 
     def __init__(self, alias):
@@ -49,7 +49,7 @@ class FakeCluster:
     def open(self):
         pass
 
-    def hidden_topics(self, names):
+    def unauthorized_topics(self, names):
         return {}
 
     def probe(self, timeout_s=3.0):
@@ -90,19 +90,19 @@ class FakeCluster:
         for partition, (offset, text) in offsets.items():
             held[partition], self.texts[group, partition] = offset, text
 
-    def committed(self, group, partitions, require_stable=True):
+    def committed_offsets(self, group, partitions, require_stable=True):
         self.probe()
         held = self.offsets.get(group, {})
         return {p: (held[p], self.metadata[p]) if p in held else None for p in partitions}
 
 
-class FakeSite(Site):
+class ScriptedContext(MirrorContext):
     """A site whose clusters are fakes and whose lake is real."""
 
     def __init__(self, root, **flow):
         super().__init__(config(root, **flow))
-        self.source = self._clusters["us-east"] = FakeCluster("us-east")
-        self.target = self._clusters["eu-west"] = FakeCluster("eu-west")
+        self.source = self._clusters["us-east"] = ScriptedCluster("us-east")
+        self.target = self._clusters["eu-west"] = ScriptedCluster("eu-west")
 
     @property
     def flow(self):
@@ -127,7 +127,7 @@ def config(root, **flow):
     return Config(clusters, (FlowConfig(**(settings | flow)),), str(root), tasks_max=2)
 
 
-def stage(site, partition, start, end, *, topic_id="life1", oldest_ms=1, version=1):
+def stage(context, partition, start, end, *, topic_id="life1", oldest_ms=1, version=1):
     """Say in the lake that `[start, end)` is staged."""
     row = {
         "topic": partition.topic, "topic_id": topic_id, "partition": partition.partition,
@@ -135,10 +135,10 @@ def stage(site, partition, start, end, *, topic_id="life1", oldest_ms=1, version
         "stable": end, "high": end, "gap_cause": "", "digest": "", "staged_at_ms": 1,
         "min_timestamp_ms": oldest_ms, "version": version, "sequence": 1,
     }  # fmt: skip
-    site.lake.segments("us-east").append([row])
+    context.lake.segments("us-east").append([row])
 
 
-def replay(site, *runs, partition=ORDERS, incarnation="life1", target_life="target1", at=1):
+def replay(context, *runs, partition=ORDERS, incarnation="life1", target_life="target1", at=1):
     """Say in the lake where the records of *runs* (upstream, downstream, length) went."""
     rows = [
         {
@@ -150,14 +150,16 @@ def replay(site, *runs, partition=ORDERS, incarnation="life1", target_life="targ
         }
         for upstream, downstream, length in runs
     ]  # fmt: skip
-    site.lake.offset_map(FLOW).append(rows)
+    context.lake.offset_map(FLOW).append(rows)
 
 
-def commit(site, group, committed, *, partition=ORDERS, topic_id="life1", at=1, metadata=""):
+def commit(
+    context, group, committed_offsets, *, partition=ORDERS, topic_id="life1", at=1, metadata=""
+):
     """Say in the lake that *group* was seen to have committed an offset."""
     row = {
         "group": group, "topic": partition.topic, "topic_id": topic_id,
-        "partition": partition.partition, "committed": committed, "metadata": metadata,
+        "partition": partition.partition, "committed": committed_offsets, "metadata": metadata,
         "seen_at_ms": at,
     }  # fmt: skip
-    site.lake.of_cluster("us-east", GROUP_OFFSETS).append([row])
+    context.lake.cluster_table("us-east", GROUP_OFFSETS).append([row])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 BATCH = struct.Struct(">qiibIhiqqqhii")  # Kafka's record batch, magic 2
 
 
-class Written(NamedTuple):
+class LogRecord(NamedTuple):
     """A record as it lies in the log; times in ms since 1970."""
 
     offset: int
@@ -20,9 +20,9 @@ class Written(NamedTuple):
     headers: list[tuple[bytes, bytes | None]]
 
 
-def written(home: Path, topic: str, partition: int = 0) -> list[Written]:
+def read_log(home: Path, topic: str, partition: int = 0) -> list[LogRecord]:
     """Return the records of *topic* in the folder of a broker; no batch may be compressed."""
-    found: list[Written] = []
+    found: list[LogRecord] = []
     for file in sorted((home / "data" / f"{topic}-{partition}").glob("*.log")):
         content, at = file.read_bytes(), 0
         while at + BATCH.size <= len(content):
@@ -35,7 +35,7 @@ def written(home: Path, topic: str, partition: int = 0) -> list[Written]:
     return found
 
 
-def _records(content: bytes, first: int, stamp: int) -> Iterator[Written]:
+def _records(content: bytes, first: int, stamp: int) -> Iterator[LogRecord]:
     bytes_ = _Bytes(content)
     while bytes_.at < len(content):
         bytes_.number()
@@ -43,7 +43,7 @@ def _records(content: bytes, first: int, stamp: int) -> Iterator[Written]:
         timestamp, offset = stamp + bytes_.number(), first + bytes_.number()
         key, value = bytes_.data(), bytes_.data()
         headers = [(bytes_.data() or b"", bytes_.data()) for _ in range(bytes_.number())]
-        yield Written(offset, timestamp, key, value, headers)
+        yield LogRecord(offset, timestamp, key, value, headers)
 
 
 class _Bytes:

@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from deltamirror import backoff as patience
 from deltamirror.run import background as beside
 from deltamirror.run import supervisor as mirror_module
-from tests.support.fake_context import FakeClusters, Inline
+from tests.support.fake_context import FakeContext, InlineWorkers
 
 WAIT_S = 20.0
 
 
-class Idle:
+class NoBackgroundTasks:
     """Stands for what goes on beside the loops."""
 
     def __init__(self, *_):
@@ -21,27 +21,27 @@ class Idle:
         pass
 
 
-class Warm(Inline):
+class WarmWorkers(InlineWorkers):
     def __init__(self, cores):
         pass
 
 
-def looping_site(lake, monkeypatch):
+def looping_context(lake, monkeypatch):
     """Return a site of one flow, us-east->eu-west, of which runs are made; `orders` is there."""
-    made = FakeClusters(lake, monkeypatch)
+    made = FakeContext(lake, monkeypatch)
     made.source.make("orders")
-    monkeypatch.setattr(mirror_module, "Site", lambda config: made)
-    monkeypatch.setattr(mirror_module, "Workers", Warm)
-    monkeypatch.setattr(beside, "Upkeep", Idle)
-    monkeypatch.setattr(mirror_module, "Housekeeping", Idle)
+    monkeypatch.setattr(mirror_module, "MirrorContext", lambda config: made)
+    monkeypatch.setattr(mirror_module, "SparkWorkers", WarmWorkers)
+    monkeypatch.setattr(beside, "PeriodicRunner", NoBackgroundTasks)
+    monkeypatch.setattr(mirror_module, "MaintenanceLoop", NoBackgroundTasks)
     monkeypatch.setattr(patience, "BACKOFF_S", (0.01, 0.02))
-    monkeypatch.setattr(patience, "GIVE_UP_S", 0.5)
+    monkeypatch.setattr(patience, "FAILURE_TIMEOUT_S", 0.5)
     monkeypatch.setattr(made, "close", lambda: None)
     return made
 
 
 @contextmanager
-def looping(run, stop):
+def running_loops(run, stop):
     """Run the loops of *run* beside the test; *stop* is set at the end."""
     thread = threading.Thread(target=run.run)
     thread.start()

@@ -41,7 +41,7 @@ def translate_offsets(
 ) -> Mapping[tuple[str, int], int]:
     """Return what `RemoteClusterUtils.translateOffsets` says, keyed by (topic, partition)."""
     answer = gateway.jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils.translateOffsets(
-        _properties(gateway, bootstrap), remote_alias, group, _patience(gateway)
+        _properties(gateway, bootstrap), remote_alias, group, _timeout(gateway)
     )
     return {at: offset for at, (offset, _) in _translated(answer).items()}
 
@@ -54,7 +54,7 @@ def translate_groups(
         _properties(gateway, bootstrap),
         remote_alias,
         _pattern(gateway, pattern),
-        _patience(gateway),
+        _timeout(gateway),
     )
     return {group: _translated(answer[group]) for group in answer}
 
@@ -78,13 +78,13 @@ class MirrorClient:
 
     def offsets(self, remote_alias: str, group: str) -> Translated:
         """Return what `remoteConsumerOffsets` says."""
-        patience = _patience(self._gateway)
+        patience = _timeout(self._gateway)
         return _translated(self._client.remoteConsumerOffsets(group, remote_alias, patience))
 
     def offsets_of_groups(self, remote_alias: str, pattern: str) -> Mapping[str, Translated]:
         """Return what it says of all groups that match the regular expression *pattern*."""
         compiled = _pattern(self._gateway, pattern)
-        patience = _patience(self._gateway)
+        patience = _timeout(self._gateway)
         answer = self._client.remoteConsumerOffsets(compiled, remote_alias, patience)
         return {group: _translated(answer[group]) for group in answer}
 
@@ -147,7 +147,7 @@ def _pattern(gateway: JavaGateway, pattern: str) -> Any:
     return gateway.jvm.java.util.regex.Pattern.compile(pattern)
 
 
-def _patience(gateway: JavaGateway) -> Any:
+def _timeout(gateway: JavaGateway) -> Any:
     return gateway.jvm.java.time.Duration.ofSeconds(30)
 
 

@@ -40,7 +40,7 @@ FILE = {
 _QUICKLY = {"plugin.discovery": "service_load"}
 
 
-class KeyJudge:
+class Mm2KeyReference:
     """MirrorMaker 2 in the JVM of *gateway*."""
 
     def __init__(self, gateway: JavaGateway) -> None:

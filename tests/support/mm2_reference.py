@@ -12,7 +12,7 @@ from pathlib import Path
 
 from demo.kafka.broker import LOGGING
 from demo.kafka.brokers import Broker
-from demo.kafka.processes import hear_signals
+from demo.kafka.processes import restore_signals
 from resources.java import java
 from resources.spark.jars import kafka_home
 
@@ -64,7 +64,7 @@ class MirrorMaker:
         command += [f"-Dlog4j2.configurationFile={self._logging}", "-cp", jars, MAIN]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, str(self.path)], stdout=log, stderr=log, preexec_fn=hear_signals
+                [*command, str(self.path)], stdout=log, stderr=log, preexec_fn=restore_signals
             )
 
     def until(self, happened: Callable[[], bool], what: str, within_s: float = START_S) -> None:

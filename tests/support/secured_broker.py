@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from demo.kafka.processes import free_ports
 from tests.support.certificates import MARK, STORE_PASSWORD, Authority, Identity
 
@@ -156,7 +156,7 @@ def secured_brokers(home: Path, *names: str) -> Iterator[tuple[Certificates, lis
     """Start secured brokers called *names*, side by side, and end them."""
     certificates = Certificates.make(home / "certificates")
     brokers = [SecuredBroker(name, home / name, certificates) for name in names]
-    with running(*brokers):
+    with running_brokers(*brokers):
         for broker in brokers:
             broker.let_in()
         yield certificates, brokers

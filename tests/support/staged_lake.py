@@ -5,8 +5,8 @@ from itertools import groupby
 import pyarrow as pa
 
 from pipeline.record_digest import Digest
-from resources.delta.stage_reader import StagedLog
-from resources.delta.stage_writer import SCHEMA, RecordsFolder
+from resources.delta.stage_reader import StageReader
+from resources.delta.stage_writer import SCHEMA, RecordsDirectory
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
 
@@ -31,19 +31,19 @@ def batch_of(rows):
     return pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA)
 
 
-def stage_records(site, *ranges, staged_at_ms=1, times=None):
+def stage_records(context, *ranges, staged_at_ms=1, times=None):
     """Stage `(source partition, start, end)` in one commit, as one batch of the loop; seal it.
 
     *times* maps offsets to timestamps; a timestamp is the offset itself otherwise.
     """
-    records, segments = site.lake.records("us-east"), site.lake.segments("us-east")
+    records, segments = context.lake.records("us-east"), context.lake.segments("us-east")
     records.refresh()
     sequence = records.version + 1
     times = times or {}
     files, ledger = [], []
     in_slots = sorted(ranges, key=lambda each: (each[0].slot, each[0]))
     for slot, members in groupby(in_slots, key=lambda each: each[0].slot):
-        with RecordsFolder(records.path).slot_file(slot, sequence) as out:
+        with RecordsDirectory(records.path).slot_file(slot, sequence) as out:
             for source, start, end in members:
                 rows = [row(source, i, timestamp_ms=times.get(i)) for i in range(start, end)]
                 out.write(batch_of(rows))
@@ -66,15 +66,15 @@ def segment_of(source, rows, sequence, staged_at_ms):
     )  # fmt: skip
 
 
-def held(site, *sources):
+def held(context, *sources):
     """Return the staged rows of *sources*, as replay reads them."""
-    records = site.lake.records("us-east")
+    records = context.lake.records("us-east")
     records.refresh()
     found = {source: [] for source in sources}
     for slot in {source.slot for source in sources}:
         paths = [file.path for file in records.files() if file.slot == slot]
         wanted = {source: 0 for source in sources if source.slot == slot}
-        for source, rows in StagedLog(records.path).rows(paths, wanted):
+        for source, rows in StageReader(records.path).rows(paths, wanted):
             found[source] += rows.to_pylist()
     return found
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from deltamirror.replay.replayer import Replaying
+from deltamirror.replay.replayer import FlowReplayer
 from schemas.errors import DeltamirrorError
 from tests.support.brokers import Record, produce
-from tests.support.fake_context import Inline
+from tests.support.fake_context import InlineWorkers
 from tests.support.world import FLOW, World
 
 PARTITIONS = 2
@@ -36,17 +36,17 @@ def stage(here: World) -> None:
 
 def replay(here: World) -> dict[object, DeltamirrorError]:
     """Replay all that is staged, without Spark; return the partitions that were left out."""
-    replaying = Replaying(here.site, here.config.flow(FLOW), Inline())
+    replaying = FlowReplayer(here.context, here.config.flow(FLOW), InlineWorkers())
     try:
         replaying.open()
         while not replaying.tick().is_idle:
             pass
-        return dict(replaying.troubles)
+        return dict(replaying.partition_errors)
     finally:
         replaying.close()
 
 
-def go_on(here: World) -> None:
+def mirror_next_turn(here: World) -> None:
     """Write one more turn, and mirror everything there is as a new process."""
     write(here)
     stage(here)
@@ -54,12 +54,12 @@ def go_on(here: World) -> None:
 
 
 def records_path(here: World) -> Path:
-    return here.site.lake.records("us-east").path
+    return here.context.lake.records("us-east").path
 
 
 def data_files(here: World) -> list[Path]:
     """Return the live files of the stage, oldest first."""
-    records = here.site.lake.records("us-east")
+    records = here.context.lake.records("us-east")
     return [records.path / f.path for f in sorted(records.files(), key=lambda f: f.sequence)]
 
 

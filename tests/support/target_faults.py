@@ -32,7 +32,7 @@ def write(here, topic, *values):
     )
 
 
-def disturb(here, remote, *values, **transaction):
+def write_foreign(here, remote, *values, **transaction):
     """Write to the target what another producer would; the same value is the same record."""
     records = [Record(b"k", v, timestamp=1_000) for v in values]
     produce(here.target.bootstrap_servers, remote, records, **transaction)
@@ -51,15 +51,15 @@ def _admin(servers):
     return AdminClient({"bootstrap.servers": servers, "log_level": 0})
 
 
-def stops(here, *words):
+def assert_stops(here, *words):
     """Run until caught up: it ends with 1, and `status` says why, in these *words*, too."""
     said = run("run", "--until-caught-up", "--config", str(here.path), code=1).output
     assert all(re.search(word, said) for word in words), said
-    (error,) = troubles(here)
+    (error,) = partition_errors(here)
     assert all(re.search(word, error) for word in words), error
 
 
-def troubles(here):
+def partition_errors(here):
     """Return the errors of single partitions that `status` shows."""
     (flow,) = answer("status", "--config", str(here.path))["flows"]
     return [each["error"] for each in flow["partitions"] if each["error"]]
@@ -75,22 +75,22 @@ def delete_topic(here, remote):
     until(lambda: remote not in admin(here).list_topics(timeout=WAIT_S).topics, "it is gone")
 
 
-def make_anew(here, remote, **configs):
+def recreate_topic(here, remote, **configs):
     delete_topic(here, remote)
     create_topic(here.target.bootstrap_servers, remote, **configs)
 
 
-def forget_map(here):
-    shutil.rmtree(here.site.lake.offset_map(here.config.flow(FLOW).flow).path)
+def delete_map(here):
+    shutil.rmtree(here.context.lake.offset_map(here.config.flow(FLOW).flow).path)
 
 
-def forget_progress(here):
+def delete_progress(here):
     admin(here).delete_consumer_groups([GROUP])[GROUP].result(WAIT_S)
 
 
-def forget_both(here):
-    forget_map(here)
-    forget_progress(here)
+def delete_map_and_progress(here):
+    delete_map(here)
+    delete_progress(here)
 
 
 def delete_records(here, remote, before):
@@ -104,7 +104,7 @@ def progress(here, remote):
 
 def pairs(here, topic):
     """Return upstream and downstream offset of every record in the map."""
-    table = here.site.lake.offset_map(here.config.flow(FLOW).flow)
+    table = here.context.lake.offset_map(here.config.flow(FLOW).flow)
     names = ["topic", "upstream_start", "downstream_start", "length"]
     rows = table.rows(names).sort_by("downstream_start").to_pylist()
     return [

@@ -18,7 +18,7 @@ ANSWER_S = 30.0
 TRIES = 4
 
 
-class OlderCopy:
+class PartitionBackup:
     """A copy of the folder of *partition*, to be put back: the broker is stopped to take it."""
 
     def __init__(self, broker: Broker, partition: TopicPartition, place: Path) -> None:
@@ -28,7 +28,7 @@ class OlderCopy:
         broker.start()
         watermarks(broker, partition)
 
-    def put_back(self) -> None:
+    def restore(self) -> None:
         """Give the partition the copy's records in place of its own, under a later epoch."""
         before = watermarks(self._broker, self._partition)
         self._broker.stop()

@@ -16,16 +16,16 @@ from typing import Any
 
 from confluent_kafka import Message
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.run.supervisor import mirror
-from deltamirror.staging.stager import Staging
+from deltamirror.staging.stager import SourceStager
 from demo.kafka.brokers import Broker
-from demo.kafka.processes import hear_signals
+from demo.kafka.processes import restore_signals
 from resources.config.load import read_config
-from resources.spark.session import Workers
+from resources.spark.session import SparkWorkers
 from schemas.config.config import Config
 from tests.support.brokers import ROOT, cli_environment, consume_all, run_cli
-from tests.support.fake_context import Inline
+from tests.support.fake_context import InlineWorkers
 
 FLOW = "us-east->eu-west"
 WAIT_S = 90.0
@@ -74,9 +74,9 @@ class Mesh:
         return read_config(self.path)
 
     @property
-    def site(self) -> Site:
+    def context(self) -> MirrorContext:
         """The places the file names."""
-        return Site(self.config)
+        return MirrorContext(self.config)
 
     def mirror(self, **options: Any) -> None:
         """Mirror everything there is, in this process."""
@@ -102,7 +102,7 @@ class Mesh:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                preexec_fn=hear_signals,  # a test that Dagster had a part in may ignore some
+                preexec_fn=restore_signals,  # a test that Dagster had a part in may ignore some
             )
         self.runs.append(run)
         return run
@@ -135,9 +135,9 @@ class World(Mesh):
         super().__init__(home, {"us-east": source, "eu-west": target}, said)
 
     @contextmanager
-    def staging(self, workers: Workers | None = None) -> Iterator[Staging]:
+    def staging(self, workers: SparkWorkers | None = None) -> Iterator[SourceStager]:
         """Open the staging of the source, to be ticked; its tasks run right here, without Spark."""
-        staging = Staging(self.site, "us-east", workers or Inline())
+        staging = SourceStager(self.context, "us-east", workers or InlineWorkers())
         staging.open()
         try:
             yield staging

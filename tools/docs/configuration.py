@@ -12,7 +12,7 @@ from schemas.config.client_keys import (
     ClientKey,
 )
 from schemas.config.flow_keys import SECTIONS
-from schemas.config.keys import Key, Status
+from schemas.config.keys import Key, KeyStatus
 from schemas.config.worker_keys import PREFIXES, REASONS
 from schemas.mm2.differences import DIFFERENCES
 
@@ -76,13 +76,15 @@ def configuration_page() -> str:
 
 def _differences() -> str:
     rows = ((each.theirs, each.ours, each.why) for each in DIFFERENCES)
-    return _table(("MirrorMaker 2", "deltamirror", "why"), rows)
+    return _markdown_table(("MirrorMaker 2", "deltamirror", "why"), rows)
 
 
 def _sections() -> Iterable[str]:
     for title, keys in SECTIONS.items():
         yield f"## {title}\n"
-        yield _table(("key", "type", "default", "where", "status", "note"), map(_key_row, keys))
+        yield _markdown_table(
+            ("key", "type", "default", "where", "status", "note"), map(_key_row, keys)
+        )
 
 
 def _key_row(key: Key) -> Sequence[str]:
@@ -90,8 +92,8 @@ def _key_row(key: Key) -> Sequence[str]:
     where = ", ".join(names[scope] for scope in key.scopes)
     default = f"`{key.default}`" if key.default else "" if key.default is None else "empty"
     note = key.note
-    if key.otherwise:
-        note = f"{note} Any other value is refused: {key.otherwise}."
+    if key.refusal:
+        note = f"{note} Any other value is refused: {key.refusal}."
     return f"`{key.name}`", key.kind.value, default, where, key.status.value, note
 
 
@@ -100,10 +102,12 @@ def _client_part() -> Iterable[str]:
     yield "At the top level, at a cluster (`A.ssl...`) or at one of its clients.\n"
     connection = [*CONNECTION_KEYS.items(), *NO_EFFECT_CONNECTION_KEYS.items()]
     connection += [(name, f"Refused: {why}.") for name, why in REFUSED_CONNECTION_KEYS.items()]
-    yield _table(("key", "in librdkafka"), ((f"`{name}`", note) for name, note in connection))
+    yield _markdown_table(
+        ("key", "in librdkafka"), ((f"`{name}`", note) for name, note in connection)
+    )
     yield "## Client properties\n"
     yield "As `A.consumer.*`, `A.producer.*`, `A.admin.*`, or for a flow as said above.\n"
-    yield _table(("property", "of", "in librdkafka"), map(_client_row, CLIENT_KEYS))
+    yield _markdown_table(("property", "of", "in librdkafka"), map(_client_row, CLIENT_KEYS))
 
 
 def _client_row(key: ClientKey) -> Sequence[str]:
@@ -114,13 +118,13 @@ def _client_row(key: ClientKey) -> Sequence[str]:
 
 def _worker_part() -> Iterable[str]:
     yield "## What only a Connect worker reads\n"
-    yield f"Status: {Status.NO_EFFECT.value}, at every place.\n"
+    yield f"Status: {KeyStatus.NO_EFFECT.value}, at every place.\n"
     rows = [(name, reason) for reason, names in REASONS.items() for name in names]
     rows += [(f"{prefix}*", reason) for prefix, reason in PREFIXES.items()]
-    yield _table(("key", "why"), ((f"`{name}`", reason) for name, reason in rows))
+    yield _markdown_table(("key", "why"), ((f"`{name}`", reason) for name, reason in rows))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
 

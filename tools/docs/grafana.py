@@ -53,7 +53,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             (f'{_of(m.STATE, FLOW)} == 1', _LOOP + " {{state}}"),
         ], kind="stat", width=16),
         Panel("Partitions left out, by error", [
-            (_of(m.TROUBLES, FLOW), _LOOP + " {{type}}"),
+            (_of(m.FAILING_PARTITIONS, FLOW), _LOOP + " {{type}}"),
         ]),
         Panel("Partitions that an operator paused", [(_of(m.PAUSED, FLOW), _FLOW)]),
         Panel("Last error", [
@@ -63,7 +63,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "How far behind?": (
         Panel("Lag by topic", [(_by("sum", _of(m.LAG), *_NAME, "topic"), _TOPIC)]),
         Panel("Age of the oldest record on its way", [
-            (_by("max", _of(m.AGE), *_NAME, "topic"), _TOPIC),
+            (_by("max", _of(m.LAG_SECONDS), *_NAME, "topic"), _TOPIC),
         ], "s"),
         Panel("Waiting on the source, and in the stage", [
             (_by("sum", f"{_of(m.SOURCE_END)} - {_of(m.STAGED)}", *_NAME), _FLOW + " source"),
@@ -121,7 +121,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Failed ticks per minute", [
             (f"60 * rate({_of(m.FAILURES, FLOW)}[5m])", _LOOP),
         ]),
-        Panel("Since the last sign of life", [(_of(m.SINCE_SIGN, FLOW), _LOOP)], "s", width=12),
+        Panel("Since the last sign of life", [(_of(m.SILENT_SECONDS, FLOW), _LOOP)], "s", width=12),
         Panel("Versions", [
             (_by("count", m.INFO.name, "version"), "{{version}}"),
         ], kind="stat", width=12),
@@ -166,13 +166,13 @@ def _panels() -> Iterator[dict[str, Any]]:
     number = y = 0
     for row, panels in ROWS.items():
         number += 1
-        yield {"id": number, "type": "row", "title": row, "gridPos": _place(0, y, WIDTH, 1)}
+        yield {"id": number, "type": "row", "title": row, "gridPos": _grid_position(0, y, WIDTH, 1)}
         x, y = 0, y + 1
         for panel in panels:
             if x + panel.width > WIDTH:
                 x, y = 0, y + HEIGHT
             number += 1
-            yield _panel(panel, number, _place(x, y, panel.width, HEIGHT))
+            yield _panel(panel, number, _grid_position(x, y, panel.width, HEIGHT))
             x += panel.width
         y += HEIGHT
 
@@ -192,5 +192,5 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _place(x: int, y: int, width: int, height: int) -> dict[str, int]:
+def _grid_position(x: int, y: int, width: int, height: int) -> dict[str, int]:
     return {"x": x, "y": y, "w": width, "h": height}

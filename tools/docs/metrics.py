@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deltamirror.backoff import GIVE_UP_S
-from deltamirror.monitoring.metrics_state import LOOK_S
-from pipeline.monitoring.health import LATE_S
+from deltamirror.backoff import FAILURE_TIMEOUT_S
+from deltamirror.monitoring.metrics_state import LAG_INTERVAL_S
+from pipeline.monitoring.health import LIVENESS_TIMEOUT_S
 from schemas.config.flow_keys import METRICS_LISTEN
 from schemas.monitoring.flow_state import STATES
-from schemas.monitoring.metrics import MM2, OWN, Metric
+from schemas.monitoring.metrics import DELTAMIRROR_METRICS, MM2, Metric
 
-PER_PARTITION = sum("partition" in m.labels and "group" not in m.labels for m in (*MM2, *OWN))
+PER_PARTITION = sum(
+    "partition" in m.labels and "group" not in m.labels for m in (*MM2, *DELTAMIRROR_METRICS)
+)
 
 INTRODUCTION = f"""\
 # Metrics
@@ -29,10 +31,10 @@ that is taken ends nothing: the log says so, and it is taken over once it is fre
 the same host begins to answer when the other one is gone.
 
 A scrape costs some 10 µs for each value, of which a partition that moves has {PER_PARTITION}, and
-nothing while nobody scrapes. Offsets and lags are at most {LOOK_S:.0f} s old. Counts begin with the
-process; `process_start_time_seconds` tells of restarts. Series of a partition end when the source
-no longer has it and nothing of it waits; in a process that does not stage that source (another one
-does) they last as long as the process.
+nothing while nobody scrapes. Offsets and lags are at most {LAG_INTERVAL_S:.0f} s old. Counts begin
+with the process; `process_start_time_seconds` tells of restarts. Series of a partition end when the
+source no longer has it and nothing of it waits; in a process that does not stage that source
+(another one does) they last as long as the process.
 
     scrape_configs:
       - job_name: deltamirror
@@ -43,11 +45,11 @@ Prometheus.
 
 ## Health
 
-`status` is `ok`, `standby` (200 too: every flow is replayed by another process) or `failing`
-(503), and `sick` names each loop that failed for more than {GIVE_UP_S:.0f} s without a tick that
-worked, or gave no sign of life for {LATE_S:.0f} s. A cluster that is down makes it `failing`: use
-it to alert, and to tell which instance is active. As a liveness probe it would restart a process
-that is only waiting for that cluster.
+`status` is `ok`, `standby` (200 too: every flow is replayed by another process) or `failing` (503),
+and `sick` names each loop that failed for more than {FAILURE_TIMEOUT_S:.0f} s without a tick that
+worked, or gave no sign of life for {LIVENESS_TIMEOUT_S:.0f} s. A cluster that is down makes it
+`failing`: use it to alert, and to tell which instance is active. As a liveness probe it would
+restart a process that is only waiting for that cluster.
 
 ## MirrorMaker 2's
 
@@ -82,10 +84,16 @@ STATES_TEXT = "`state` is one of " + ", ".join(f"`{state}`" for state in STATES)
 
 def metrics_page() -> str:
     """Return docs/metrics.md without the notice at its top."""
-    return INTRODUCTION + _table(MM2) + DIFFERENCES + STATES_TEXT + _table(OWN)
+    return (
+        INTRODUCTION
+        + _metrics_table(MM2)
+        + DIFFERENCES
+        + STATES_TEXT
+        + _metrics_table(DELTAMIRROR_METRICS)
+    )
 
 
-def _table(metrics: Iterable[Metric]) -> str:
+def _metrics_table(metrics: Iterable[Metric]) -> str:
     cells = [("metric", "type", "labels", "what it is"), ("---", "---", "---", "---")]
     cells += [
         (f"`{metric.name}`", metric.kind.value, ", ".join(metric.labels) or "-", metric.help)

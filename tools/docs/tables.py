@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, LAKE_TABLES, Column, Table
 from schemas.views import GAPS, View
 
-_PLACES = (
+_TABLE_GROUPS = (
     ("One of each source cluster", "clusters/<alias>/", CLUSTER_TABLES),
     ("One of each flow", "flows/<source>__<target>/", FLOW_TABLES),
     ("One of the lake", "", LAKE_TABLES),
@@ -25,10 +25,10 @@ def _lines() -> Iterator[str]:
     yield "Delta tables in the folder that `deltamirror.lake` names. Only deltamirror writes them;"
     yield "any engine that reads Delta may read them. Offsets are Kafka's, times are milliseconds"
     yield "since 1970."
-    for title, folder, tables in _PLACES:
+    for title, folder, tables in _TABLE_GROUPS:
         yield f"\n## {title}"
         for table in tables:
-            yield from _table(table, folder)
+            yield from _table_section(table, folder)
     yield from _view(GAPS)
     yield ""
 
@@ -47,7 +47,7 @@ def _view(view: View) -> Iterator[str]:
     yield from _columns(view.columns)
 
 
-def _table(table: Table, folder: str) -> Iterator[str]:
+def _table_section(table: Table, folder: str) -> Iterator[str]:
     yield f"\n### `{folder}{table.name}`\n"
     layout = f", partitioned by {_names(table.partitioned_by)}" if table.partitioned_by else ""
     yield f"One row is {table.row}. Key: {_names(table.key)}{layout}.\n"

@@ -4,20 +4,20 @@ import pytest
 
 from deltamirror import context as site_module
 from deltamirror.cli.app import Console
-from tests.support.lake import ORDERS, REMOTE, FakeSite, commit, config, replay, stage
+from tests.support.lake import ORDERS, REMOTE, ScriptedContext, commit, config, replay, stage
 
 
 @pytest.fixture
-def asked_site(lake, monkeypatch):
+def halfway_context(lake, monkeypatch):
     """A flow that is halfway, asked by commands instead of what a file would name."""
-    site = FakeSite(lake)
-    site.source.hold(ORDERS, 20)
-    site.target.hold(REMOTE, 8)
-    site.target.progress(REMOTE, 16)
-    stage(site, ORDERS, 0, 18)
-    replay(site, (10, 3, 2), (14, 6, 2))
-    commit(site, "billing", 12, at=1_000)
+    context = ScriptedContext(lake)
+    context.source.hold(ORDERS, 20)
+    context.target.hold(REMOTE, 8)
+    context.target.progress(REMOTE, 16)
+    stage(context, ORDERS, 0, 18)
+    replay(context, (10, 3, 2), (14, 6, 2))
+    commit(context, "billing", 12, at=1_000)
     monkeypatch.setattr(Console, "config", lambda self: config(lake))
-    monkeypatch.setattr(site_module, "Site", lambda _: site)
-    monkeypatch.setattr(site, "close", lambda: None)
-    return site
+    monkeypatch.setattr(site_module, "MirrorContext", lambda _: context)
+    monkeypatch.setattr(context, "close", lambda: None)
+    return context

@@ -9,19 +9,19 @@ import pytest
 from click.testing import CliRunner
 from rich.table import Table
 
-from deltamirror.cli.app import CommandLine, options
+from deltamirror.cli.app import CommandLine, common_options
 from schemas.errors import ConfigFileError, LakeError
 
 
 @click.group(cls=CommandLine)
-@options
+@common_options
 def group():
     """A command line of its own."""
 
 
 @group.command()
 @click.option("--raises")
-@options
+@common_options
 @click.pass_context
 def act(context, raises):
     table = Table("topic")

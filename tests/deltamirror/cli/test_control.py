@@ -2,14 +2,14 @@
 
 import pytest
 
-from deltamirror.control import Orders
+from deltamirror.control import ControlTable
 from tests.support.cli import answer, run
 
 FLOW = "us-east->eu-west"
 
 
-def orders(site, scope):
-    found = Orders(site.lake.control).of(scope)
+def orders(context, scope):
+    found = ControlTable(context.lake.control).requests_for(scope)
     return [(each.order, each.topic, each.partition) for each in found]
 
 
@@ -30,26 +30,26 @@ def orders(site, scope):
         ),
     ],
 )
-def test_an_order_for_a_flow_is_written(asked_site, command, given):
+def test_an_order_for_a_flow_is_written(halfway_context, command, given):
     name, *rest = command
 
     data = answer(name, "--flow", FLOW, *rest)
 
-    assert orders(asked_site, FLOW) == [given]
+    assert orders(halfway_context, FLOW) == [given]
     assert data["is_running"] is False
 
 
-def test_a_gap_is_accepted_for_a_source_cluster(asked_site):
+def test_a_gap_is_accepted_for_a_source_cluster(halfway_context):
     answer("accept-gap", "--cluster", "us-east", "--topic", "orders")
 
-    assert orders(asked_site, "us-east") == [("accept-gap", "orders", None)]
+    assert orders(halfway_context, "us-east") == [("accept-gap", "orders", None)]
 
 
-def test_a_person_reads_who_carries_the_order_out(asked_site):
+def test_a_person_reads_who_carries_the_order_out(halfway_context):
     text = run("pause", "--flow", FLOW, "--topic", "orders").stdout
     assert "the next `deltamirror run`" in text
 
-    asked_site.bulletin.post(f"replay {FLOW}", "running", None, [])
+    halfway_context.status_file.post(f"replay {FLOW}", "running", None, [])
     text = run("resume", "--flow", FLOW, "--topic", "orders").stdout
     assert "the running loop, at its next tick" in text
 
@@ -87,17 +87,17 @@ def test_a_person_reads_who_carries_the_order_out(asked_site):
         ),
     ],
 )
-def test_what_cannot_be_meant_is_not_written(asked_site, arguments, code, error):
+def test_what_cannot_be_meant_is_not_written(halfway_context, arguments, code, error):
     data = answer(*arguments, code=code)
 
     assert data["error"]["type"] == error
-    assert not asked_site.lake.control.exists()
+    assert not halfway_context.lake.control.exists()
 
 
-def test_a_topic_that_was_staged_is_known_while_the_source_is_down(asked_site):
-    asked_site.source.is_down = True
+def test_a_topic_that_was_staged_is_known_while_the_source_is_down(halfway_context):
+    halfway_context.source.is_down = True
 
     answer("pause", "--flow", FLOW, "--topic", "orders")
     answer("pause", "--flow", FLOW, "--topic", "never-staged", code=1)
 
-    assert orders(asked_site, FLOW) == [("pause", "orders", None)]
+    assert orders(halfway_context, FLOW) == [("pause", "orders", None)]

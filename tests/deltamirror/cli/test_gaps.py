@@ -4,19 +4,19 @@ from tests.support.cli import answer, run
 from tests.support.lake import ORDERS
 
 
-def stage_gap(site, start, end, cause):
+def stage_gap(context, start, end, cause):
     row = {
         "topic": ORDERS.topic, "topic_id": "life1", "partition": ORDERS.partition, "start": start,
         "end": end, "count": 0, "size_bytes": 0, "low": 0, "stable": end, "high": end,
         "gap_cause": cause, "digest": "", "staged_at_ms": 7, "sequence": 1, "version": 2,
     }  # fmt: skip
-    site.lake.records("us-east").refresh()  # which makes it, without a record
-    site.lake.segments("us-east").append([row])
+    context.lake.records("us-east").refresh()  # which makes it, without a record
+    context.lake.segments("us-east").append([row])
 
 
-def test_gaps_for_scripts_has_each_interval(asked_site):
-    stage_gap(asked_site, 18, 21, "expired, accepted")
-    stage_gap(asked_site, 21, 22, "transaction markers or aborted")
+def test_gaps_for_scripts_has_each_interval(halfway_context):
+    stage_gap(halfway_context, 18, 21, "expired, accepted")
+    stage_gap(halfway_context, 21, 22, "transaction markers or aborted")
 
     gaps = answer("gaps")["gaps"]
 
@@ -29,9 +29,9 @@ def test_gaps_for_scripts_has_each_interval(asked_site):
     assert answer("gaps", "--topic", "users")["gaps"] == []
 
 
-def test_gaps_for_people_adds_them_up_by_cause(asked_site):
-    stage_gap(asked_site, 18, 21, "expired, accepted")
-    stage_gap(asked_site, 30, 32, "expired, accepted")
+def test_gaps_for_people_adds_them_up_by_cause(halfway_context):
+    stage_gap(halfway_context, 18, 21, "expired, accepted")
+    stage_gap(halfway_context, 30, 32, "expired, accepted")
 
     (line,) = [line for line in run("gaps").stdout.splitlines() if "orders[0]" in line]
 
@@ -39,5 +39,5 @@ def test_gaps_for_people_adds_them_up_by_cause(asked_site):
         assert word in line
 
 
-def test_a_cluster_that_is_no_source_is_wrong_usage(asked_site):
+def test_a_cluster_that_is_no_source_is_wrong_usage(halfway_context):
     assert answer("gaps", "--cluster", "eu-west", code=2)["error"]["type"] == "ConfigError"

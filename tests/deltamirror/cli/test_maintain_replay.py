@@ -11,10 +11,10 @@ FLOW = "us-east->eu-west"
 
 
 @pytest.fixture
-def staged(asked_site):
+def staged(halfway_context):
     for i in range(5):
-        stage_records(asked_site, (ORDERS, i * 10, i * 10 + 10), staged_at_ms=1000 * i)
-    return asked_site
+        stage_records(halfway_context, (ORDERS, i * 10, i * 10 + 10), staged_at_ms=1000 * i)
+    return halfway_context
 
 
 def replay(*args, code=0):
@@ -67,12 +67,12 @@ def test_ranges_of_two_kinds_are_bad_usage(staged):
     assert data["error"]["type"] == "UsageError"
 
 
-def test_a_topic_that_is_not_staged_is_an_error(asked_site):
+def test_a_topic_that_is_not_staged_is_an_error(halfway_context):
     data = answer("replay", "--flow", FLOW, "--topic", "nothing", "--dry-run", code=1)
 
     assert data["error"]["type"] == "TopicMissingError"
 
 
 @pytest.mark.parametrize("other", [["--rebuild-map"], ["--flow", FLOW]])
-def test_restaging_goes_with_nothing_but_a_cluster(asked_site, other):
+def test_restaging_goes_with_nothing_but_a_cluster(halfway_context, other):
     assert answer("maintain", "--restage", *other, code=2)["error"]["type"] == "UsageError"

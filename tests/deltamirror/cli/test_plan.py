@@ -11,26 +11,26 @@ from schemas.kafka.partition import TopicPartition
 from schemas.kafka.topic import ConfigValue
 from schemas.mm2.name_filter import NameFilter
 from tests.support.cli import answer, run
-from tests.support.lake import ORDERS, REMOTE, FakeSite, stage
+from tests.support.lake import ORDERS, REMOTE, ScriptedContext, stage
 
 FLOW = "us-east->eu-west"
 
 
 @pytest.fixture
-def asked_site(lake, monkeypatch):
+def halfway_context(lake, monkeypatch):
     """A source with records and an empty target; the lake is not there yet."""
-    site = FakeSite(lake)
-    filtered = dataclasses.replace(site.flow, topics=NameFilter(exclude=("secret",)))
-    site.config = dataclasses.replace(site.config, flows=(filtered,))
-    site.source.hold(ORDERS, 20, low=5)
-    site.source.topic_configs = lambda names: {name: {} for name in names}
-    monkeypatch.setattr(Console, "config", lambda self: site.config)
-    monkeypatch.setattr(site_module, "Site", lambda _: site)
-    monkeypatch.setattr(site, "close", lambda: None)
-    return site
+    context = ScriptedContext(lake)
+    filtered = dataclasses.replace(context.flow, topics=NameFilter(exclude=("secret",)))
+    context.config = dataclasses.replace(context.config, flows=(filtered,))
+    context.source.hold(ORDERS, 20, low=5)
+    context.source.topic_configs = lambda names: {name: {} for name in names}
+    monkeypatch.setattr(Console, "config", lambda self: context.config)
+    monkeypatch.setattr(site_module, "MirrorContext", lambda _: context)
+    monkeypatch.setattr(context, "close", lambda: None)
+    return context
 
 
-def test_a_first_run_would_create_stage_and_replay_and_makes_nothing_now(asked_site, lake):
+def test_a_first_run_would_create_stage_and_replay_and_makes_nothing_now(halfway_context, lake):
     data = answer("plan")
 
     (cluster,), (flow,) = data["clusters"], data["flows"]
@@ -42,17 +42,17 @@ def test_a_first_run_would_create_stage_and_replay_and_makes_nothing_now(asked_s
     assert not lake.exists()
 
 
-def test_a_later_run_would_go_on_from_the_frontier(asked_site):
-    stage(asked_site, ORDERS, 5, 12)
+def test_a_later_run_would_go_on_from_the_frontier(halfway_context):
+    stage(halfway_context, ORDERS, 5, 12)
 
     (cluster,) = answer("plan")["clusters"]
 
     assert cluster["stage"] == [{"topic": "orders", "partition": 0, "start": 12, "end": 20}]
 
 
-def test_partitions_that_were_added_on_the_source_would_be_added(asked_site):
-    asked_site.source.hold(TopicPartition("orders", 1), 3)
-    asked_site.target.hold(TopicPartition("us-east.orders", 0), 0)
+def test_partitions_that_were_added_on_the_source_would_be_added(halfway_context):
+    halfway_context.source.hold(TopicPartition("orders", 1), 3)
+    halfway_context.target.hold(TopicPartition("us-east.orders", 0), 0)
 
     (flow,) = answer("plan")["flows"]
 
@@ -60,16 +60,18 @@ def test_partitions_that_were_added_on_the_source_would_be_added(asked_site):
 
 
 def test_settings_that_differ_would_be_altered_and_are_left_alone_where_they_are_not_synced(
-    asked_site,
+    halfway_context,
 ):
     own = ConfigValue("1000", "DYNAMIC_TOPIC_CONFIG", False, False, False)
-    asked_site.source.topic_configs = lambda names: {name: {"retention.ms": own} for name in names}
-    asked_site.target.topic_configs = lambda names: {name: {} for name in names}
-    asked_site.target.hold(REMOTE, 0)
+    halfway_context.source.topic_configs = lambda names: {
+        name: {"retention.ms": own} for name in names
+    }
+    halfway_context.target.topic_configs = lambda names: {name: {} for name in names}
+    halfway_context.target.hold(REMOTE, 0)
 
     (unsynced,) = answer("plan")["flows"]
-    synced = dataclasses.replace(asked_site.flow, sync_topic_configs_interval_s=600.0)
-    asked_site.config = dataclasses.replace(asked_site.config, flows=(synced,))
+    synced = dataclasses.replace(halfway_context.flow, sync_topic_configs_interval_s=600.0)
+    halfway_context.config = dataclasses.replace(halfway_context.config, flows=(synced,))
     (flow,) = answer("plan")["flows"]
 
     assert unsynced["alter"] == []
@@ -83,12 +85,12 @@ def test_settings_that_differ_would_be_altered_and_are_left_alone_where_they_are
     assert "retention.ms: default -> 1000" in run("plan").stdout
 
 
-def test_rules_that_are_missing_on_the_target_would_be_made(asked_site):
+def test_rules_that_are_missing_on_the_target_would_be_made(halfway_context):
     acl = TopicAcl("orders", "User:bob", "*", "ALL", "ALLOW")
-    asked_site.source.topic_acls = lambda: {acl}
-    asked_site.target.topic_acls = set
-    synced = dataclasses.replace(asked_site.flow, sync_topic_acls_interval_s=600.0)
-    asked_site.config = dataclasses.replace(asked_site.config, flows=(synced,))
+    halfway_context.source.topic_acls = lambda: {acl}
+    halfway_context.target.topic_acls = set
+    synced = dataclasses.replace(halfway_context.flow, sync_topic_acls_interval_s=600.0)
+    halfway_context.config = dataclasses.replace(halfway_context.config, flows=(synced,))
 
     (flow,) = answer("plan")["flows"]
 
@@ -97,8 +99,8 @@ def test_rules_that_are_missing_on_the_target_would_be_made(asked_site):
     assert "create ACL" in run("plan").stdout
 
 
-def test_what_waits_for_an_operator_is_shown_with_what_to_do(asked_site):
-    stage(asked_site, ORDERS, 0, 3)
+def test_what_waits_for_an_operator_is_shown_with_what_to_do(halfway_context):
+    stage(halfway_context, ORDERS, 0, 3)
 
     (cluster,) = answer("plan", code=1)["clusters"]
 
@@ -108,9 +110,9 @@ def test_what_waits_for_an_operator_is_shown_with_what_to_do(asked_site):
     assert "waits for you" in run("plan", code=1).stdout
 
 
-def test_each_topic_that_is_left_out_has_its_reason(asked_site):
+def test_each_topic_that_is_left_out_has_its_reason(halfway_context):
     for topic in ("secret", "eu-west.orders", "__consumer_offsets"):
-        asked_site.source.hold(TopicPartition(topic, 0), 1)
+        halfway_context.source.hold(TopicPartition(topic, 0), 1)
 
     (flow,) = answer("plan", "--flow", FLOW)["flows"]
 
@@ -121,7 +123,7 @@ def test_each_topic_that_is_left_out_has_its_reason(asked_site):
     }
 
 
-def test_a_source_that_is_down_is_an_error(asked_site):
-    asked_site.source.is_down = True
+def test_a_source_that_is_down_is_an_error(halfway_context):
+    halfway_context.source.is_down = True
 
     assert answer("plan", code=1)["error"]["type"] == "UnreachableError"

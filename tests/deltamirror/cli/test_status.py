@@ -11,7 +11,7 @@ PARTITION = {
 
 
 @pytest.mark.parametrize("command", ["status", "lag"])
-def test_status_and_lag_are_one_json_object_with_the_promised_fields(asked_site, command):
+def test_status_and_lag_are_one_json_object_with_the_promised_fields(halfway_context, command):
     (flow,) = answer(command)["flows"]
 
     (orders,) = flow["partitions"]
@@ -20,9 +20,11 @@ def test_status_and_lag_are_one_json_object_with_the_promised_fields(asked_site,
     assert (orders["source_end"], orders["staged"], orders["replayed"]) == (20, 18, 16)
 
 
-def test_status_for_people_names_state_topic_and_trouble(asked_site):
+def test_status_for_people_names_state_topic_and_trouble(halfway_context):
     trouble = {"topic": "orders", "partition": 0, "message": "the record is too large"}
-    asked_site.bulletin.post(f"replay {FLOW.name}", "failed", "1 partition failed", [trouble])
+    halfway_context.status_file.post(
+        f"replay {FLOW.name}", "failed", "1 partition failed", [trouble]
+    )
 
     shown = run("status").stdout
 
@@ -30,11 +32,11 @@ def test_status_for_people_names_state_topic_and_trouble(asked_site):
         assert word in shown
 
 
-def test_lag_for_people_has_a_line_for_each_partition(asked_site):
+def test_lag_for_people_has_a_line_for_each_partition(halfway_context):
     assert "orders[0]" in run("lag", "--flow", FLOW.name).stdout
 
 
-def test_lag_shows_how_far_each_group_is_behind(asked_site):
+def test_lag_shows_how_far_each_group_is_behind(halfway_context):
     (flow,) = answer("lag")["flows"]
 
     (billing,) = flow["groups"]
@@ -42,11 +44,11 @@ def test_lag_shows_how_far_each_group_is_behind(asked_site):
     assert "consumer lag" in run("lag").stdout
 
 
-def test_a_commit_in_a_former_life_of_the_topic_is_no_lag(asked_site):
-    asked_site.source.hold(ORDERS, 20, topic_id="life2")
+def test_a_commit_in_a_former_life_of_the_topic_is_no_lag(halfway_context):
+    halfway_context.source.hold(ORDERS, 20, topic_id="life2")
 
     assert answer("lag")["flows"][0]["groups"] == []
 
 
-def test_a_flow_nobody_enabled_is_wrong_usage(asked_site):
+def test_a_flow_nobody_enabled_is_wrong_usage(halfway_context):
     assert answer("status", "--flow", "a->b", code=2)["error"]["type"] == "UnknownFlowError"

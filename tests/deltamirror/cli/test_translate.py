@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltamirror.times import iso, time_ms
+from deltamirror.times import format_iso, parse_time_ms
 from tests.support.cli import answer, run
 from tests.support.lake import FLOW, ORDERS
 
@@ -12,7 +12,7 @@ TRANSLATION = {
 }  # fmt: skip
 
 
-def test_translate_answers_with_the_promised_fields(asked_site):
+def test_translate_answers_with_the_promised_fields(halfway_context):
     at = answer("translate", "--flow", FLOW.name, *["--topic", "orders", "--partition", "0"],
                 "--offset", "12")  # fmt: skip
 
@@ -22,28 +22,28 @@ def test_translate_answers_with_the_promised_fields(asked_site):
 
 
 @pytest.mark.parametrize("topic", ["orders", "us-east.orders"])
-def test_translate_reverse_goes_back_from_either_name_of_the_topic(asked_site, topic):
+def test_translate_reverse_goes_back_from_either_name_of_the_topic(halfway_context, topic):
     at = answer("translate", "--flow", FLOW.name, "--reverse", "--topic", topic,
                 *["--partition", "0", "--offset", "5"])  # fmt: skip
 
     assert (at["topic"], at["upstream_offset"], at["downstream_offset"]) == ("orders", 14, 5)
 
 
-def test_where_nothing_has_arrived_yet_the_downstream_offset_is_null(asked_site):
+def test_where_nothing_has_arrived_yet_the_downstream_offset_is_null(halfway_context):
     at = answer("translate", "--flow", FLOW.name, *["--topic", "orders", "--partition", "3"],
                 "--offset", "12")  # fmt: skip
 
     assert at["downstream_offset"] is None
 
 
-def test_a_topic_that_is_not_mirrored_is_an_error(asked_site):
+def test_a_topic_that_is_not_mirrored_is_an_error(halfway_context):
     error = answer("translate", "--flow", FLOW.name, "--topic", "eu-west.orders",
                    *["--partition", "0", "--offset", "12"], code=1)["error"]  # fmt: skip
 
     assert error["type"] == "NothingToTranslateError"
 
 
-def test_a_group_is_translated_with_all_its_partitions(asked_site):
+def test_a_group_is_translated_with_all_its_partitions(halfway_context):
     found = answer("translate", "--flow", FLOW.name, "--group", "billing")
 
     assert (found["flow"], found["group"], found["as_of"]) == (FLOW.name, "billing", None)
@@ -51,7 +51,7 @@ def test_a_group_is_translated_with_all_its_partitions(asked_site):
     assert "orders[0]" in run("translate", "--flow", FLOW.name, "--group", "billing").stdout
 
 
-def test_a_group_is_translated_as_of_a_time(asked_site):
+def test_a_group_is_translated_as_of_a_time(halfway_context):
     args = ("translate", "--flow", FLOW.name, "--group", "billing", "--as-of")
 
     assert answer(*args, "1970-01-01T00:00:01Z")["as_of"] == "1970-01-01T00:00:01.000Z"
@@ -67,13 +67,13 @@ def test_a_group_is_translated_as_of_a_time(asked_site):
         pytest.param(("--group", "g", "--topic", "orders"), id="a group and an offset"),
     ],
 )
-def test_translate_says_what_it_needs(asked_site, args):
+def test_translate_says_what_it_needs(halfway_context, args):
     run("translate", "--flow", FLOW.name, *args, code=2)
 
 
-def test_a_snapshot_tells_what_changed_and_which_group_it_could_not_read(asked_site):
-    asked_site.source.offsets |= {"billing": {ORDERS: 14}, "odd": {}}
-    asked_site.source.unreadable.add("odd")
+def test_a_snapshot_tells_what_changed_and_which_group_it_could_not_read(halfway_context):
+    halfway_context.source.offsets |= {"billing": {ORDERS: 14}, "odd": {}}
+    halfway_context.source.unreadable.add("odd")
 
     (found,) = answer("groups", "snapshot", code=1)["clusters"]
 
@@ -81,7 +81,7 @@ def test_a_snapshot_tells_what_changed_and_which_group_it_could_not_read(asked_s
     assert "odd" in found["troubles"][0]
 
 
-def test_a_plan_is_shown_with_its_limits(asked_site):
+def test_a_plan_is_shown_with_its_limits(halfway_context):
     plan = answer("groups", "plan", "--flow", FLOW.name)
 
     (billing,) = plan["groups"]
@@ -100,5 +100,5 @@ def test_a_plan_is_shown_with_its_limits(asked_site):
     ],
 )
 def test_a_time_is_iso_8601_or_milliseconds(text, ms):
-    assert time_ms(text) == ms
-    assert time_ms(iso(ms)) == ms
+    assert parse_time_ms(text) == ms
+    assert parse_time_ms(format_iso(ms)) == ms

@@ -3,28 +3,28 @@
 import pytest
 
 from pipeline.record_digest import Digest
-from resources.delta.stage_writer import RecordsFolder
+from resources.delta.stage_writer import RecordsDirectory
 from resources.kafka.range_reader import SCHEMA
 from schemas.staging.segment import Segment
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS
 from tests.pipeline.verification.test_audits import rows
 from tests.support.cli import answer, run
-from tests.support.lake import FLOW, ORDERS, REMOTE, FakeSite, replay, stage
+from tests.support.lake import FLOW, ORDERS, REMOTE, ScriptedContext, replay, stage
 
 
 @pytest.fixture
-def staged(asked_site, lake, tmp_path, monkeypatch):
+def staged(halfway_context, lake, tmp_path, monkeypatch):
     """Twenty records of `orders`, in a file and a segment of a lake of their own."""
-    site = FakeSite(tmp_path / "another")
-    monkeypatch.setattr("deltamirror.context.Site", lambda _: site)
-    monkeypatch.setattr(site, "close", lambda: None)
-    records = site.lake.records("us-east")
+    context = ScriptedContext(tmp_path / "another")
+    monkeypatch.setattr("deltamirror.context.MirrorContext", lambda _: context)
+    monkeypatch.setattr(context, "close", lambda: None)
+    records = context.lake.records("us-east")
     records.refresh()
     batch = rows(*((i, b"%d" % i) for i in range(20)))
     digest = Digest()
     size = digest.add(batch)
-    with RecordsFolder(records.path).slot_file(ORDERS.slot, 1) as file:
+    with RecordsDirectory(records.path).slot_file(ORDERS.slot, 1) as file:
         file.write(_record_rows(batch))
         made = file.close()
     segment = Segment(
@@ -32,8 +32,8 @@ def staged(asked_site, lake, tmp_path, monkeypatch):
         digest.hexdigest(), 1, 1,
     )  # fmt: skip
     version = records.stage([made], [segment], {segment.source: None})
-    site.lake.segments("us-east").append([{**segment.to_dict(), "version": version}])
-    return site
+    context.lake.segments("us-east").append([{**segment.to_dict(), "version": version}])
+    return context
 
 
 def _record_rows(batch):
@@ -54,7 +54,7 @@ def test_verify_is_one_json_object_with_the_promised_fields_and_keeps_what_it_fo
     (flow,) = found["flows"]
     assert (flow["flow"], flow["records"], flow["altered"]) == (FLOW.name, 20, 0)
     assert (found["differences"], found["errors"]) == ([], [])
-    (row,) = staged.lake.of_flow(FLOW, VERIFICATION).rows().to_pylist()
+    (row,) = staged.lake.flow_table(FLOW, VERIFICATION).rows().to_pylist()
     assert (row["topic"], row["partition"], row["records"], row["lost"]) == ("orders", 0, 20, 0)
 
 
@@ -126,8 +126,10 @@ def test_a_topic_that_is_not_staged_is_an_error(staged):
     assert answer("verify", "--topic", "nope", code=1)["error"]["type"] == "TopicMissingError"
 
 
-def test_nothing_staged_yet_is_nothing_to_compare(asked_site, tmp_path, monkeypatch):
-    monkeypatch.setattr("deltamirror.context.Site", lambda _: FakeSite(tmp_path / "new"))
+def test_nothing_staged_yet_is_nothing_to_compare(halfway_context, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "deltamirror.context.MirrorContext", lambda _: ScriptedContext(tmp_path / "new")
+    )
 
     assert answer("verify")["records"] == 0
     assert not (tmp_path / "new").exists()

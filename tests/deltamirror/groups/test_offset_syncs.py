@@ -9,8 +9,8 @@ from schemas.errors import UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
 from schemas.offset_map import OffsetRun
-from schemas.replay.slot_work import Move, Progress
-from tests.support.lake import ORDERS, REMOTE, FakeSite
+from schemas.replay.slot_work import CommittedBatch, Progress
+from tests.support.lake import ORDERS, REMOTE, ScriptedContext
 
 CONFIG = OffsetSyncsConfig("us-east", "mm2-offset-syncs.eu-west.internal", 100, 1)
 
@@ -25,7 +25,7 @@ def topic(monkeypatch):
         def __init__(self, cluster, name, _):
             assert (cluster.alias, name) == ("us-east", "mm2-offset-syncs.eu-west.internal")
 
-        def make(self, replication_factor):
+        def ensure_exists(self, replication_factor):
             Topic.is_made = True
 
         def write(self, some):
@@ -39,12 +39,12 @@ def topic(monkeypatch):
 
 @pytest.fixture
 def syncs(lake, topic):
-    return OffsetSyncs(FakeSite(lake), CONFIG)
+    return OffsetSyncs(ScriptedContext(lake), CONFIG)
 
 
 def move(*run, partition=ORDERS):
     after = Progress(run[0] + run[2], "life1", "target1")
-    return Move(partition, REMOTE, None, after, (OffsetRun(*run),), run[2])
+    return CommittedBatch(partition, REMOTE, None, after, (OffsetRun(*run),), run[2])
 
 
 def places(topic):
@@ -52,8 +52,8 @@ def places(topic):
 
 
 def test_what_was_committed_is_written_once(syncs, topic):
-    syncs.note([move(0, 5, 2), move(2, 8, 2)])
-    syncs.note([move(4, 11, 1)])
+    syncs.record([move(0, 5, 2), move(2, 8, 2)])
+    syncs.record([move(4, 11, 1)])
 
     assert syncs.write() == 5
     assert syncs.write() == 0
@@ -68,10 +68,10 @@ def test_the_topic_is_there_before_anything_has_moved(syncs, topic):
 
 def test_what_could_not_be_written_is_written_before_what_came_since(syncs, topic):
     topic.is_down = True
-    syncs.note([move(0, 5, 1)])
+    syncs.record([move(0, 5, 1)])
     with pytest.raises(UnreachableError):
         syncs.write()
-    syncs.note([move(1, 7, 1)])
+    syncs.record([move(1, 7, 1)])
     topic.is_down = False
 
     syncs.write()
@@ -80,10 +80,10 @@ def test_what_could_not_be_written_is_written_before_what_came_since(syncs, topi
 
 
 def test_while_the_cluster_is_down_the_newest_of_each_partition_are_kept(syncs, topic, monkeypatch):
-    monkeypatch.setattr(module, "WAITING", 2)
+    monkeypatch.setattr(module, "MAX_PENDING_SYNCS", 2)
     other = TopicPartition("orders", 1)
     topic.is_down = True
-    syncs.note([move(n, n, 1) for n in range(5)] + [move(9, 0, 1, partition=other)])
+    syncs.record([move(n, n, 1) for n in range(5)] + [move(9, 0, 1, partition=other)])
     with pytest.raises(UnreachableError):
         syncs.write()
     topic.is_down = False

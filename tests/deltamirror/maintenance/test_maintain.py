@@ -13,8 +13,8 @@ from resources.coordination.lease import Lease
 from schemas.errors import LakeError, LeaseHeldError, StalePlanError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
-from schemas.replay.slot_work import Move, Progress
-from tests.support.lake import FLOW, FakeSite, config
+from schemas.replay.slot_work import CommittedBatch, Progress
+from tests.support.lake import FLOW, ScriptedContext, config
 from tests.support.staged_lake import held, in_one_slot, stage_records
 
 DAY_S = 24 * 3600
@@ -24,54 +24,54 @@ SECOND_LIFE = dataclasses.replace(A, topic_id="life2")
 
 
 @pytest.fixture
-def site(lake):
-    site = FakeSite(lake)
+def context(lake):
+    context = ScriptedContext(lake)
     for i in range(6):
-        stage_records(site, (A, i * 10, i * 10 + 10), (B, i * 3, i * 3 + 3), staged_at_ms=i)
-    stage_records(site, (SECOND_LIFE, 0, 4), (OTHER, 0, 5), staged_at_ms=6)
-    return site
+        stage_records(context, (A, i * 10, i * 10 + 10), (B, i * 3, i * 3 + 3), staged_at_ms=i)
+    stage_records(context, (SECOND_LIFE, 0, 4), (OTHER, 0, 5), staged_at_ms=6)
+    return context
 
 
-def keeping(site, lake, **retention):
-    site.config = dataclasses.replace(config(lake), **retention)
-    return site
+def keeping(context, lake, **retention):
+    context.config = dataclasses.replace(config(lake), **retention)
+    return context
 
 
-def replay_to(site, source, offset, target_topic_id="target1"):
+def replay_to(context, source, offset, target_topic_id="target1"):
     """Say in the map that *source* is replayed up to *offset*."""
-    partition = source.plain
+    partition = source.topic_partition
     target = TopicPartition(f"us-east.{partition.topic}", partition.partition)
     after = Progress(offset, source.topic_id, target_topic_id)
-    offset_map = OffsetMap(site.lake.offset_map(FLOW), "run")
-    move = Move(partition, target, None, after, (OffsetRun(0, 0, offset),), offset)
+    offset_map = OffsetMap(context.lake.offset_map(FLOW), "run")
+    move = CommittedBatch(partition, target, None, after, (OffsetRun(0, 0, offset),), offset)
     offset_map.write([move])
 
 
-def test_after_compaction_every_row_is_read_as_before(site):
-    before = held(site, A, B, SECOND_LIFE, OTHER)
-    records = site.lake.records("us-east")
+def test_after_compaction_every_row_is_read_as_before(context):
+    before = held(context, A, B, SECOND_LIFE, OTHER)
+    records = context.lake.records("us-east")
     frontier = {s: records.frontier(s) for s in (A, B, SECOND_LIFE, OTHER)}
 
-    (done,) = maintain(site)
+    (done,) = maintain(context)
 
     records.refresh()
     assert (done.joined, done.joined_into) == (7, 1)
     assert [(file.slot, file.sequence) for file in records.files()] == [(3, 7), (9, 7)]
-    assert held(site, A, B, SECOND_LIFE, OTHER) == before
+    assert held(context, A, B, SECOND_LIFE, OTHER) == before
     assert {s: records.frontier(s) for s in frontier} == frontier
 
 
-def test_staging_goes_on_behind_a_joined_file(site):
-    maintain(site)
-    stage_records(site, (SECOND_LIFE, 4, 6))
+def test_staging_goes_on_behind_a_joined_file(context):
+    maintain(context)
+    stage_records(context, (SECOND_LIFE, 4, 6))
 
-    assert [row["offset"] for row in held(site, SECOND_LIFE)[SECOND_LIFE]] == [0, 1, 2, 3, 4, 5]
+    assert [row["offset"] for row in held(context, SECOND_LIFE)[SECOND_LIFE]] == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_joined_file_that_differs_is_not_committed(site, monkeypatch):
-    records = site.lake.records("us-east")
+def test_a_joined_file_that_differs_is_not_committed(context, monkeypatch):
+    records = context.lake.records("us-east")
     before = records.refresh()
-    monkeypatch.setattr(maintain_module, "in_order", lambda rows: rows[:-1])
+    monkeypatch.setattr(maintain_module, "sort_by_partition", lambda rows: rows[:-1])
 
     with pytest.raises(LakeError, match="nothing was committed"):
         list(compact(records))
@@ -81,8 +81,8 @@ def test_a_joined_file_that_differs_is_not_committed(site, monkeypatch):
     assert len(on_disk) == 7
 
 
-def test_of_two_that_compact_the_same_files_one_is_refused(site):
-    first, second = site.lake.records("us-east"), site.lake.records("us-east")
+def test_of_two_that_compact_the_same_files_one_is_refused(context):
+    first, second = context.lake.records("us-east"), context.lake.records("us-east")
     files = [file for file in second.files() if file.slot == 3]
     list(compact(first))
 
@@ -90,8 +90,8 @@ def test_of_two_that_compact_the_same_files_one_is_refused(site):
         second.replace(files, [])
 
 
-def test_even_when_both_look_before_either_commits(site, monkeypatch):
-    first, second = site.lake.records("us-east"), site.lake.records("us-east")
+def test_even_when_both_look_before_either_commits(context, monkeypatch):
+    first, second = context.lake.records("us-east"), context.lake.records("us-east")
     second.refresh()
     refresh = second.refresh
     monkeypatch.setattr(second, "refresh", lambda: second.version)
@@ -102,86 +102,88 @@ def test_even_when_both_look_before_either_commits(site, monkeypatch):
         list(joining)
 
     monkeypatch.setattr(second, "refresh", refresh)
-    assert len(held(site, A)[A]) == 60
+    assert len(held(context, A)[A]) == 60
 
 
-def test_compacting_while_another_process_stages_is_refused_to_neither(site):
-    compacting = site.lake.records("us-east")
+def test_compacting_while_another_process_stages_is_refused_to_neither(context):
+    compacting = context.lake.records("us-east")
     compacting.refresh()
-    stage_records(site, (SECOND_LIFE, 4, 6))
+    stage_records(context, (SECOND_LIFE, 4, 6))
     list(compact(compacting))
-    stage_records(site, (SECOND_LIFE, 6, 8))
+    stage_records(context, (SECOND_LIFE, 6, 8))
 
-    assert len(held(site, SECOND_LIFE)[SECOND_LIFE]) == 8
+    assert len(held(context, SECOND_LIFE)[SECOND_LIFE]) == 8
 
 
-def test_retention_takes_only_what_every_flow_has_replayed(site, lake):
-    replay_to(site, A, 35)
-    replay_to(site, B, 18)
+def test_retention_takes_only_what_every_flow_has_replayed(context, lake):
+    replay_to(context, A, 35)
+    replay_to(context, B, 18)
 
-    (done,) = maintain(keeping(site, lake, stage_retention_ms=0))
+    (done,) = maintain(keeping(context, lake, stage_retention_ms=0))
 
     # The fourth file holds A 30-39: not all of it is replayed.
-    records = site.lake.records("us-east")
+    records = context.lake.records("us-east")
     assert done.removed == 3
-    assert (records.kept_from(A), records.kept_from(B)) == (30, 9)
-    assert records.kept_from(OTHER) is None
-    assert [row["offset"] for row in held(site, A)[A]] == list(range(30, 60))
+    assert (records.retained_from(A), records.retained_from(B)) == (30, 9)
+    assert records.retained_from(OTHER) is None
+    assert [row["offset"] for row in held(context, A)[A]] == list(range(30, 60))
 
 
-def test_a_life_is_replayed_when_the_next_one_has_begun(site, lake):
-    replay_to(site, SECOND_LIFE, 4)
-    replay_to(site, B, 18)
-    replay_to(site, OTHER, 5)
+def test_a_life_is_replayed_when_the_next_one_has_begun(context, lake):
+    replay_to(context, SECOND_LIFE, 4)
+    replay_to(context, B, 18)
+    replay_to(context, OTHER, 5)
 
-    (done,) = maintain(keeping(site, lake, stage_retention_ms=0))
+    (done,) = maintain(keeping(context, lake, stage_retention_ms=0))
 
     assert done.removed == 8
-    assert site.lake.records("us-east").files() == []
+    assert context.lake.records("us-east").files() == []
 
 
 def test_what_a_new_target_topic_lacks_stays_also_where_the_clock_was_set_back(
-    site, lake, monkeypatch
+    context, lake, monkeypatch
 ):
-    replay_to(site, A, 60)
-    replay_to(site, B, 18)
+    replay_to(context, A, 60)
+    replay_to(context, B, 18)
     monkeypatch.setattr("resources.delta.table.time.time", lambda: 1_000.0)
-    replay_to(site, A, 20, target_topic_id="target2")  # made anew, and replayed from the beginning
+    replay_to(
+        context, A, 20, target_topic_id="target2"
+    )  # made anew, and replayed from the beginning
     monkeypatch.undo()
 
-    (done,) = maintain(keeping(site, lake, stage_retention_ms=0))
+    (done,) = maintain(keeping(context, lake, stage_retention_ms=0))
 
     assert done.removed == 2
-    assert [row["offset"] for row in held(site, A)[A]] == list(range(20, 60))
+    assert [row["offset"] for row in held(context, A)[A]] == list(range(20, 60))
 
 
-def test_without_a_bound_everything_stays(site):
-    replay_to(site, A, 60)
-    (done,) = maintain(site)
+def test_without_a_bound_everything_stays(context):
+    replay_to(context, A, 60)
+    (done,) = maintain(context)
 
     assert done.removed == 0
 
 
-def test_a_younger_orphan_stays_and_a_day_old_one_goes(site):
-    folder = site.lake.records("us-east").path / "slot=3"
+def test_a_younger_orphan_stays_and_a_day_old_one_goes(context):
+    folder = context.lake.records("us-east").path / "slot=3"
     old, young = folder / "part-000000000099-old.parquet", folder / "part-000000000099-new.parquet"
     for path in (old, young):
         path.write_bytes(b"left by a crash")
     long_ago = time.time() - DAY_S - 600
     os.utime(old, (long_ago, long_ago))
 
-    (done,) = maintain(site)
+    (done,) = maintain(context)
 
     assert (done.deleted, old.exists(), young.exists()) == (1, False, True)
 
 
-def test_small_files_of_the_ledger_become_one_and_every_row_stays(site):
+def test_small_files_of_the_ledger_become_one_and_every_row_stays(context):
     for i in range(10):
-        stage_records(site, (OTHER, 5 + i, 6 + i))
-    segments = site.lake.segments("us-east")
+        stage_records(context, (OTHER, 5 + i, 6 + i))
+    segments = context.lake.segments("us-east")
     before = segments.rows().sort_by([("version", "ascending"), ("topic", "ascending")])
 
-    (done,) = maintain(site)
+    (done,) = maintain(context)
 
     segments.refresh()
     after = segments.rows().sort_by([("version", "ascending"), ("topic", "ascending")])
@@ -189,6 +191,6 @@ def test_small_files_of_the_ledger_become_one_and_every_row_stays(site):
     assert after == before
 
 
-def test_while_another_process_stages_the_command_says_so(site, lake):
+def test_while_another_process_stages_the_command_says_so(context, lake):
     with Lease(lake, "stage us-east"), pytest.raises(LeaseHeldError, match="stage us-east"):
-        maintain(site)
+        maintain(context)

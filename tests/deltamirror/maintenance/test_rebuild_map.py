@@ -8,8 +8,8 @@ import pytest
 from deltamirror.cli.app import Console
 from deltamirror.maintenance.maintain import maintain
 from deltamirror.maintenance.rebuild_map import rebuild_map
-from deltamirror.replay.replayer import Replaying
-from deltamirror.staging.stager import Staging
+from deltamirror.replay.replayer import FlowReplayer
+from deltamirror.staging.stager import SourceStager
 from resources.coordination.lease import Lease
 from schemas.errors import (
     LeaseHeldError,
@@ -19,8 +19,8 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import TopicPartition
 from tests.support.cli import answer, run
-from tests.support.fake_cluster import Said
-from tests.support.fake_context import FakeClusters, Inline
+from tests.support.fake_cluster import RecordContent
+from tests.support.fake_context import FakeContext, InlineWorkers
 
 PARTITIONS = [TopicPartition(topic, i) for topic in ("orders", "users") for i in range(2)]
 ORDERS = PARTITIONS[0]
@@ -38,36 +38,36 @@ class Mirror:
     """A flow with a lake, mirrored round by round, whose map can be put back or lost."""
 
     def __init__(self, lake, monkeypatch):
-        self.site = FakeClusters(lake, monkeypatch, chunk_records=3)
+        self.context = FakeContext(lake, monkeypatch, transaction_records=3)
         self.aside = lake.parent / "map-aside"
         self.values = 0
         for topic in ("orders", "users"):
-            self.site.source.make(topic, 2)
+            self.context.source.make(topic, 2)
 
     def round(self, records=4):
         """Write to the source, with what leaves gaps, stage it and replay it."""
-        source, target = self.site.source, self.site.target
+        source, target = self.context.source, self.context.target
         for partition in PARTITIONS:
             for i in range(records):
                 self.values += 1
-                source.append(partition, Said(b"%d" % self.values))
+                source.append(partition, RecordContent(b"%d" % self.values))
                 if i % 3 == 1:
                     source.mark(partition)
-                    source.append(partition, Said(b"aborted"), state="aborted")
+                    source.append(partition, RecordContent(b"aborted"), state="aborted")
         self.stage()
         self.replay()
         for partition in PARTITIONS:
-            target.append(remote(partition), Said(b"foreign"))
-            target.append(remote(partition), Said(b"aborted"), state="aborted")
+            target.append(remote(partition), RecordContent(b"foreign"))
+            target.append(remote(partition), RecordContent(b"aborted"), state="aborted")
 
     def stage(self):
-        staging = Staging(self.site, "us-east", Inline())
+        staging = SourceStager(self.context, "us-east", InlineWorkers())
         staging.open()
         staging.tick()
         staging.close()
 
     def replay(self):
-        replaying = Replaying(self.site, self.site.flow, Inline())
+        replaying = FlowReplayer(self.context, self.context.flow, InlineWorkers())
         replaying.open()
         while not replaying.tick().is_idle:
             pass
@@ -75,12 +75,12 @@ class Mirror:
         return replaying
 
     def rows(self):
-        rows = self.site.lake.offset_map(self.site.flow.flow).rows(SAME).to_pylist()
+        rows = self.context.lake.offset_map(self.context.flow.flow).rows(SAME).to_pylist()
         return sorted(tuple(row.values()) for row in rows)
 
     @property
     def path(self):
-        return self.site.lake.offset_map(self.site.flow.flow).path
+        return self.context.lake.offset_map(self.context.flow.flow).path
 
     def keep_aside(self):
         shutil.rmtree(self.aside, ignore_errors=True)
@@ -94,7 +94,7 @@ class Mirror:
         shutil.rmtree(self.path)
 
     def rebuild(self):
-        return rebuild_map(self.site, self.site.flow)
+        return rebuild_map(self.context, self.context.flow)
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_map_that_is_gone_is_the_same_again_row_for_row(mirror, way):
 @WAYS
 def test_a_map_across_two_incarnations_is_the_same_again_row_for_row(mirror, way):
     mirror.round()
-    mirror.site.source.make("orders", 2)
+    mirror.context.source.make("orders", 2)
     mirror.round()
     known = mirror.rows()
     mirror.lose()
@@ -151,7 +151,7 @@ def test_a_map_is_made_again_from_where_the_target_still_holds_the_records(mirro
     mirror.round()
     known = mirror.rows()
     (first, second) = [row for row in known if row[0] == "orders" and row[2] == 0][1:3]
-    mirror.site.target.expire(remote(ORDERS), second[7])
+    mirror.context.target.expire(remote(ORDERS), second[7])
     mirror.lose()
 
     done = getattr(mirror, way)()
@@ -172,10 +172,10 @@ def test_a_map_is_made_again_from_where_the_target_still_holds_the_records(mirro
 @WAYS
 def test_a_map_is_made_again_from_where_retention_left_the_stage(mirror, way, caplog):
     mirror.round()
-    config = mirror.site.config
-    mirror.site.config = replace(config, stage_retention_ms=0)
-    maintain(mirror.site)
-    mirror.site.config = config
+    config = mirror.context.config
+    mirror.context.config = replace(config, stage_retention_ms=0)
+    maintain(mirror.context)
+    mirror.context.config = config
     mirror.round()
     known = mirror.rows()
     mirror.lose()
@@ -193,10 +193,10 @@ def test_after_a_rebuild_a_start_goes_on_without_sending_anything_twice(mirror):
     mirror.round()
     mirror.lose()
     mirror.rebuild()
-    ends = {p: len(log) for p, log in mirror.site.target.logs.items()}
+    ends = {p: len(log) for p, log in mirror.context.target.logs.items()}
 
     mirror.replay()
-    assert {p: len(log) for p, log in mirror.site.target.logs.items()} == ends
+    assert {p: len(log) for p, log in mirror.context.target.logs.items()} == ends
     mirror.round()
     known = mirror.rows()
     mirror.lose()
@@ -206,20 +206,20 @@ def test_after_a_rebuild_a_start_goes_on_without_sending_anything_twice(mirror):
 
 def test_a_map_that_is_whole_is_only_compared(mirror):
     mirror.round()
-    version = mirror.site.lake.offset_map(mirror.site.flow.flow).refresh()
+    version = mirror.context.lake.offset_map(mirror.context.flow.flow).refresh()
 
     done = mirror.rebuild()
 
     assert done.errors == ()
     assert [each.written_runs for each in done.rebuilt] == [0, 0, 0, 0]
     assert all(each.records == 4 for each in done.rebuilt)
-    assert mirror.site.lake.offset_map(mirror.site.flow.flow).refresh() == version
+    assert mirror.context.lake.offset_map(mirror.context.flow.flow).refresh() == version
 
 
 def test_what_the_target_does_not_hold_any_more_stays_in_the_map(mirror):
     mirror.round()
     known = mirror.rows()
-    mirror.site.target.expire(remote(ORDERS), len(mirror.site.target.logs[remote(ORDERS)]))
+    mirror.context.target.expire(remote(ORDERS), len(mirror.context.target.logs[remote(ORDERS)]))
 
     done = mirror.rebuild()
 
@@ -231,7 +231,7 @@ def test_a_compacted_topics_map_has_what_is_left_of_it(mirror):
     mirror.round()
     known = mirror.rows()
     (first,) = [row for row in known if row[0] == "orders" and row[2] == 0][:1]
-    mirror.site.target.clean(remote(ORDERS), first[7])
+    mirror.context.target.clean(remote(ORDERS), first[7])
     mirror.lose()
 
     done = mirror.rebuild()
@@ -243,12 +243,12 @@ def test_a_compacted_topics_map_has_what_is_left_of_it(mirror):
 def test_a_row_that_says_something_else_is_an_error_and_the_other_partitions_are_rebuilt(mirror):
     mirror.round()
     known = mirror.rows()
-    table = mirror.site.lake.offset_map(mirror.site.flow.flow)
+    table = mirror.context.lake.offset_map(mirror.context.flow.flow)
     wrong = table.rows().to_pylist()
     mirror.lose()
     (row,) = [r for r in wrong if (r["topic"], r["partition"]) == ("orders", 0)][:1]
     row["downstream_start"] += 100
-    mirror.site.lake.offset_map(mirror.site.flow.flow).append([row])
+    mirror.context.lake.offset_map(mirror.context.flow.flow).append([row])
 
     done = mirror.rebuild()
 
@@ -261,9 +261,11 @@ def test_a_row_that_says_something_else_is_an_error_and_the_other_partitions_are
 
 def test_identical_records_of_another_producer_are_an_error_and_no_guess(mirror):
     mirror.round()
-    said = mirror.site.target.visible(remote(ORDERS))[0][1]
-    mirror.site.target.logs[remote(ORDERS)].insert(0, mirror.site.target.logs[remote(ORDERS)][0])
-    assert mirror.site.target.visible(remote(ORDERS))[0][1] == said
+    said = mirror.context.target.visible(remote(ORDERS))[0][1]
+    mirror.context.target.logs[remote(ORDERS)].insert(
+        0, mirror.context.target.logs[remote(ORDERS)][0]
+    )
+    assert mirror.context.target.visible(remote(ORDERS))[0][1] == said
     mirror.lose()
 
     (error,) = mirror.rebuild().errors
@@ -273,7 +275,7 @@ def test_identical_records_of_another_producer_are_an_error_and_no_guess(mirror)
 
 def test_progress_behind_the_map_is_an_error_of_its_partition(mirror):
     mirror.round()
-    held = mirror.site.target.groups[mirror.site.flow.flow.progress_group]
+    held = mirror.context.target.groups[mirror.context.flow.flow.progress_group]
     at = held[remote(ORDERS)]
     held[remote(ORDERS)] = type(at)(1, at.incarnation, at.target_topic_id)
 
@@ -284,7 +286,7 @@ def test_progress_behind_the_map_is_an_error_of_its_partition(mirror):
 
 def test_where_progress_is_gone_the_map_is_compared_as_far_as_it_goes(mirror):
     mirror.round()
-    mirror.site.target.groups.clear()
+    mirror.context.target.groups.clear()
 
     done = mirror.rebuild()
 
@@ -294,7 +296,7 @@ def test_where_progress_is_gone_the_map_is_compared_as_far_as_it_goes(mirror):
 
 def test_while_another_process_replays_the_flow_the_rebuild_says_so(mirror, lake):
     with (
-        Lease(lake, f"replay {mirror.site.flow.flow.name}"),
+        Lease(lake, f"replay {mirror.context.flow.flow.name}"),
         pytest.raises(LeaseHeldError, match="replay us-east->eu-west"),
     ):
         mirror.rebuild()
@@ -302,9 +304,11 @@ def test_while_another_process_replays_the_flow_the_rebuild_says_so(mirror, lake
 
 def test_two_targets_have_maps_that_name_the_same_upstream_offsets(lake, monkeypatch):
     offsets = []
-    for chunk_records in (2, 5):
-        mirror = Mirror(lake / str(chunk_records), monkeypatch)
-        mirror.site.config = replace(mirror.site.config, chunk_records=chunk_records)
+    for transaction_records in (2, 5):
+        mirror = Mirror(lake / str(transaction_records), monkeypatch)
+        mirror.context.config = replace(
+            mirror.context.config, transaction_records=transaction_records
+        )
         mirror.round(7)
         mirror.round(3)
         offsets.append(
@@ -317,9 +321,9 @@ def test_two_targets_have_maps_that_name_the_same_upstream_offsets(lake, monkeyp
 
 @pytest.fixture
 def asked(mirror, monkeypatch):
-    monkeypatch.setattr(Console, "config", lambda self: mirror.site.config)
-    monkeypatch.setattr("deltamirror.context.Site", lambda _: mirror.site)
-    monkeypatch.setattr(mirror.site, "close", lambda: None)
+    monkeypatch.setattr(Console, "config", lambda self: mirror.context.config)
+    monkeypatch.setattr("deltamirror.context.MirrorContext", lambda _: mirror.context)
+    monkeypatch.setattr(mirror.context, "close", lambda: None)
     return mirror
 
 
@@ -339,7 +343,7 @@ def test_the_command_says_what_was_written_and_from_where_it_is_complete(asked):
 
 def test_the_command_ends_with_1_where_the_map_differs(asked):
     asked.round()
-    del asked.site.target.logs[remote(ORDERS)][0]
+    del asked.context.target.logs[remote(ORDERS)][0]
 
     data = answer("maintain", "--rebuild-map", "--flow", "us-east->eu-west", code=1)
 

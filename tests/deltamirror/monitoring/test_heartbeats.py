@@ -6,9 +6,9 @@ import threading
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from deltamirror.context import Site
-from deltamirror.monitoring.heartbeats import Heart
-from deltamirror.run.background import Upkeep, chores_of
+from deltamirror.context import MirrorContext
+from deltamirror.monitoring.heartbeats import HeartbeatEmitter
+from deltamirror.run.background import PeriodicRunner, periodic_tasks
 from demo.kafka.processes import free_ports
 from resources.kafka import compacted_topic
 from schemas.config.config import ClusterConfig, HeartbeatConfig
@@ -25,7 +25,7 @@ PAIR = Flow("us-east", "eu-west")
 
 
 @pytest.fixture
-def site(lake, source, target):
+def context(lake, source, target):
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
     clusters = {
         alias: ClusterConfig(alias, at, *({"bootstrap.servers": at},) * 3)
@@ -35,9 +35,9 @@ def site(lake, source, target):
             ("gone", nobody),
         )
     }
-    site = Site(dataclasses.replace(config(lake), clusters=clusters))
-    yield site
-    site.close()
+    context = MirrorContext(dataclasses.replace(config(lake), clusters=clusters))
+    yield context
+    context.close()
 
 
 @pytest.fixture
@@ -50,44 +50,46 @@ def arrived(target, pair):
     return [Heartbeat.read(record.key(), record.value()) for record in found]
 
 
-def test_a_heart_beats_in_a_compacted_topic_on_the_target(site, target, pair):
-    heart = Heart(site, pair)
+def test_a_heart_beats_in_a_compacted_topic_on_the_target(context, target, pair):
+    heart = HeartbeatEmitter(context, pair)
 
-    beats = [heart.beat(), heart.beat()]
+    beats = [heart.emit(), heart.emit()]
 
     assert arrived(target, pair) == beats
-    assert {(beat.source, beat.target) for beat in beats} == {("us-east", "eu-west")}
-    settings = site.cluster("eu-west").topic_configs([pair.topic])[pair.topic]
+    assert {(emit.source, emit.target) for emit in beats} == {("us-east", "eu-west")}
+    settings = context.cluster("eu-west").topic_configs([pair.topic])[pair.topic]
     assert settings["cleanup.policy"].value == "compact"
 
 
-def test_a_topic_that_was_deleted_meanwhile_is_made_again(site, target, pair, monkeypatch):
-    monkeypatch.setattr(compacted_topic, "WAIT_S", 2.0)  # how long the client keeps trying
-    heart = Heart(site, pair)
-    heart.beat()
+def test_a_topic_that_was_deleted_meanwhile_is_made_again(context, target, pair, monkeypatch):
+    monkeypatch.setattr(
+        compacted_topic, "REQUEST_TIMEOUT_S", 2.0
+    )  # how long the client keeps trying
+    heart = HeartbeatEmitter(context, pair)
+    heart.emit()
     admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
     admin.delete_topics([pair.topic])[pair.topic].result(30)
 
     with pytest.raises((RequestRefusedError, UnreachableError)):  # it waits for it for a while
-        heart.beat()
-    beat = heart.beat()
+        heart.emit()
+    emit = heart.emit()
 
-    assert arrived(target, pair) == [beat]
+    assert arrived(target, pair) == [emit]
 
 
-def test_a_cluster_that_is_down_stops_no_other_pairs_heart(site, target, pair):
+def test_a_cluster_that_is_down_stops_no_other_pairs_heart(context, target, pair):
     down = dataclasses.replace(pair, flow=Flow("us-east", "gone"))
     stop, done = threading.Event(), threading.Event()
     threads = [
-        threading.Thread(target=Upkeep(chores, stop, done).run, daemon=True)
-        for name, chores in chores_of(site, site.config.flows, [down, pair]).items()
+        threading.Thread(target=PeriodicRunner(chores, stop, done).run, daemon=True)
+        for name, chores in periodic_tasks(context, context.config.flows, [down, pair]).items()
         if name.startswith("heartbeat")
     ]
     for thread in threads:
         thread.start()
 
     try:
-        site.cluster("eu-west").create_topic(pair.topic, 1, 1, {})
+        context.cluster("eu-west").create_topic(pair.topic, 1, 1, {})
         until(lambda: len(arrived(target, pair)) >= 3, "the heart of the other pair beats")
     finally:
         stop.set()

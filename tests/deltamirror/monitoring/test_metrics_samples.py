@@ -8,19 +8,19 @@ from functools import partial
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deltamirror.control import PAUSE, Orders
+from deltamirror.control import PAUSE, ControlTable
 from deltamirror.monitoring import metrics_state as metrics_board
-from deltamirror.monitoring.metrics_samples import samples
+from deltamirror.monitoring.metrics_samples import collect_samples
 from deltamirror.monitoring.metrics_server import health_page
 from deltamirror.monitoring.metrics_state import GroupCommit
 from deltamirror.run.supervisor import Mirror
 from resources.delta.lake import DeltaLake
-from resources.metrics_http import Scrape
+from resources.metrics_http import SampleCollector
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.monitoring import metrics as m
-from schemas.monitoring.stats import Spread
-from tests.support.fake_cluster import Said
-from tests.support.loops import looping, looping_site
+from schemas.monitoring.stats import ValueStats
+from tests.support.fake_cluster import RecordContent
+from tests.support.loops import looping_context, running_loops
 from tests.support.staged_lake import row, segment_of
 from tests.support.world import until
 from tools.docs.grafana import ROWS
@@ -31,25 +31,27 @@ WAIT_S = 20.0
 
 
 @pytest.fixture
-def site(lake, monkeypatch):
-    monkeypatch.setattr(metrics_board, "LOOK_S", 0.0)
-    return looping_site(lake, monkeypatch)
+def context(lake, monkeypatch):
+    monkeypatch.setattr(metrics_board, "LAG_INTERVAL_S", 0.0)
+    return looping_context(lake, monkeypatch)
 
 
 @pytest.fixture
-def run(site):
+def run(context):
     stop = threading.Event()
-    return Mirror(site.config, flows=site.config.flows, until_caught_up=False, stop=stop)
+    return Mirror(context.config, flows=context.config.flows, until_caught_up=False, stop=stop)
 
 
-def write(site, *values, partition=ORDERS):
-    site.source.append(partition, *(Said(value) for value in values))
+def write(context, *values, partition=ORDERS):
+    context.source.append(partition, *(RecordContent(value) for value in values))
 
 
 def value(run, metric, *labels):
     """Return the metric's value for *labels*; None: it has none."""
     found = [
-        each.value for each in samples(run.board) if (each.metric, each.labels) == (metric, labels)
+        each.value
+        for each in collect_samples(run.metrics_state)
+        if (each.metric, each.labels) == (metric, labels)
     ]
     assert len(found) < 2
     return found[0] if found else None
@@ -59,9 +61,9 @@ def comes(run, metric, labels, wanted):
     until(lambda: value(run, metric, *labels) == wanted, f"{metric.name} is {wanted}", WAIT_S)
 
 
-def test_what_arrived_is_counted_with_its_bytes_its_age_and_its_latency(site, run):
-    write(site, b"abc", None, b"de")
-    with looping(run, run._stop):
+def test_what_arrived_is_counted_with_its_bytes_its_age_and_its_latency(context, run):
+    write(context, b"abc", None, b"de")
+    with running_loops(run, run._stop):
         comes(run, m.RECORD_COUNT, PLACE, 3)
         comes(run, m.STAGED_RECORDS, ("us-east",), 3)
 
@@ -73,81 +75,83 @@ def test_what_arrived_is_counted_with_its_bytes_its_age_and_its_latency(site, ru
             assert least <= value(run, last, *PLACE) <= most
 
 
-def test_a_target_that_is_down_shows_how_the_lag_grows_and_what_is_wrong(site, run):
-    write(site, b"a")
-    with looping(run, run._stop):
+def test_a_target_that_is_down_shows_how_the_lag_grows_and_what_is_wrong(context, run):
+    write(context, b"a")
+    with running_loops(run, run._stop):
         comes(run, m.LAG, PLACE, 0)
-        site.target.is_down = True
-        write(site, b"b", b"c")
+        context.target.is_down = True
+        write(context, b"b", b"c")
         comes(run, m.LAG, PLACE, 2)
 
         loop = ("replay", "us-east", "eu-west")
         assert value(run, m.REPLAYED, *PLACE) == 1
         comes(run, m.STAGED, PLACE, 3)
         comes(run, m.STATE, (*loop, "failed"), 1)
-        assert value(run, m.AGE, *PLACE) > 0
+        assert value(run, m.LAG_SECONDS, *PLACE) > 0
         assert value(run, m.STATE, *loop, "running") == 0
         assert value(run, m.LAST_ERROR, *loop, "UnreachableError") > 0
         assert value(run, m.FAILURES, *loop) >= 1
 
-        site.target.is_down = False
+        context.target.is_down = False
         comes(run, m.LAG, PLACE, 0)
-        assert value(run, m.AGE, *PLACE) == 0
+        assert value(run, m.LAG_SECONDS, *PLACE) == 0
 
 
-def test_partitions_that_are_left_out_are_counted_by_what_is_wrong_with_them(site, run):
-    write(site, b"a")
-    Mirror(site.config, flows=site.config.flows, until_caught_up=True).run()
-    write(site, b"b", b"c")
-    site.source.expire(ORDERS, 2)
-    with looping(run, run._stop):
-        comes(run, m.TROUBLES, ("stage", "us-east", "", "RecordsExpiredError"), 1)
+def test_partitions_that_are_left_out_are_counted_by_what_is_wrong_with_them(context, run):
+    write(context, b"a")
+    Mirror(context.config, flows=context.config.flows, until_caught_up=True).run()
+    write(context, b"b", b"c")
+    context.source.expire(ORDERS, 2)
+    with running_loops(run, run._stop):
+        comes(run, m.FAILING_PARTITIONS, ("stage", "us-east", "", "RecordsExpiredError"), 1)
 
 
-def test_a_flow_that_an_operator_paused_is_shown_as_that_and_is_no_failure(site, run):
-    write(site, b"a")
-    Orders(DeltaLake(site.config.lake).control).give(PAUSE, site.flow.flow.name)
-    with looping(run, run._stop):
+def test_a_flow_that_an_operator_paused_is_shown_as_that_and_is_no_failure(context, run):
+    write(context, b"a")
+    ControlTable(DeltaLake(context.config.lake).control).add_request(PAUSE, context.flow.flow.name)
+    with running_loops(run, run._stop):
         comes(run, m.STATE, ("replay", "us-east", "eu-west", "paused"), 1)
 
         comes(run, m.PAUSED, ("us-east", "eu-west"), 1)
         comes(run, m.LAG, PLACE, 1)
-        assert health_page(run.board).status == 200
+        assert health_page(run.metrics_state).status == 200
 
 
-def test_a_topic_that_is_gone_takes_its_series_with_it(site, run):
-    site.source.make("users")
-    write(site, b"a")
-    write(site, b"b", partition=USERS)
+def test_a_topic_that_is_gone_takes_its_series_with_it(context, run):
+    context.source.make("users")
+    write(context, b"a")
+    write(context, b"b", partition=USERS)
     users = ("us-east", "eu-west", "us-east.users", "0")
-    with looping(run, run._stop):
+    with running_loops(run, run._stop):
         comes(run, m.RECORD_COUNT, users, 1)
         comes(run, m.LAG, users, 0)
 
-        site.source.drop("users")
+        context.source.drop("users")
 
         comes(run, m.LAG, users, None)
         comes(run, m.RECORD_COUNT, users, None)
         assert value(run, m.RECORD_COUNT, *PLACE) == 1
 
 
-def test_what_was_staged_while_a_flow_told_where_it_stands_keeps_its_series(site, run):
-    flow, users = site.flow.flow, ("us-east", "eu-west", "us-east.users", "0")
-    run.board.stands(flow, [])
+def test_what_was_staged_while_a_flow_told_where_it_stands_keeps_its_series(context, run):
+    flow, users = context.flow.flow, ("us-east", "eu-west", "us-east.users", "0")
+    run.metrics_state.record_partition_lags(flow, [])
     source = SourcePartition("users", "life1", 0)
 
-    run.board.staged("us-east", [segment_of(source, [row(source, 0)], 1, 1)], [Spread(1, 0)])
-    run.board.stands(flow, [])
+    run.metrics_state.staged(
+        "us-east", [segment_of(source, [row(source, 0)], 1, 1)], [ValueStats(1, 0)]
+    )
+    run.metrics_state.record_partition_lags(flow, [])
 
     assert value(run, m.RECORD_AGE[0], *users) > 0
 
 
-def test_groups_show_how_far_behind_they_are_in_the_present_life_of_a_topic(site, run):
-    write(site, b"a", b"b", b"c")
-    flow, life = site.flow.flow, site.source.ids["orders"]
-    with looping(run, run._stop):
+def test_groups_show_how_far_behind_they_are_in_the_present_life_of_a_topic(context, run):
+    write(context, b"a", b"b", b"c")
+    flow, life = context.flow.flow, context.source.ids["orders"]
+    with running_loops(run, run._stop):
         comes(run, m.SOURCE_END, PLACE, 3)
-        run.board.committed(
+        run.metrics_state.committed(
             flow,
             [GroupCommit("billing", ORDERS, life, 1), GroupCommit("old", ORDERS, "former", 1)],
         )
@@ -156,26 +160,26 @@ def test_groups_show_how_far_behind_they_are_in_the_present_life_of_a_topic(site
         assert value(run, m.GROUP_LAG, "us-east", "eu-west", "old", *PLACE[2:]) is None
 
 
-def test_a_round_of_checkpoints_is_shown_for_each_group_until_the_group_is_gone(site, run):
-    write(site, b"a")
-    flow, place = site.flow.flow, ("us-east", "eu-west", "billing", *PLACE[2:])
-    with looping(run, run._stop):
+def test_a_round_of_checkpoints_is_shown_for_each_group_until_the_group_is_gone(context, run):
+    write(context, b"a")
+    flow, place = context.flow.flow, ("us-east", "eu-west", "billing", *PLACE[2:])
+    with running_loops(run, run._stop):
         comes(run, m.LAG, PLACE, 0)
         remote = TopicPartition("us-east.orders", 0)
-        run.board.checkpointed(flow, [("billing", remote)], 10.0)
-        run.board.checkpointed(flow, [("billing", remote)], 30.0)
+        run.metrics_state.record_checkpoints(flow, [("billing", remote)], 10.0)
+        run.metrics_state.record_checkpoints(flow, [("billing", remote)], 30.0)
 
         assert [value(run, each, *place) for each in m.CHECKPOINT_LATENCY] == [30, 10, 30, 20]
-        run.board.committed(flow, [])
+        run.metrics_state.committed(flow, [])
         assert value(run, m.CHECKPOINT_LATENCY[0], *place) is None
 
 
-def test_healthz_says_ok_and_how_each_loop_is(site, run):
-    write(site, b"a")
-    with looping(run, run._stop):
+def test_healthz_says_ok_and_how_each_loop_is(context, run):
+    write(context, b"a")
+    with running_loops(run, run._stop):
         comes(run, m.LAG, PLACE, 0)
 
-        page = health_page(run.board)
+        page = health_page(run.metrics_state)
 
     said = json.loads(page.body)
     assert (page.status, said["status"], said["sick"]) == (200, "ok", [])
@@ -185,48 +189,50 @@ def test_healthz_says_ok_and_how_each_loop_is(site, run):
     }
 
 
-def test_healthz_names_the_flow_that_fails_for_too_long(site, run, monkeypatch):
-    monkeypatch.setattr("deltamirror.monitoring.metrics_server.GIVE_UP_S", 0.05)
-    site.target.is_down = True
-    write(site, b"a")
-    with looping(run, run._stop):
-        until(lambda: health_page(run.board).status == 503, "it is told", WAIT_S)
+def test_healthz_names_the_flow_that_fails_for_too_long(context, run, monkeypatch):
+    monkeypatch.setattr("deltamirror.monitoring.metrics_server.FAILURE_TIMEOUT_S", 0.05)
+    context.target.is_down = True
+    write(context, b"a")
+    with running_loops(run, run._stop):
+        until(lambda: health_page(run.metrics_state).status == 503, "it is told", WAIT_S)
 
-        said = json.loads(health_page(run.board).body)
+        said = json.loads(health_page(run.metrics_state).body)
 
     assert said["status"] == "failing"
     assert [why.split(":")[0] for why in said["sick"]] == ["replay us-east->eu-west"]
 
 
-def test_a_scrape_says_nothing_that_the_list_of_metrics_does_not(site, run):
-    write(site, b"a")
-    with looping(run, run._stop):
+def test_a_scrape_says_nothing_that_the_list_of_metrics_does_not(context, run):
+    write(context, b"a")
+    with running_loops(run, run._stop):
         comes(run, m.LAG, PLACE, 0)
-        found = samples(run.board)
+        found = collect_samples(run.metrics_state)
 
     assert {each.metric.name for each in found} <= m.METRICS.keys()
     assert len({(each.metric, each.labels) for each in found}) == len(found)
 
 
-def test_each_metric_of_the_dashboard_has_values_in_a_run_that_saw_everything(site, run):
-    write(site, b"a")
-    Mirror(site.config, flows=site.config.flows, until_caught_up=True).run()
-    site.source.make("users")
-    write(site, b"b", b"c", partition=ORDERS)
-    site.source.expire(ORDERS, 2)
-    write(site, b"a", partition=USERS)
-    users, flow = TopicPartition("us-east.users", 0), site.flow.flow
-    site.target.is_down = True
-    with looping(run, run._stop):
+def test_each_metric_of_the_dashboard_has_values_in_a_run_that_saw_everything(context, run):
+    write(context, b"a")
+    Mirror(context.config, flows=context.config.flows, until_caught_up=True).run()
+    context.source.make("users")
+    write(context, b"b", b"c", partition=ORDERS)
+    context.source.expire(ORDERS, 2)
+    write(context, b"a", partition=USERS)
+    users, flow = TopicPartition("us-east.users", 0), context.flow.flow
+    context.target.is_down = True
+    with running_loops(run, run._stop):
         comes(run, m.STATE, ("replay", "us-east", "eu-west", "failed"), 1)
-        site.target.is_down = False
+        context.target.is_down = False
         comes(run, m.RECORD_COUNT, ("us-east", "eu-west", "us-east.users", "0"), 1)
         comes(run, m.STAGED_RECORDS, ("us-east",), 1)
-        comes(run, m.TROUBLES, ("stage", "us-east", "", "RecordsExpiredError"), 1)
-        run.board.committed(flow, [GroupCommit("billing", USERS, site.source.ids["users"], 0)])
-        run.board.checkpointed(flow, [("billing", users)], 10.0)
+        comes(run, m.FAILING_PARTITIONS, ("stage", "us-east", "", "RecordsExpiredError"), 1)
+        run.metrics_state.committed(
+            flow, [GroupCommit("billing", USERS, context.source.ids["users"], 0)]
+        )
+        run.metrics_state.record_checkpoints(flow, [("billing", users)], 10.0)
 
-        text = Scrape(partial(samples, run.board)).text().decode()
+        text = SampleCollector(partial(collect_samples, run.metrics_state)).text().decode()
 
     families = text_string_to_metric_families(text)
     seen = {sample.name for family in families for sample in family.samples}

@@ -4,11 +4,11 @@ from contextlib import closing
 
 import pytest
 
-from deltamirror.control import PAUSE, RESTART, RESUME, Orders
+from deltamirror.control import PAUSE, RESTART, RESUME, ControlTable
 from deltamirror.replay import work_planner
-from deltamirror.replay.replayer import Replaying
-from deltamirror.staging.stager import Staging
-from pipeline.offset_map.encode import expand
+from deltamirror.replay.replayer import FlowReplayer
+from deltamirror.staging.stager import SourceStager
+from pipeline.offset_map.encode import expand_runs
 from schemas.errors import (
     LeaseHeldError,
     ProgressBehindError,
@@ -19,8 +19,8 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
-from tests.support.fake_cluster import CrashError, Faults, Said
-from tests.support.fake_context import FakeClusters, Inline
+from tests.support.fake_cluster import CrashError, Faults, RecordContent
+from tests.support.fake_context import FakeContext, InlineWorkers
 
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
 SEVEN = [b"%d" % i for i in range(7)]
@@ -31,21 +31,21 @@ def remote(partition):
 
 
 @pytest.fixture
-def site(lake, monkeypatch):
-    made = FakeClusters(lake, monkeypatch, chunk_records=2)
+def context(lake, monkeypatch):
+    made = FakeContext(lake, monkeypatch, transaction_records=2)
     for topic in ("orders", "users"):
         made.source.make(topic)
     return made
 
 
 @pytest.fixture
-def stage(site):
+def stage(context):
     """Write values to the source and stage them, each call a segment of its own."""
-    staging = Staging(site, "us-east", Inline())
+    staging = SourceStager(context, "us-east", InlineWorkers())
     staging.open()
 
     def write(partition, *values):
-        site.source.append(partition, *(Said(v) for v in values))
+        context.source.append(partition, *(RecordContent(v) for v in values))
         staging.refresh_topics()
         staging.tick()
 
@@ -54,14 +54,14 @@ def stage(site):
 
 
 @pytest.fixture
-def start(site):
+def start(context):
     """Open the flow's replay as a new process would."""
     opened = []
 
     def open_():
         for former in opened:
             former.close()
-        opened.append(Replaying(site, site.flow, Inline()))
+        opened.append(FlowReplayer(context, context.flow, InlineWorkers()))
         opened[-1].open()
         return opened[-1]
 
@@ -69,8 +69,8 @@ def start(site):
     opened[-1].close()
 
 
-def shown(site, partition=ORDERS):
-    return [said.value for _, said in site.target.visible(remote(partition))]
+def shown(context, partition=ORDERS):
+    return [said.value for _, said in context.target.visible(remote(partition))]
 
 
 def finish(replaying):
@@ -80,12 +80,12 @@ def finish(replaying):
     raise AssertionError("it does not end")
 
 
-def mapped(site, partition=ORDERS):
+def mapped(context, partition=ORDERS):
     """Return the (upstream, downstream) pairs of the offset map's present life, by downstream."""
-    rows = site.lake.offset_map(site.flow.flow).rows().sort_by("downstream_start").to_pylist()
-    life = site.target.ids[remote(partition).topic]
+    rows = context.lake.offset_map(context.flow.flow).rows().sort_by("downstream_start").to_pylist()
+    life = context.target.ids[remote(partition).topic]
     return list(
-        expand(
+        expand_runs(
             OffsetRun(r["upstream_start"], r["downstream_start"], r["length"])
             for r in rows
             if (r["topic"], r["target_topic_id"]) == (partition.topic, life)
@@ -93,43 +93,43 @@ def mapped(site, partition=ORDERS):
     )
 
 
-def assert_exact(site, *values, partition=ORDERS):
+def assert_exact(context, *values, partition=ORDERS):
     """Everything is there once, in order, and the map knows where."""
-    assert shown(site, partition) == list(values)
-    upstream = {said.value: offset for offset, said in site.source.visible(partition)}
-    found = [(upstream[s.value], o) for o, s in site.target.visible(remote(partition))]
-    assert mapped(site, partition) == found
+    assert shown(context, partition) == list(values)
+    upstream = {said.value: offset for offset, said in context.source.visible(partition)}
+    found = [(upstream[s.value], o) for o, s in context.target.visible(remote(partition))]
+    assert mapped(context, partition) == found
 
 
-def test_what_is_staged_arrives_in_a_topic_that_is_made_for_it(site, stage, start):
+def test_what_is_staged_arrives_in_a_topic_that_is_made_for_it(context, stage, start):
     stage(ORDERS, b"a", b"b", b"c")
     replaying = start()
 
     assert [m.records for m in replaying.tick().moves] == [2, 1]
     assert replaying.tick().is_idle
 
-    assert_exact(site, b"a", b"b", b"c")
+    assert_exact(context, b"a", b"b", b"c")
     assert replaying.progress(ORDERS).next_offset == 3
 
 
-def test_another_process_goes_on_where_the_last_one_was(site, stage, start):
+def test_another_process_goes_on_where_the_last_one_was(context, stage, start):
     stage(ORDERS, b"a", b"b")
     finish(start())
     stage(ORDERS, b"c")
 
     finish(start())
 
-    assert_exact(site, b"a", b"b", b"c")
+    assert_exact(context, b"a", b"b", b"c")
 
 
-def test_one_process_at_a_time_replays_a_flow(site, start):
+def test_one_process_at_a_time_replays_a_flow(context, start):
     start()
 
     with pytest.raises(LeaseHeldError):
-        Replaying(site, site.flow, Inline()).open()
+        FlowReplayer(context, context.flow, InlineWorkers()).open()
 
 
-def test_partitions_without_records_are_done_once(site, stage, start):
+def test_partitions_without_records_are_done_once(context, stage, start):
     stage(ORDERS)
     replaying = start()
     finish(replaying)
@@ -137,17 +137,17 @@ def test_partitions_without_records_are_done_once(site, stage, start):
     assert replaying.tick().is_idle
 
 
-def test_only_the_topics_that_are_asked_for_are_replayed(site, stage, start):
+def test_only_the_topics_that_are_asked_for_are_replayed(context, stage, start):
     stage(ORDERS, b"a")
     stage(USERS, b"x")
 
     start().tick(["users"])
 
-    assert (shown(site, USERS), shown(site)) == ([b"x"], [])
+    assert (shown(context, USERS), shown(context)) == ([b"x"], [])
 
 
 def test_a_crash_before_the_map_is_written_is_made_good_by_the_next_process(
-    site, stage, start, monkeypatch
+    context, stage, start, monkeypatch
 ):
     stage(ORDERS, b"a", b"b")
     finish(start())
@@ -161,28 +161,28 @@ def test_a_crash_before_the_map_is_written_is_made_good_by_the_next_process(
     monkeypatch.setattr(replaying._map, "write", killed)
     with pytest.raises(RuntimeError):
         replaying.tick()
-    assert shown(site) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert shown(context) == [b"a", b"b", b"c", b"d", b"e", b"f"]
     stage(ORDERS, b"g")
 
     finish(start())
 
-    assert_exact(site, b"a", b"b", b"c", b"d", b"e", b"f", b"g")
+    assert_exact(context, b"a", b"b", b"c", b"d", b"e", b"f", b"g")
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_a_crash_at_any_call_of_a_task_is_made_good(lake, monkeypatch, after):
     at, crashed = 0, True
     while crashed:
-        site = FakeClusters(lake / str(at), monkeypatch, chunk_records=2)
-        site.source.make("orders")
-        staging = Staging(site, "us-east", Inline())
+        context = FakeContext(lake / str(at), monkeypatch, transaction_records=2)
+        context.source.make("orders")
+        staging = SourceStager(context, "us-east", InlineWorkers())
         staging.open()
         for value in (b"a", b"b", b"c"):
-            site.source.append(ORDERS, Said(value))
+            context.source.append(ORDERS, RecordContent(value))
             staging.tick()
         staging.close()
-        site.faults = Faults(at, after)
-        replaying = Replaying(site, site.flow, Inline())
+        context.faults = Faults(at, after)
+        replaying = FlowReplayer(context, context.flow, InlineWorkers())
         replaying.open()
         try:
             finish(replaying)
@@ -190,44 +190,47 @@ def test_a_crash_at_any_call_of_a_task_is_made_good(lake, monkeypatch, after):
         except CrashError:
             pass
         replaying.close()
-        site.faults = None
+        context.faults = None
 
-        again = Replaying(site, site.flow, Inline())
+        again = FlowReplayer(context, context.flow, InlineWorkers())
         again.open()
         finish(again)
         again.close()
 
-        assert_exact(site, b"a", b"b", b"c")
+        assert_exact(context, b"a", b"b", b"c")
         at += 3 if at > 3 else 1
     assert at > 9
 
 
-def test_a_map_that_is_lost_whole_is_rebuilt(site, stage, start, lake, monkeypatch):
-    monkeypatch.setattr(work_planner, "TICK_CHUNKS", 1)
+def test_a_map_that_is_lost_whole_is_rebuilt(context, stage, start, lake, monkeypatch):
+    monkeypatch.setattr(work_planner, "BATCHES_PER_TICK", 1)
     values = [b"%d" % i for i in range(12)]
     for value in values[:-1]:
         stage(ORDERS, value)
     finish(start())
-    known = mapped(site)
-    path = site.lake.offset_map(site.flow.flow).path
+    known = mapped(context)
+    path = context.lake.offset_map(context.flow.flow).path
     path.rename(lake / "lost")
     stage(ORDERS, values[-1])
 
     finish(start())
 
-    assert mapped(site)[: len(known)] == known
-    assert_exact(site, *values)
+    assert mapped(context)[: len(known)] == known
+    assert_exact(context, *values)
 
 
 @pytest.fixture
-def anew(site, stage, start, lake, monkeypatch):
+def anew(context, stage, start, lake, monkeypatch):
     """Loops over a new lake, of a flow that had replayed SEVEN; a tick stages two records."""
     stage(ORDERS, *SEVEN)
     finish(start())
-    there = FakeClusters(lake / "anew", monkeypatch, chunk_records=2, max_batch_records=2)
-    there._clusters, there.reader = site._clusters, site.reader
-    there.source, there.target = site.source, site.target
-    staging, replaying = Staging(there, "us-east", Inline()), Replaying(there, there.flow, Inline())
+    there = FakeContext(lake / "anew", monkeypatch, transaction_records=2, max_batch_records=2)
+    there._clusters, there.reader = context._clusters, context.reader
+    there.source, there.target = context.source, context.target
+    staging, replaying = (
+        SourceStager(there, "us-east", InlineWorkers()),
+        FlowReplayer(there, there.flow, InlineWorkers()),
+    )
     with closing(staging), closing(replaying):
         staging.open()
         replaying.open()
@@ -238,8 +241,8 @@ def test_what_the_target_has_is_waited_for_while_a_lost_stage_is_made_anew(anew)
     there, staging, replaying = anew
     while staging.tick().segments:
         replaying.tick()
-        assert replaying.troubles == {}
-    there.source.append(ORDERS, Said(b"new"))
+        assert replaying.partition_errors == {}
+    there.source.append(ORDERS, RecordContent(b"new"))
     staging.tick()
 
     finish(replaying)
@@ -261,22 +264,22 @@ def test_progress_does_not_count_before_it_is_staged_and_mapped(anew):
     assert replaying.progress(ORDERS).next_offset == len(SEVEN)
 
 
-def test_progress_that_is_lost_is_found_again(site, stage, start):
+def test_progress_that_is_lost_is_found_again(context, stage, start):
     stage(ORDERS, b"a", b"b", b"c")
     finish(start())
-    site.target.groups.clear()
+    context.target.groups.clear()
     stage(ORDERS, b"d")
 
     finish(start())
 
-    assert_exact(site, b"a", b"b", b"c", b"d")
+    assert_exact(context, b"a", b"b", b"c", b"d")
 
 
-def test_progress_that_was_set_back_leaves_its_partition_out(site, stage, start):
+def test_progress_that_was_set_back_leaves_its_partition_out(context, stage, start):
     stage(ORDERS, b"a", b"b", b"c")
     stage(USERS, b"x")
     finish(start())
-    group = site.target.groups[site.flow.flow.progress_group]
+    group = context.target.groups[context.flow.flow.progress_group]
     held = group[remote(ORDERS)]
     group[remote(ORDERS)] = type(held)(1, held.incarnation, held.target_topic_id)
     stage(USERS, b"y")
@@ -284,101 +287,101 @@ def test_progress_that_was_set_back_leaves_its_partition_out(site, stage, start)
     replaying = start()
     finish(replaying)
 
-    assert isinstance(replaying.troubles[ORDERS], ProgressBehindError)
-    assert shown(site) == [b"a", b"b", b"c"]
-    assert shown(site, USERS) == [b"x", b"y"]
+    assert isinstance(replaying.partition_errors[ORDERS], ProgressBehindError)
+    assert shown(context) == [b"a", b"b", b"c"]
+    assert shown(context, USERS) == [b"x", b"y"]
 
 
 def test_a_target_topic_that_was_made_anew_waits_for_an_order_and_then_has_everything(
-    site, stage, start, monkeypatch
+    context, stage, start, monkeypatch
 ):
-    monkeypatch.setattr("deltamirror.topics.remote_topics.LOOK_S", 0.0)
+    monkeypatch.setattr("deltamirror.topics.remote_topics.TOPICS_MAX_AGE_S", 0.0)
     for value in (b"a", b"b", b"c"):
         stage(ORDERS, value)
     replaying = start()
     finish(replaying)
-    site.target.make("us-east.orders")
+    context.target.make("us-east.orders")
     stage(ORDERS, b"d")
 
     finish(replaying)
-    assert isinstance(replaying.troubles[ORDERS], TargetChangedError)
-    assert shown(site) == []
+    assert isinstance(replaying.partition_errors[ORDERS], TargetChangedError)
+    assert shown(context) == []
 
-    Orders(site.lake.control).give(RESTART, site.flow.flow.name, "orders")
+    ControlTable(context.lake.control).add_request(RESTART, context.flow.flow.name, "orders")
     finish(replaying)
-    assert_exact(site, b"a", b"b", b"c", b"d")
+    assert_exact(context, b"a", b"b", b"c", b"d")
 
 
-def test_a_source_topic_that_was_made_anew_follows_its_former_life(site, stage, start):
+def test_a_source_topic_that_was_made_anew_follows_its_former_life(context, stage, start):
     stage(ORDERS, b"a", b"b")
     replaying = start()
     finish(replaying)
-    site.source.make("orders")
+    context.source.make("orders")
     stage(ORDERS, b"c", b"d")
 
     finish(replaying)
 
-    assert shown(site) == [b"a", b"b", b"c", b"d"]
-    assert replaying.progress(ORDERS).incarnation == site.source.ids["orders"]
+    assert shown(context) == [b"a", b"b", b"c", b"d"]
+    assert replaying.progress(ORDERS).incarnation == context.source.ids["orders"]
     assert start().tick().is_idle
 
 
-def test_a_partition_that_is_refused_is_left_out_until_it_is_resumed(site, stage, start):
+def test_a_partition_that_is_refused_is_left_out_until_it_is_resumed(context, stage, start):
     stage(ORDERS, b"a")
     stage(USERS, b"x")
     replaying = start()
     finish(replaying)
-    site.target.refused[remote(ORDERS)] = b"bad"
+    context.target.refused[remote(ORDERS)] = b"bad"
     stage(ORDERS, b"bad")
     stage(USERS, b"y")
 
     finish(replaying)
-    assert isinstance(replaying.troubles[ORDERS], RecordRefusedError)
-    assert shown(site, USERS) == [b"x", b"y"]
+    assert isinstance(replaying.partition_errors[ORDERS], RecordRefusedError)
+    assert shown(context, USERS) == [b"x", b"y"]
 
-    site.target.refused.clear()
+    context.target.refused.clear()
     assert replaying.tick().is_idle
-    Orders(site.lake.control).give(RESUME, site.flow.flow.name)
+    ControlTable(context.lake.control).add_request(RESUME, context.flow.flow.name)
     finish(replaying)
-    assert replaying.troubles == {}
-    assert_exact(site, b"a", b"bad")
+    assert replaying.partition_errors == {}
+    assert_exact(context, b"a", b"bad")
 
 
-def test_a_paused_topic_waits_and_the_others_go_on(site, stage, start):
-    Orders(site.lake.control).give(PAUSE, site.flow.flow.name, "orders")
+def test_a_paused_topic_waits_and_the_others_go_on(context, stage, start):
+    ControlTable(context.lake.control).add_request(PAUSE, context.flow.flow.name, "orders")
     stage(ORDERS, b"a")
     stage(USERS, b"x")
     replaying = start()
 
     finish(replaying)
     assert replaying.paused == {ORDERS}
-    assert (shown(site), shown(site, USERS)) == ([], [b"x"])
+    assert (shown(context), shown(context, USERS)) == ([], [b"x"])
 
-    Orders(site.lake.control).give(RESUME, site.flow.flow.name, "orders")
+    ControlTable(context.lake.control).add_request(RESUME, context.flow.flow.name, "orders")
     finish(replaying)
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]
 
 
-def test_a_target_that_is_down_is_the_ticks_error_and_the_next_one_works(site, stage, start):
+def test_a_target_that_is_down_is_the_ticks_error_and_the_next_one_works(context, stage, start):
     stage(ORDERS, b"a")
     replaying = start()
-    site.target.is_down = True
+    context.target.is_down = True
     with pytest.raises(UnreachableError):
         replaying.tick()
 
-    site.target.is_down = False
+    context.target.is_down = False
     finish(replaying)
 
-    assert_exact(site, b"a")
+    assert_exact(context, b"a")
 
 
-def test_of_two_processes_that_replay_at_once_one_writes_the_map(site, stage, start):
+def test_of_two_processes_that_replay_at_once_one_writes_the_map(context, stage, start):
     stage(ORDERS, b"a")
     replaying = start()
     finish(replaying)
     stage(ORDERS, b"b")
-    rival = Replaying(site, site.flow, Inline())
-    rival.learn()  # without the lease, as when it failed to exclude
+    rival = FlowReplayer(context, context.flow, InlineWorkers())
+    rival.load_ends()  # without the lease, as when it failed to exclude
     finish(rival)
     stage(ORDERS, b"c")
 
@@ -386,7 +389,7 @@ def test_of_two_processes_that_replay_at_once_one_writes_the_map(site, stage, st
         try:
             finish(replaying)
         except StalePlanError:
-            replaying.learn()
+            replaying.load_ends()
 
-    assert replaying.troubles == {}
-    assert_exact(site, b"a", b"b", b"c")
+    assert replaying.partition_errors == {}
+    assert_exact(context, b"a", b"b", b"c")

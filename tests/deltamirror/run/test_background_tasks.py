@@ -1,21 +1,23 @@
 """Which chores a run has, in which threads."""
 
-from deltamirror.run.background import chores_of
-from tests.support.lake import FakeSite
+from deltamirror.run.background import periodic_tasks
+from tests.support.lake import ScriptedContext
 
 
 def test_settings_and_acls_of_a_flows_topics_are_synced_in_a_thread_of_the_flows_own(lake):
-    site = FakeSite(lake, sync_topic_configs_interval_s=600.0, sync_topic_acls_interval_s=60.0)
+    context = ScriptedContext(
+        lake, sync_topic_configs_interval_s=600.0, sync_topic_acls_interval_s=60.0
+    )
 
-    chores = chores_of(site, site.config.flows, ())["topics of us-east->eu-west"]
+    chores = periodic_tasks(context, context.config.flows, ())["topics of us-east->eu-west"]
 
-    assert [(chore.name, chore.every_s, chore.first_s) for chore in chores] == [
+    assert [(chore.name, chore.interval_s, chore.initial_delay_s) for chore in chores] == [
         ("topic settings of us-east->eu-west", 600.0, 0.0),
         ("topic ACLs of us-east->eu-west", 60.0, 0.0),
     ]
 
 
 def test_a_flow_that_syncs_nothing_of_its_topics_has_no_thread_for_that(lake):
-    site = FakeSite(lake)
+    context = ScriptedContext(lake)
 
-    assert chores_of(site, site.config.flows, ()).keys() == {"groups of us-east"}
+    assert periodic_tasks(context, context.config.flows, ()).keys() == {"groups of us-east"}

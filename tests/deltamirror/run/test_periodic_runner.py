@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from deltamirror.run.background import Chore, Upkeep
+from deltamirror.run.background import PeriodicRunner, PeriodicTask
 from schemas.errors import UnreachableError
 
 PATIENCE_S = 10.0
@@ -40,9 +40,12 @@ def events():
 
 def test_each_chore_has_its_own_pace(events):
     turns = Turns(events[0], often=3, once=1)
-    chores = [Chore("often", 0.001, turns.of("often")), Chore("once", NEVER_S, turns.of("once"))]
+    chores = [
+        PeriodicTask("often", 0.001, turns.of("often")),
+        PeriodicTask("once", NEVER_S, turns.of("once")),
+    ]
 
-    Upkeep(chores, *events).run()
+    PeriodicRunner(chores, *events).run()
 
     assert turns.seen.count("often") == 3
     assert turns.seen.count("once") == 1
@@ -55,8 +58,11 @@ def test_a_chore_that_fails_is_logged_and_done_again_and_the_others_go_on(events
         turns.of("sick")()
         raise UnreachableError("b", "localhost:1", "nobody answers")
 
-    chores = [Chore("the sick one", 0.001, fail), Chore("sound", 0.001, turns.of("sound"))]
-    Upkeep(chores, *events).run()
+    chores = [
+        PeriodicTask("the sick one", 0.001, fail),
+        PeriodicTask("sound", 0.001, turns.of("sound")),
+    ]
+    PeriodicRunner(chores, *events).run()
 
     assert turns.seen.count("sick") >= 2
     assert turns.seen.count("sound") >= 2
@@ -73,7 +79,7 @@ def test_a_failure_is_logged_once_while_it_stays_the_same_and_again_after_a_succ
         if why:
             raise UnreachableError("b", "localhost:1", why)
 
-    Upkeep([Chore("sick", 0.001, step)], *events).run()
+    PeriodicRunner([PeriodicTask("sick", 0.001, step)], *events).run()
 
     told = [record.getMessage() for record in caplog.records]
     assert ["down" in told[0], "slow" in told[1], "slow" in told[2], len(told)] == [True] * 3 + [3]
@@ -86,8 +92,11 @@ def test_a_defect_of_a_chore_is_told_and_ends_neither_it_nor_the_others(events, 
         turns.of("defect")()
         raise KeyError("nobody thought of it")
 
-    chores = [Chore("the defect", 0.001, fail), Chore("sound", 0.001, turns.of("sound"))]
-    Upkeep(chores, *events).run()
+    chores = [
+        PeriodicTask("the defect", 0.001, fail),
+        PeriodicTask("sound", 0.001, turns.of("sound")),
+    ]
+    PeriodicRunner(chores, *events).run()
 
     assert turns.seen.count("defect") >= 2
     assert turns.seen.count("sound") >= 2
@@ -99,13 +108,17 @@ def test_a_last_word_is_said_when_the_loops_are_done(events):
     done.set()
     turns = Turns(stop)
     chores = [
-        Chore(
-            "last", NEVER_S, lambda: turns.seen.append("last"), first_s=NEVER_S, is_last_word=True
+        PeriodicTask(
+            "last",
+            NEVER_S,
+            lambda: turns.seen.append("last"),
+            initial_delay_s=NEVER_S,
+            is_run_at_end=True,
         ),
-        Chore("other", NEVER_S, lambda: turns.seen.append("other"), first_s=NEVER_S),
+        PeriodicTask("other", NEVER_S, lambda: turns.seen.append("other"), initial_delay_s=NEVER_S),
     ]
 
-    Upkeep(chores, stop, done).run()
+    PeriodicRunner(chores, stop, done).run()
 
     assert turns.seen == ["last"]
 
@@ -115,6 +128,8 @@ def test_a_run_that_was_told_to_stop_does_no_chore_any_more(events):
     stop.set()
     turns = Turns(threading.Event())
 
-    Upkeep([Chore("any", 0.001, turns.of("any"), is_last_word=True)], stop, done).run()
+    PeriodicRunner(
+        [PeriodicTask("any", 0.001, turns.of("any"), is_run_at_end=True)], stop, done
+    ).run()
 
     assert turns.seen == []

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from deltamirror.listener import Silent
+from deltamirror.listener import NullListener
 from deltamirror.monitoring.metrics_server import health_page
-from deltamirror.replay.replayer import Replaying
+from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.run import background as beside
 from deltamirror.run.supervisor import Mirror
 from resources.coordination.lease import Lease
@@ -18,9 +18,9 @@ from schemas.config.flow import Flow
 from schemas.errors import LakeError, LeaseHeldError
 from schemas.kafka.partition import TopicPartition
 from tests.support.cli import run as command
-from tests.support.fake_cluster import FakeCluster, FakeTarget, Said
-from tests.support.fake_context import InlineCrew
-from tests.support.loops import WAIT_S, looping, looping_site
+from tests.support.fake_cluster import FakeCluster, FakeTarget, RecordContent
+from tests.support.fake_context import InlinePool
+from tests.support.loops import WAIT_S, looping_context, running_loops
 from tests.support.world import until
 
 EU, AP = Flow("us-east", "eu-west"), Flow("us-east", "ap-south")
@@ -33,18 +33,18 @@ def begun(monkeypatch):
     """The flows and the heartbeats whose chores were begun."""
     found = []
 
-    def chores_of(site, flows, heartbeats, *_):
+    def periodic_tasks(context, flows, heartbeats, *_):
         found.append(([c.flow for c in flows], [h.flow for h in heartbeats]))
         return {}
 
-    monkeypatch.setattr(beside, "chores_of", chores_of)
+    monkeypatch.setattr(beside, "periodic_tasks", periodic_tasks)
     return found
 
 
 @pytest.fixture
-def site(lake, monkeypatch, begun):
+def context(lake, monkeypatch, begun):
     """us-east flows into eu-west and ap-south."""
-    made = looping_site(lake, monkeypatch)
+    made = looping_context(lake, monkeypatch)
     made._clusters["ap-south"] = FakeCluster("ap-south")
     monkeypatch.setattr(
         "deltamirror.worker_tasks.SlotProducer",
@@ -60,27 +60,27 @@ def site(lake, monkeypatch, begun):
             "ap-south": dataclasses.replace(clusters["eu-west"], alias="ap-south"),
         },
     )
-    made.lake.make()
+    made.lake.ensure_exists()
     return made
 
 
-def write(site, *values):
-    site.source.append(ORDERS, *map(Said, values))
+def write(context, *values):
+    context.source.append(ORDERS, *map(RecordContent, values))
 
 
-def shown(site, alias):
-    log = site._clusters[alias]
+def shown(context, alias):
+    log = context._clusters[alias]
     return [said.value for _, said in log.visible(REMOTE)] if REMOTE in log.logs else []
 
 
-def arrives(site, alias, *values):
-    until(lambda: shown(site, alias) == [*values], f"{values} arrive in {alias}", WAIT_S)
+def arrives(context, alias, *values):
+    until(lambda: shown(context, alias) == [*values], f"{values} arrive in {alias}", WAIT_S)
 
 
-def standby(site, **options):
+def standby(context, **options):
     return Mirror(
-        site.config,
-        flows=site.config.flows,
+        context.config,
+        flows=context.config.flows,
         **options,
         until_caught_up=False,
         stop=threading.Event(),
@@ -89,9 +89,9 @@ def standby(site, **options):
 
 
 @contextmanager
-def held(site, *flows):
+def held(context, *flows):
     """Hold the leases of *flows*, as other processes would; each can be let go."""
-    leases = {flow: Lease(site.lake.root, f"replay {flow.name}") for flow in flows}
+    leases = {flow: Lease(context.lake.root, f"replay {flow.name}") for flow in flows}
     for lease in leases.values():
         lease.acquire()
     try:
@@ -102,41 +102,41 @@ def held(site, *flows):
 
 
 def status(run):
-    return json.loads(health_page(run.board).body)["status"]
+    return json.loads(health_page(run.metrics_state).body)["status"]
 
 
 def waits(run, *flows):
     def are_waiting():
-        return all(run.board.replays[flow].state.state == "waiting" for flow in flows)
+        return all(run.metrics_state.replay_loops[flow].state.state == "waiting" for flow in flows)
 
     until(are_waiting, "it waits", WAIT_S)
 
 
-def test_a_standby_waits_without_a_word_and_goes_on_where_the_other_one_ended(site, begun):
-    write(site, b"a")
-    run = standby(site)
-    with held(site, EU, AP) as leases, looping(run, run._stop):
+def test_a_standby_waits_without_a_word_and_goes_on_where_the_other_one_ended(context, begun):
+    write(context, b"a")
+    run = standby(context)
+    with held(context, EU, AP) as leases, running_loops(run, run._stop):
         waits(run, EU, AP)
-        assert (status(run), begun, shown(site, "eu-west")) == ("standby", [], [])
-        assert site.bulletin.read(f"replay {EU}") is None
+        assert (status(run), begun, shown(context, "eu-west")) == ("standby", [], [])
+        assert context.status_file.read(f"replay {EU}") is None
 
         for lease in leases.values():
             lease.release()
-        arrives(site, "eu-west", b"a")
-        arrives(site, "ap-south", b"a")
+        arrives(context, "eu-west", b"a")
+        arrives(context, "ap-south", b"a")
         until(lambda: status(run) == "ok", "it is well", WAIT_S)
 
 
-def test_a_standby_says_that_it_waits_once_its_workers_have_begun(site, monkeypatch):
+def test_a_standby_says_that_it_waits_once_its_workers_have_begun(context, monkeypatch):
     asked, begun = threading.Event(), threading.Event()
 
-    def gather(_):
+    def wait_started(_):
         asked.set()
         begun.wait(WAIT_S)
 
-    monkeypatch.setattr(InlineCrew, "gather", gather)
-    run = standby(site)
-    with held(site, EU, AP), looping(run, run._stop):
+    monkeypatch.setattr(InlinePool, "wait_started", wait_started)
+    run = standby(context)
+    with held(context, EU, AP), running_loops(run, run._stop):
         assert asked.wait(WAIT_S)
         assert status(run) != "standby"
         begun.set()
@@ -144,69 +144,69 @@ def test_a_standby_says_that_it_waits_once_its_workers_have_begun(site, monkeypa
         assert status(run) == "standby"
 
 
-def test_only_the_flow_that_is_left_alone_is_taken_over(site, begun):
-    write(site, b"a")
-    run = standby(site)
-    with held(site, EU, AP) as leases, looping(run, run._stop):
+def test_only_the_flow_that_is_left_alone_is_taken_over(context, begun):
+    write(context, b"a")
+    run = standby(context)
+    with held(context, EU, AP) as leases, running_loops(run, run._stop):
         waits(run, EU, AP)
         leases[AP].release()
 
-        arrives(site, "ap-south", b"a")
+        arrives(context, "ap-south", b"a")
 
         waits(run, EU)
-        assert shown(site, "eu-west") == []
+        assert shown(context, "eu-west") == []
         assert begun == [([AP], [])]
 
 
-def test_heartbeats_begin_with_their_flow_and_those_of_other_pairs_with_the_first(site, begun):
-    write(site, b"a")
+def test_heartbeats_begin_with_their_flow_and_those_of_other_pairs_with_the_first(context, begun):
+    write(context, b"a")
     hearts = [HeartbeatConfig(flow, "heartbeats", 1.0, 1) for flow in (EU, AP, BACK)]
-    run = standby(site, heartbeats=hearts)
-    with held(site, EU, AP) as leases, looping(run, run._stop):
+    run = standby(context, heartbeats=hearts)
+    with held(context, EU, AP) as leases, running_loops(run, run._stop):
         waits(run, EU, AP)
         leases[AP].release()
-        arrives(site, "ap-south", b"a")
+        arrives(context, "ap-south", b"a")
         leases[EU].release()
-        arrives(site, "eu-west", b"a")
+        arrives(context, "eu-west", b"a")
 
     assert begun == [([AP], [AP, BACK]), ([EU], [EU])]
 
 
-def test_a_standby_that_ends_says_nothing_of_what_another_process_does(site):
-    run = standby(site)
-    with held(site, EU, AP):
-        site.bulletin.post(f"replay {EU}", "running", None, [])
-        with looping(run, run._stop):
+def test_a_standby_that_ends_says_nothing_of_what_another_process_does(context):
+    run = standby(context)
+    with held(context, EU, AP):
+        context.status_file.post(f"replay {EU}", "running", None, [])
+        with running_loops(run, run._stop):
             waits(run, EU, AP)
 
-        assert site.bulletin.read(f"replay {EU}")["state"] == "running"
+        assert context.status_file.read(f"replay {EU}")["state"] == "running"
 
 
-def test_a_flow_whose_map_cannot_be_read_is_left_to_others_and_tried_again(site, monkeypatch):
-    write(site, b"a")
-    learn, was_free = Replaying.learn, []
+def test_a_flow_whose_map_cannot_be_read_is_left_to_others_and_tried_again(context, monkeypatch):
+    write(context, b"a")
+    load_ends, was_free = FlowReplayer.load_ends, []
 
     def fails_once(self):
         if self.flow == EU and not was_free:
             raise LakeError("the disk is away")
-        learn(self)
+        load_ends(self)
 
-    class Other(Silent):
-        def troubled(self, duty, error):
-            with Lease(site.lake.root, duty):
+    class Other(NullListener):
+        def tick_failed(self, role, error):
+            with Lease(context.lake.root, role):
                 was_free.append(True)
 
-    monkeypatch.setattr(Replaying, "learn", fails_once)
-    run = standby(site, reporter=Other())
-    with looping(run, run._stop):
-        arrives(site, "eu-west", b"a")
+    monkeypatch.setattr(FlowReplayer, "load_ends", fails_once)
+    run = standby(context, listener=Other())
+    with running_loops(run, run._stop):
+        arrives(context, "eu-west", b"a")
 
     assert was_free == [True]
 
 
-def test_a_second_run_that_is_no_standby_is_refused(site):
-    with held(site, EU), pytest.raises(LeaseHeldError, match="replay us-east->eu-west"):
-        Mirror(site.config, flows=site.config.flows, until_caught_up=False).run()
+def test_a_second_run_that_is_no_standby_is_refused(context):
+    with held(context, EU), pytest.raises(LeaseHeldError, match="replay us-east->eu-west"):
+        Mirror(context.config, flows=context.config.flows, until_caught_up=False).run()
 
 
 def test_a_standby_has_no_end():

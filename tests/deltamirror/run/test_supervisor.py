@@ -6,13 +6,13 @@ import threading
 import pytest
 
 from deltamirror import backoff as patience
-from deltamirror.control import PAUSE, Orders
-from deltamirror.replay.replayer import Replayed, Replaying
+from deltamirror.control import PAUSE, ControlTable
+from deltamirror.replay.replayer import FlowReplayer, ReplayTick
 from deltamirror.run import supervisor as mirror_module
-from deltamirror.run.catch_up import Goal
+from deltamirror.run.catch_up import CatchUpTarget
 from deltamirror.run.supervisor import Mirror
-from deltamirror.staging.segment_index import Ledger
-from deltamirror.staging.stager import Staged, Staging
+from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.stager import SourceStager, StageTick
 from resources.delta.lake import DeltaLake
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
@@ -27,10 +27,10 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.kafka.partition import TopicPartition
-from tests.support.fake_cluster import Said
-from tests.support.fake_context import Inline, InlineCrew
+from tests.support.fake_cluster import RecordContent
+from tests.support.fake_context import InlinePool, InlineWorkers
 from tests.support.lake import config
-from tests.support.loops import looping_site
+from tests.support.loops import looping_context
 
 ORDERS = TopicPartition("orders", 0)
 REMOTE = TopicPartition("us-east.orders", 0)
@@ -50,57 +50,59 @@ class Heard:
         self.records += sum(move.records for move in moves)
         self.arrived.set()
 
-    def troubled(self, duty, error):
-        self.errors.append((duty, error))
+    def tick_failed(self, role, error):
+        self.errors.append((role, error))
 
 
 @pytest.fixture
-def site(lake, monkeypatch):
-    return looping_site(lake, monkeypatch)
+def context(lake, monkeypatch):
+    return looping_context(lake, monkeypatch)
 
 
-def run(site, *, until_caught_up=True, **options):
-    Mirror(site.config, flows=site.config.flows, until_caught_up=until_caught_up, **options).run()
+def run(context, *, until_caught_up=True, **options):
+    Mirror(
+        context.config, flows=context.config.flows, until_caught_up=until_caught_up, **options
+    ).run()
 
 
-def write(site, *values):
-    site.source.append(ORDERS, *(Said(value) for value in values))
+def write(context, *values):
+    context.source.append(ORDERS, *(RecordContent(value) for value in values))
 
 
-def shown(site):
-    return [said.value for _, said in site.target.visible(REMOTE)]
+def shown(context):
+    return [said.value for _, said in context.target.visible(REMOTE)]
 
 
-def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(site):
-    write(site, b"a", b"b", b"c")
+def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(context):
+    write(context, b"a", b"b", b"c")
     heard = Heard()
 
-    run(site, reporter=heard)
-    write(site, b"d")
-    run(site)
+    run(context, listener=heard)
+    write(context, b"d")
+    run(context)
 
-    assert shown(site) == [b"a", b"b", b"c", b"d"]
+    assert shown(context) == [b"a", b"b", b"c", b"d"]
     assert (heard.records, heard.errors) == (3, [])
 
 
-def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(site, monkeypatch):
-    write(site, b"a")
-    tick, seen, stop = Replaying.tick, [], threading.Event()
+def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(context, monkeypatch):
+    write(context, b"a")
+    tick, seen, stop = FlowReplayer.tick, [], threading.Event()
 
     def restless(self, only=None):
         done = tick(self, only)
         seen.extend(done.moves)
-        return Replayed(tuple(seen)) if seen else done
+        return ReplayTick(tuple(seen)) if seen else done
 
-    monkeypatch.setattr(Replaying, "tick", restless)
-    thread = threading.Thread(target=run, args=(site,), kwargs={"stop": stop}, daemon=True)
+    monkeypatch.setattr(FlowReplayer, "tick", restless)
+    thread = threading.Thread(target=run, args=(context,), kwargs={"stop": stop}, daemon=True)
     thread.start()
     thread.join(20)
     has_ended = not thread.is_alive()
     stop.set()
 
     assert has_ended
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]
 
 
 @pytest.mark.parametrize(
@@ -111,33 +113,33 @@ def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(site, monkeypat
     ],
 )
 def test_a_run_that_is_to_end_does_so_though_one_topic_is_sick_and_another_never_rests(
-    site, monkeypatch, error
+    context, monkeypatch, error
 ):
-    monkeypatch.setattr("deltamirror.backoff.GIVE_UP_S", 0.1)
-    monkeypatch.setattr(Replaying, "troubles", {TopicPartition("users", 0): error})
-    write(site, b"a")
-    tick, seen, stop, ended = Replaying.tick, [], threading.Event(), []
+    monkeypatch.setattr("deltamirror.backoff.FAILURE_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(FlowReplayer, "partition_errors", {TopicPartition("users", 0): error})
+    write(context, b"a")
+    tick, seen, stop, ended = FlowReplayer.tick, [], threading.Event(), []
 
     def restless(self, only=None):
         done = tick(self, only)
         again = tuple(dataclasses.replace(move, before=move.after) for move in seen)
         seen.extend(done.moves)
-        return Replayed(again or done.moves, is_idle=not (again or done.moves))
+        return ReplayTick(again or done.moves, is_idle=not (again or done.moves))
 
     def run_it():
         try:
-            run(site, stop=stop)
+            run(context, stop=stop)
         except NotCaughtUpError as not_caught_up:
             ended.append(not_caught_up)
 
-    monkeypatch.setattr(Replaying, "tick", restless)
+    monkeypatch.setattr(FlowReplayer, "tick", restless)
     thread = threading.Thread(target=run_it, daemon=True)
     thread.start()
     thread.join(20)
     stop.set()
 
     assert [str(error) in str(each) for each in ended] == [True]
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]
 
 
 @pytest.mark.parametrize(
@@ -165,22 +167,22 @@ def test_heartbeats_are_emitted_for_the_pairs_that_are_chosen(monkeypatch, lake,
 
     monkeypatch.setattr(mirror_module, "Mirror", Made)
 
-    mirror_module.mirror_of(
+    mirror_module.build_mirror(
         dataclasses.replace(config(lake), flows=flows, heartbeats=hearts), **chosen
     )
 
     assert made == pairs
 
 
-def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_from_ending(site):
-    write(site, b"a", b"b")
-    goal = Goal({ORDERS: (site.source.ids["orders"], 2)})
-    ledger = Ledger(site.lake.segments("us-east"))
-    staging = Staging(site, "us-east", Inline())
+def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_from_ending(context):
+    write(context, b"a", b"b")
+    goal = CatchUpTarget({ORDERS: (context.source.ids["orders"], 2)})
+    ledger = SegmentIndex(context.lake.segments("us-east"))
+    staging = SourceStager(context, "us-east", InlineWorkers())
     staging.open()
     assert not goal.is_staged(ledger, ())
     staging.tick()
-    site.source.make("orders")
+    context.source.make("orders")
     staging.refresh_topics()
     staging.tick()
     staging.close()
@@ -190,11 +192,11 @@ def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_fr
     assert goal.is_staged(ledger, ())
 
 
-def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(site):
-    write(site, b"a")
+def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(context):
+    write(context, b"a")
     heard, stop = Heard(), threading.Event()
-    options = {"until_caught_up": False, "reporter": heard, "stop": stop}
-    thread = threading.Thread(target=run, args=(site,), kwargs=options)
+    options = {"until_caught_up": False, "listener": heard, "stop": stop}
+    thread = threading.Thread(target=run, args=(context,), kwargs=options)
     thread.start()
     assert heard.arrived.wait(20)
     assert thread.is_alive()
@@ -203,73 +205,73 @@ def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(site):
     thread.join(20)
 
     assert not thread.is_alive()
-    run(site)
+    run(context)
 
 
-def test_a_flow_that_another_process_replays_is_refused(site):
-    site.lake.make()
-    other = Mirror(site.config, flows=site.config.flows, until_caught_up=True)
-    other.replayings[0].open()
+def test_a_flow_that_another_process_replays_is_refused(context):
+    context.lake.ensure_exists()
+    other = Mirror(context.config, flows=context.config.flows, until_caught_up=True)
+    other.replayers[0].open()
 
     with pytest.raises(LeaseHeldError):
-        run(site)
+        run(context)
 
-    other.replayings[0].close()
+    other.replayers[0].close()
 
 
 def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_back(
-    site, monkeypatch
+    context, monkeypatch
 ):
-    write(site, b"a")
+    write(context, b"a")
     heard = Heard()
     down = threading.Event()
-    troubled = heard.troubled
+    tick_failed = heard.tick_failed
 
-    def back(duty, error):
-        troubled(duty, error)
-        if duty.startswith("replay"):
-            site.target.is_down = False
+    def back(role, error):
+        tick_failed(role, error)
+        if role.startswith("replay"):
+            context.target.is_down = False
             down.set()
 
-    heard.troubled = back
+    heard.tick_failed = back
     stop = threading.Event()
-    site.target.is_down = True
-    options = {"until_caught_up": False, "reporter": heard, "stop": stop}
-    thread = threading.Thread(target=run, args=(site,), kwargs=options)
+    context.target.is_down = True
+    options = {"until_caught_up": False, "listener": heard, "stop": stop}
+    thread = threading.Thread(target=run, args=(context,), kwargs=options)
     thread.start()
     assert down.wait(20)
     assert heard.arrived.wait(20)
     stop.set()
     thread.join(20)
 
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]
 
 
-def test_a_spark_that_does_not_start_is_told_by_the_loops_which_try_again(site, monkeypatch):
-    write(site, b"a")
-    heard, run_jobs, starts = Heard(), InlineCrew.run, iter(range(100))
+def test_a_spark_that_does_not_start_is_told_by_the_loops_which_try_again(context, monkeypatch):
+    write(context, b"a")
+    heard, run_jobs, starts = Heard(), InlinePool.run, iter(range(100))
 
-    def call(self, count):
+    def start(self, count):
         raise SparkFailedError("Spark did not start: its JVM ended")
 
     def later(self, jobs):
         if next(starts) == 0:
-            self.call(1)
+            self.start(1)
         return run_jobs(self, jobs)
 
-    monkeypatch.setattr(InlineCrew, "call", call)
-    monkeypatch.setattr(InlineCrew, "run", later)
+    monkeypatch.setattr(InlinePool, "start", start)
+    monkeypatch.setattr(InlinePool, "run", later)
 
-    run(site, reporter=heard)
+    run(context, listener=heard)
 
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]
     assert [str(error) for _, error in heard.errors] == ["Spark did not start: its JVM ended"]
 
 
-def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(site, monkeypatch):
-    monkeypatch.setattr(patience, "GIVE_UP_S", 0)
-    write(site, b"a")
-    stage, replay, failed, idle = Staging.tick, Replaying.tick, threading.Event(), []
+def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(context, monkeypatch):
+    monkeypatch.setattr(patience, "FAILURE_TIMEOUT_S", 0)
+    write(context, b"a")
+    stage, replay, failed, idle = SourceStager.tick, FlowReplayer.tick, threading.Event(), []
     has_looked = threading.Event()
 
     def fails_once(self, only=None):
@@ -286,59 +288,59 @@ def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(site, monk
             has_looked.set()
         return replay(self, only)
 
-    monkeypatch.setattr(Staging, "tick", fails_once)
-    monkeypatch.setattr(Replaying, "tick", counted)
-    run(site)
+    monkeypatch.setattr(SourceStager, "tick", fails_once)
+    monkeypatch.setattr(FlowReplayer, "tick", counted)
+    run(context)
 
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]
 
 
 def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run_ends(
-    site, monkeypatch
+    context, monkeypatch
 ):
-    write(site, b"a")
-    ask, asked = site.source.watermarks, []
+    write(context, b"a")
+    ask, resolve_ends = context.source.watermarks, []
 
     def silent_at_first(partitions, known=None):
-        asked.append(partitions)
+        resolve_ends.append(partitions)
         silent = UnreachableError("us-east", str(ORDERS), "it told no offset")
-        return {ORDERS: silent} if len(asked) == 1 else ask(partitions, known)
+        return {ORDERS: silent} if len(resolve_ends) == 1 else ask(partitions, known)
 
-    monkeypatch.setattr(site.source, "watermarks", silent_at_first)
-    run(site)
+    monkeypatch.setattr(context.source, "watermarks", silent_at_first)
+    run(context)
 
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]
 
 
-def test_a_topic_that_is_deleted_before_its_end_is_told_keeps_no_run_from_ending(site):
-    goal = Goal({ORDERS: (site.source.ids["orders"], None), REMOTE: ("id", 3)})
+def test_a_topic_that_is_deleted_before_its_end_is_told_keeps_no_run_from_ending(context):
+    goal = CatchUpTarget({ORDERS: (context.source.ids["orders"], None), REMOTE: ("id", 3)})
 
-    site.source.drop("orders")
+    context.source.drop("orders")
 
-    assert goal.asked(site.source).ends == {REMOTE: ("id", 3)}
+    assert goal.resolve_ends(context.source).ends == {REMOTE: ("id", 3)}
 
 
 def test_a_topic_that_is_listed_is_waited_for_though_its_broker_does_not_know_it_yet(
-    site, monkeypatch
+    context, monkeypatch
 ):
-    goal = Goal({ORDERS: (site.source.ids["orders"], None)})
+    goal = CatchUpTarget({ORDERS: (context.source.ids["orders"], None)})
     late = {ORDERS: TopicMissingError(str(ORDERS), "on us-east")}
-    monkeypatch.setattr(site.source, "watermarks", lambda partitions: late)
+    monkeypatch.setattr(context.source, "watermarks", lambda partitions: late)
 
-    assert goal.asked(site.source) == goal
+    assert goal.resolve_ends(context.source) == goal
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(site, monkeypatch, passes):
-    write(site, b"a")
-    stage, replay, idle = Staging.tick, Replaying.tick, []
+def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(context, monkeypatch, passes):
+    write(context, b"a")
+    stage, replay, idle = SourceStager.tick, FlowReplayer.tick, []
     has_looked = threading.Event()
 
     def in_trouble(self, only=None):
         if passes and has_looked.is_set():
             return stage(self, only)
-        self.troubles = {ORDERS: RangeUnfinishedError(ORDERS, at=0, end=1, why="no leader")}
-        return Staged()
+        self.partition_errors = {ORDERS: RangeUnfinishedError(ORDERS, at=0, end=1, why="no leader")}
+        return StageTick()
 
     def counted(self, only=None):
         idle.append(True)
@@ -346,54 +348,54 @@ def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(site, monkeypatch,
             has_looked.set()
         return replay(self, only)
 
-    monkeypatch.setattr(Staging, "tick", in_trouble)
-    monkeypatch.setattr(Replaying, "tick", counted)
+    monkeypatch.setattr(SourceStager, "tick", in_trouble)
+    monkeypatch.setattr(FlowReplayer, "tick", counted)
     if not passes:
         with pytest.raises(NotCaughtUpError, match="no leader"):
-            run(site)
+            run(context)
     else:
-        run(site)
-        assert shown(site) == [b"a"]
+        run(context)
+        assert shown(context) == [b"a"]
 
 
-def test_a_source_that_stays_away_ends_a_run_that_is_to_end(site, monkeypatch):
+def test_a_source_that_stays_away_ends_a_run_that_is_to_end(context, monkeypatch):
     def fails(self, only=None):
         raise UnreachableError("us-east", "", "it is down")
 
-    monkeypatch.setattr(Staging, "tick", fails)
+    monkeypatch.setattr(SourceStager, "tick", fails)
 
     with pytest.raises(NotCaughtUpError, match="it is down"):
-        run(site)
+        run(context)
 
 
-def test_a_partition_that_waits_for_an_operator_is_told_at_the_end(site):
-    write(site, b"a")
-    run(site)
-    write(site, b"b", b"c")
-    site.source.expire(ORDERS, 2)
+def test_a_partition_that_waits_for_an_operator_is_told_at_the_end(context):
+    write(context, b"a")
+    run(context)
+    write(context, b"b", b"c")
+    context.source.expire(ORDERS, 2)
 
     with pytest.raises(NotCaughtUpError, match=r"orders\[0\]: records \[1, 2\) expired"):
-        run(site)
+        run(context)
 
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]
 
 
-def test_a_paused_topic_is_told_at_the_end(site):
-    write(site, b"a")
-    Orders(DeltaLake(site.config.lake).control).give(PAUSE, site.flow.flow.name)
+def test_a_paused_topic_is_told_at_the_end(context):
+    write(context, b"a")
+    ControlTable(DeltaLake(context.config.lake).control).add_request(PAUSE, context.flow.flow.name)
 
     with pytest.raises(NotCaughtUpError, match=r"orders\[0\] is paused"):
-        run(site)
+        run(context)
 
 
-def test_a_file_without_an_enabled_flow_is_an_error_of_the_file(site):
+def test_a_file_without_an_enabled_flow_is_an_error_of_the_file(context):
     with pytest.raises(ConfigError, match="no flow is enabled"):
-        Mirror(site.config, flows=(), until_caught_up=True)
+        Mirror(context.config, flows=(), until_caught_up=True)
 
 
-@pytest.mark.parametrize("sick", [Staging, Replaying])
-def test_a_defect_ends_no_loop_and_is_told(site, monkeypatch, sick):
-    write(site, b"a")
+@pytest.mark.parametrize("sick", [SourceStager, FlowReplayer])
+def test_a_defect_ends_no_loop_and_is_told(context, monkeypatch, sick):
+    write(context, b"a")
     heard, tick, failed = Heard(), sick.tick, []
 
     def fails_once(self, only=None):
@@ -403,8 +405,8 @@ def test_a_defect_ends_no_loop_and_is_told(site, monkeypatch, sick):
         return tick(self, only)
 
     monkeypatch.setattr(sick, "tick", fails_once)
-    run(site, reporter=heard)
+    run(context, listener=heard)
 
     ((_, error),) = heard.errors
     assert str(error) == "KeyError: 'not thought of'"
-    assert shown(site) == [b"a"]
+    assert shown(context) == [b"a"]

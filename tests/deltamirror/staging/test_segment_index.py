@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltamirror.staging.segment_index import Ledger
+from deltamirror.staging.segment_index import SegmentIndex
 from resources.delta.lake import DeltaLake
 from resources.delta.table_maintenance import optimize
 from schemas.errors import TableDamagedError
@@ -31,7 +31,7 @@ def spans(ledger, partition=ORDERS):
 
 
 def test_a_ledger_that_nobody_wrote_is_empty_and_stays_unmade(segments):
-    ledger = Ledger(segments)
+    ledger = SegmentIndex(segments)
 
     assert not ledger.refresh()
     assert ledger.links(ORDERS) == []
@@ -40,7 +40,7 @@ def test_a_ledger_that_nobody_wrote_is_empty_and_stays_unmade(segments):
 
 def test_links_are_in_the_order_of_staging_and_the_last_is_the_frontier(segments):
     segments.append([row(5, 9, 2), row(0, 5, 1)])
-    ledger = Ledger(segments)
+    ledger = SegmentIndex(segments)
 
     assert ledger.refresh()
 
@@ -52,7 +52,7 @@ def test_links_are_in_the_order_of_staging_and_the_last_is_the_frontier(segments
 
 def test_only_what_is_new_is_taken_in(segments):
     segments.append([row(0, 5, 1)])
-    ledger = Ledger(segments)
+    ledger = SegmentIndex(segments)
     ledger.refresh()
 
     assert not ledger.refresh()
@@ -65,7 +65,7 @@ def test_only_what_is_new_is_taken_in(segments):
 
 def test_a_new_life_follows_the_former_one_whatever_its_offsets(segments):
     segments.append([row(0, 50, 1), row(3, 7, 2, topic_id="life2")])
-    ledger = Ledger(segments)
+    ledger = SegmentIndex(segments)
     ledger.refresh()
 
     assert spans(ledger) == [("life1", 0, 50), ("life2", 3, 7)]
@@ -75,7 +75,7 @@ def test_a_new_life_follows_the_former_one_whatever_its_offsets(segments):
 def test_a_table_that_was_merged_is_not_taken_in_twice(segments):
     for i in range(20):
         segments.append([row(i, i + 1, i + 1)])
-    ledger = Ledger(segments)
+    ledger = SegmentIndex(segments)
     ledger.refresh()
 
     optimize(segments)
@@ -86,7 +86,7 @@ def test_a_table_that_was_merged_is_not_taken_in_twice(segments):
 
 def test_a_file_that_could_not_be_read_is_taken_in_once_it_can(segments):
     segments.append([row(0, 5, 1)])
-    ledger = Ledger(segments)
+    ledger = SegmentIndex(segments)
     ledger.refresh()
     segments.append([row(5, 9, 2)])
     new = max(segments.path.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns)

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from deltamirror.topics.remote_topics import LOOK_S, RemoteTopics
+from deltamirror.topics.remote_topics import TOPICS_MAX_AGE_S, RemoteTopics
 from schemas.errors import PermissionMissingError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
-from tests.support.fake_context import FakeClusters
+from tests.support.fake_context import FakeContext
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 USERS = TopicPartition("users", 0)
@@ -17,8 +17,8 @@ INTERVAL_S = 600
 
 
 @pytest.fixture
-def site(lake, monkeypatch):
-    made = FakeClusters(lake, monkeypatch)
+def context(lake, monkeypatch):
+    made = FakeContext(lake, monkeypatch)
     for topic in ("orders", "users"):
         made.source.make(topic)
     return made
@@ -33,8 +33,8 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def remote(site, clock):
-    return RemoteTopics(site, replace(site.flow, refresh_topics_interval_s=INTERVAL_S))
+def remote(context, clock):
+    return RemoteTopics(context, replace(context.flow, refresh_topics_interval_s=INTERVAL_S))
 
 
 def missing(operation, topic):
@@ -50,35 +50,35 @@ def may_make_none(wanted):
 
 
 def test_of_a_topic_that_may_not_be_widened_the_new_partition_is_told_and_the_others_go_on(
-    site, remote
+    context, remote
 ):
     remote.refresh([FIRST])
-    site.source.logs[SECOND] = []
-    site.target.add_partitions = may_widen_none
+    context.source.logs[SECOND] = []
+    context.target.add_partitions = may_widen_none
 
     for _ in range(2):
         remote.refresh([FIRST, SECOND])
 
-    (error,) = remote.troubles([FIRST, SECOND]).values()
+    (error,) = remote.partition_errors([FIRST, SECOND]).values()
     assert "lacks Alter on topic us-east.orders" in str(error)
-    assert remote.topic_id(FIRST) == site.target.ids["us-east.orders"]
+    assert remote.topic_id(FIRST) == context.target.ids["us-east.orders"]
     assert remote.topic_id(SECOND) is None
 
 
 def test_a_right_that_was_granted_counts_at_the_next_topic_refresh_while_other_topics_go_on(
-    site, remote, clock
+    context, remote, clock
 ):
     remote.refresh([USERS])
-    create, site.target.create_topics = site.target.create_topics, may_make_none
+    create, context.target.create_topics = context.target.create_topics, may_make_none
     remote.refresh([FIRST, USERS])
-    refused = remote.troubles([FIRST, USERS])
-    site.target.create_topics = create
+    refused = remote.partition_errors([FIRST, USERS])
+    context.target.create_topics = create
 
     while clock.now <= INTERVAL_S:
-        assert remote.troubles([FIRST, USERS]) == refused
-        clock.now += LOOK_S
+        assert remote.partition_errors([FIRST, USERS]) == refused
+        clock.now += TOPICS_MAX_AGE_S
         remote.refresh([FIRST, USERS])
 
     assert list(refused) == [FIRST]
-    assert remote.troubles([FIRST, USERS]) == {}
-    assert remote.topic_id(FIRST) == site.target.ids["us-east.orders"]
+    assert remote.partition_errors([FIRST, USERS]) == {}
+    assert remote.topic_id(FIRST) == context.target.ids["us-east.orders"]

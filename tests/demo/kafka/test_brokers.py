@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from demo.kafka.brokers import Broker, brokers, down, up
+from demo.kafka.brokers import Broker, brokers, start_brokers, stop_brokers
 from demo.kafka.processes import free_ports, started_at
 from schemas.errors import BrokerStartError
 from tests.support.brokers import (
@@ -145,8 +145,8 @@ def test_extra_properties_reach_the_broker(make_broker):
 
 
 def test_up_leaves_brokers_running_after_its_process_and_down_ends_them(tmp_path):
-    script = "import sys; from pathlib import Path; from demo.kafka.brokers import up\n"
-    script += "up(['east', 'west'], Path(sys.argv[1]))"
+    script = "import sys; from pathlib import Path; from demo.kafka.brokers import start_brokers\n"
+    script += "start_brokers(['east', 'west'], Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True, timeout=150)
     try:
         left = brokers(tmp_path)
@@ -154,15 +154,15 @@ def test_up_leaves_brokers_running_after_its_process_and_down_ends_them(tmp_path
         assert all(answers(broker) for broker in left)
         pids = [broker.pid for broker in left]
 
-        servers = up(["east", "west"], tmp_path)
+        servers = start_brokers(["east", "west"], tmp_path)
 
         assert servers == {broker.name: broker.bootstrap_servers for broker in left}
         assert [broker.pid for broker in brokers(tmp_path)] == pids
     finally:
-        stopped = down(tmp_path)
+        stopped = stop_brokers(tmp_path)
     assert stopped == ["east", "west"]
     assert [broker.pid for broker in brokers(tmp_path)] == [None, None]
-    assert down(tmp_path, forget=True) == []
+    assert stop_brokers(tmp_path, forget=True) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,7 +173,7 @@ def test_a_process_that_got_a_broker_s_number_is_never_ended(tmp_path):
     state = {"port": 20000, "controller_port": 20001, "cluster_id": "K", "pid": other.pid}
     (home / "broker.json").write_text(json.dumps({**state, "started": "long ago"}))
     try:
-        assert down(tmp_path) == []
+        assert stop_brokers(tmp_path) == []
         assert other.poll() is None
     finally:
         other.send_signal(signal.SIGKILL)

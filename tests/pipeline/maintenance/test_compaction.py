@@ -3,13 +3,13 @@
 import pytest
 
 from pipeline.maintenance.compaction import (
-    INPUT_BYTES,
-    SMALL_BYTES,
-    Part,
-    check_same,
-    choose,
-    in_order,
-    tally,
+    GROUP_MEMORY_BYTES,
+    SMALL_FILE_BYTES,
+    CompactionInput,
+    check_unchanged,
+    collect_stats,
+    select_groups,
+    sort_by_partition,
 )
 from schemas.errors import LakeError
 from tests.support.staged_lake import batch_of, in_one_slot, row
@@ -20,7 +20,7 @@ SECOND_LIFE = in_one_slot(1, topic_id="life2")[0]
 
 
 def parts(*sizes):
-    return [Part(f"f{i}", i, size, 2 * size) for i, size in enumerate(sizes)]
+    return [CompactionInput(f"f{i}", i, size, 2 * size) for i, size in enumerate(sizes)]
 
 
 def names(groups):
@@ -37,7 +37,7 @@ def rows(source, *offsets):
         pytest.param([1, 1, 1, 1, 1], [["f0", "f1", "f2", "f3", "f4"]], id="neighbours are joined"),
         pytest.param([1, 1, 1], [], id="a few are left alone"),
         pytest.param(
-            [1, 1, 1, 1, SMALL_BYTES, 1, 1, 1, 1],
+            [1, 1, 1, 1, SMALL_FILE_BYTES, 1, 1, 1, 1],
             [["f0", "f1", "f2", "f3"], ["f5", "f6", "f7", "f8"]],
             id="never across a large one",
         ),
@@ -49,20 +49,23 @@ def rows(source, *offsets):
     ],
 )
 def test_files_are_joined_with_their_neighbours_as_memory_allows(sizes, groups):
-    assert names(choose(parts(*sizes))) == groups
+    assert names(select_groups(parts(*sizes))) == groups
 
 
 def test_a_file_that_does_not_fit_into_memory_is_left_alone():
-    huge = Part("huge", 2, 10 * MIB, INPUT_BYTES + 1)
+    huge = CompactionInput("huge", 2, 10 * MIB, GROUP_MEMORY_BYTES + 1)
     small = parts(1, 1, 1, 1)
 
-    assert names(choose([*small[:2], huge, *small[2:]])) == []
+    assert names(select_groups([*small[:2], huge, *small[2:]])) == []
 
 
 def test_a_topic_ends_up_together_and_every_partition_keeps_its_order():
     along_the_files = [rows(A, 0, 1), rows(B, 5), rows(A, 2), rows(B, 6, 7), rows(SECOND_LIFE, 0)]
 
-    found = [(source, batch["offset"].to_pylist()) for source, batch in in_order(along_the_files)]
+    found = [
+        (source, batch["offset"].to_pylist())
+        for source, batch in sort_by_partition(along_the_files)
+    ]
 
     assert found == [(A, [0, 1]), (A, [2]), (SECOND_LIFE, [0]), (B, [5]), (B, [6, 7])]
 
@@ -70,7 +73,7 @@ def test_a_topic_ends_up_together_and_every_partition_keeps_its_order():
 def test_another_order_of_partitions_holds_the_same():
     first = [rows(A, 0, 1), rows(B, 5), rows(A, 2)]
 
-    check_same(tally(first), tally(in_order(first)))
+    check_unchanged(collect_stats(first), collect_stats(sort_by_partition(first)))
 
 
 @pytest.mark.parametrize(
@@ -84,9 +87,9 @@ def test_another_order_of_partitions_holds_the_same():
 )
 def test_a_difference_is_an_error(after):
     with pytest.raises(LakeError, match="nothing was committed"):
-        check_same(tally([rows(A, 0, 1, 2)]), tally(after))
+        check_unchanged(collect_stats([rows(A, 0, 1, 2)]), collect_stats(after))
 
 
 def test_offsets_that_do_not_rise_are_an_error():
     with pytest.raises(LakeError, match="do not rise"):
-        tally([rows(A, 2), rows(A, 1)])
+        collect_stats([rows(A, 2), rows(A, 1)])

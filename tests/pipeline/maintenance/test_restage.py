@@ -4,8 +4,13 @@ import dataclasses
 
 import pytest
 
-from pipeline.maintenance.compaction import INPUT_BYTES
-from pipeline.maintenance.restage import Census, groups, in_file_order, joined
+from pipeline.maintenance.compaction import GROUP_MEMORY_BYTES
+from pipeline.maintenance.restage import (
+    SegmentLookup,
+    group_segments,
+    join_contiguous,
+    sort_for_file,
+)
 from tests.support.staged_lake import batch_of, in_one_slot, row, segment_of
 
 A, B = in_one_slot(2)
@@ -41,34 +46,36 @@ FIRST, SECOND, OTHER = segment(A, 0, 4), segment(A, 4, 6), segment(B, 0, 3)
     ],
 )  # fmt: skip
 def test_a_range_is_whole_where_all_its_records_are_there_as_they_were(read, whole, torn):
-    assert Census([FIRST, SECOND, OTHER]).take(read) == (whole, torn)
+    assert SegmentLookup([FIRST, SECOND, OTHER]).take(read) == (whole, torn)
 
 
 def test_no_group_reaches_across_a_file_that_stays():
     held = [segment(A, 10 * i, 10 * i + 10, sequence=i) for i in (1, 2, 4, 5)]
 
-    found = groups(reversed(held), [3, 9])
+    found = group_segments(reversed(held), [3, 9])
 
     assert [[s.sequence for s in group] for group in found] == [[1, 2], [4, 5]]
 
 
 def test_what_was_staged_together_stays_together_and_a_group_fits_into_memory():
     large = [
-        dataclasses.replace(segment(source, i, i + 1, sequence=i), size_bytes=INPUT_BYTES // 3)
+        dataclasses.replace(
+            segment(source, i, i + 1, sequence=i), size_bytes=GROUP_MEMORY_BYTES // 3
+        )
         for i in (1, 2)
         for source in (A, B)
     ]
 
-    assert [[s.sequence for s in group] for group in groups(large, [])] == [[1, 1], [2, 2]]
+    assert [[s.sequence for s in group] for group in group_segments(large, [])] == [[1, 1], [2, 2]]
 
 
 def test_ranges_that_follow_one_another_are_read_in_one_go():
     apart = segment(A, 8, 9)
 
-    assert joined([apart, OTHER, SECOND, FIRST]) == [[FIRST, SECOND], [apart], [OTHER]]
+    assert join_contiguous([apart, OTHER, SECOND, FIRST]) == [[FIRST, SECOND], [apart], [OTHER]]
 
 
 def test_a_file_holds_the_lives_of_a_partition_in_the_order_of_staging():
     later = segment(LATER, 0, 2, sequence=2)
 
-    assert in_file_order([later, OTHER, SECOND, FIRST]) == [FIRST, SECOND, later, OTHER]
+    assert sort_for_file([later, OTHER, SECOND, FIRST]) == [FIRST, SECOND, later, OTHER]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from pipeline.maintenance.retention import expire
+from pipeline.maintenance.retention import select_expired
 from schemas.staging.segment import Segment
 from tests.support.staged_lake import in_one_slot
 
@@ -35,7 +35,7 @@ SEGMENTS = [
 
 
 def gone(files=FILES, segments=SEGMENTS, *, replayed=30, before_ms=None, max_bytes=None):
-    return expire(
+    return select_expired(
         files, segments, lambda s: s.end <= replayed, before_ms=before_ms, max_bytes=max_bytes
     )
 

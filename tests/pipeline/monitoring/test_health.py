@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeline.monitoring.health import FAILING, LATE_S, OK, STANDBY, diagnose
+from pipeline.monitoring.health import FAILING, LIVENESS_TIMEOUT_S, OK, STANDBY, check_health
 from schemas.errors import UnreachableError
 from schemas.monitoring.flow_state import LoopState
 
@@ -19,7 +19,7 @@ FAILED = replace(
 
 
 def test_loops_that_tick_are_well():
-    assert diagnose([STAGE, REPLAY], 1_001, 30).status == OK
+    assert check_health([STAGE, REPLAY], 1_001, 30).status == OK
 
 
 @pytest.mark.parametrize(
@@ -30,21 +30,23 @@ def test_loops_that_tick_are_well():
     ],
 )
 def test_a_flow_that_fails_is_sick_once_it_failed_for_longer_than_its_patience(now_s, status):
-    health = diagnose([STAGE, FAILED], now_s, 30)
+    health = check_health([STAGE, FAILED], now_s, 30)
 
     assert health.status == status
-    assert all("replay us-east->eu-west: " in why and "it is down" in why for why in health.sick)
-    assert bool(health.sick) == (status == FAILING)
+    assert all("replay us-east->eu-west: " in why and "it is down" in why for why in health.failing)
+    assert bool(health.failing) == (status == FAILING)
 
 
 def test_a_loop_that_gives_no_sign_of_life_is_sick_and_named():
-    health = diagnose([STAGE, replace(REPLAY, sign_at_s=2_000)], 1_001 + LATE_S, 30)
+    health = check_health(
+        [STAGE, replace(REPLAY, last_sign_at_s=2_000)], 1_001 + LIVENESS_TIMEOUT_S, 30
+    )
 
-    assert health.sick == (f"stage us-east: no sign of life for {LATE_S + 1:.0f} s",)
+    assert health.failing == (f"stage us-east: no sign of life for {LIVENESS_TIMEOUT_S + 1:.0f} s",)
 
 
 def test_a_process_whose_flows_are_all_replayed_by_others_is_on_standby():
     waiting = replace(REPLAY, state="waiting")
 
-    assert diagnose([STAGE, waiting], 1_001, 30).status == STANDBY
-    assert diagnose([STAGE, waiting, REPLAY], 1_001, 30).status == OK
+    assert check_health([STAGE, waiting], 1_001, 30).status == STANDBY
+    assert check_health([STAGE, waiting, REPLAY], 1_001, 30).status == OK

@@ -4,11 +4,11 @@ import pyarrow as pa
 import pytest
 
 from pipeline.monitoring.lag import (
-    Staged,
+    StagedEnd,
     age_ms,
     consumer_lag,
     newest_staged,
-    oldest_waiting,
+    oldest_waiting_ms,
     replication_lag,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
@@ -29,7 +29,7 @@ def segments(*rows):
 
 
 def staged(begin, end):
-    return Staged(ORDERS, begin, end, end)
+    return StagedEnd(ORDERS, begin, end, end)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_newest_incarnation_is_the_one_staged_last():
         ("life1", 0, 50, 1, 50, 1), ("life2", 0, 3, 1, 3, 2), ("life2", 3, 9, 1, 11, 3)
     )
 
-    assert newest_staged(table) == {TopicPartition("orders", 0): Staged(AGAIN, 0, 9, 11)}
+    assert newest_staged(table) == {TopicPartition("orders", 0): StagedEnd(AGAIN, 0, 9, 11)}
 
 
 def test_the_age_is_that_of_the_oldest_record_not_yet_replayed():
@@ -73,16 +73,16 @@ def test_the_age_is_that_of_the_oldest_record_not_yet_replayed():
         ("life2", 0, 9, 50, 9, 4),
     )
 
-    assert oldest_waiting(table, {ORDERS: 5}) == {ORDERS: 200}
-    assert oldest_waiting(table, {ORDERS: 3}) == {ORDERS: 100}
-    assert oldest_waiting(table, {ORDERS: 12}) == {}
-    assert oldest_waiting(table, {}) == {}
+    assert oldest_waiting_ms(table, {ORDERS: 5}) == {ORDERS: 200}
+    assert oldest_waiting_ms(table, {ORDERS: 3}) == {ORDERS: 100}
+    assert oldest_waiting_ms(table, {ORDERS: 12}) == {}
+    assert oldest_waiting_ms(table, {}) == {}
 
 
 def test_records_without_a_timestamp_have_no_age():
     table = segments(("life1", 0, 5, -1, 5, 1), ("life1", 5, 6, None, 6, 1))
 
-    assert oldest_waiting(table, {ORDERS: 0}) == {}
+    assert oldest_waiting_ms(table, {ORDERS: 0}) == {}
 
 
 @pytest.mark.parametrize(

@@ -2,23 +2,23 @@
 
 import pytest
 
-from pipeline.monitoring.lag import stand
+from pipeline.monitoring.lag import partition_lag
 from schemas.kafka.partition import SourcePartition
-from schemas.replay.slot_work import Link, Progress
+from schemas.replay.slot_work import ChainLink, Progress
 from schemas.staging.frontier import Frontier
 
 FORMER, LIFE = "life1", "life2"
 LINKS = [
-    (Link(FORMER, 0, 50, 50), 1_000),
-    (Link(LIFE, 10, 20, 10), 3_000),
-    (Link(LIFE, 20, 30, 5), 2_000),
-    (Link(LIFE, 30, 35, 0), None),
+    (ChainLink(FORMER, 0, 50, 50), 1_000),
+    (ChainLink(LIFE, 10, 20, 10), 3_000),
+    (ChainLink(LIFE, 20, 30, 5), 2_000),
+    (ChainLink(LIFE, 30, 35, 0), None),
 ]
 
 
 def standing(at, links=LINKS):
     frontier = Frontier(SourcePartition("orders", LIFE, 0), 35, 1, 40)
-    return stand(frontier, links, [FORMER, LIFE], at, "us-east.orders", is_paused=False)
+    return partition_lag(frontier, links, [FORMER, LIFE], at, "us-east.orders", is_paused=False)
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_progress_that_was_read_after_the_stage_is_never_past_it():
 
 
 def test_records_without_a_timestamp_have_no_age():
-    assert standing(None, [(Link(LIFE, 0, 35, 35), -1)]).oldest_ms is None
+    assert standing(None, [(ChainLink(LIFE, 0, 35, 35), -1)]).oldest_ms is None

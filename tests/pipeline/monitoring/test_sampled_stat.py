@@ -2,10 +2,10 @@
 
 import pytest
 
-from pipeline.monitoring.sampled_stat import Recent, per_second
-from schemas.monitoring.stats import NOTHING, Spread
+from pipeline.monitoring.sampled_stat import SampledStat, per_second
+from schemas.monitoring.stats import EMPTY, ValueStats
 
-ONE = Spread(1, 7, 7, 7, 7)
+ONE = ValueStats(1, 7, 7, 7, 7)
 
 
 @pytest.mark.parametrize(
@@ -18,31 +18,31 @@ ONE = Spread(1, 7, 7, 7, 7)
     ],
 )
 def test_a_number_counts_in_its_sample_and_in_the_next_one(at_s, counts):
-    recent = Recent()
+    recent = SampledStat()
     recent.add(ONE, 100)
 
-    assert recent.read(at_s) == (ONE if counts else NOTHING)
+    assert recent.read(at_s) == (ONE if counts else EMPTY)
 
 
 def test_numbers_of_two_samples_count_together_and_older_ones_do_not():
-    recent = Recent()
+    recent = SampledStat()
     for at_s, number in ((1, 100), (31, 5), (61, 3)):
-        recent.add(Spread(1, number, number, number, number), at_s)
+        recent.add(ValueStats(1, number, number, number, number), at_s)
 
-    assert recent.read(62) == Spread(2, 8, 3, 5, 3)
+    assert recent.read(62) == ValueStats(2, 8, 3, 5, 3)
 
 
 def test_after_a_pause_what_came_before_it_is_forgotten():
-    recent = Recent()
+    recent = SampledStat()
     recent.add(ONE, 10)
-    recent.add(Spread(1, 1, 1, 1, 1), 100)
+    recent.add(ValueStats(1, 1, 1, 1, 1), 100)
 
     assert recent.read(100).high == 1
 
 
 def test_a_rate_is_over_the_whole_former_sample_and_the_present_one_so_far():
-    recent = Recent()
-    recent.add(Spread(30), 95)
-    recent.add(Spread(60), 130)
+    recent = SampledStat()
+    recent.add(ValueStats(30), 95)
+    recent.add(ValueStats(60), 130)
 
     assert per_second(recent.read(135).count, 135) == 90 / 45

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import encode, expand, join
+from pipeline.offset_map.encode import encode_runs, expand_runs, join_runs
 from schemas.offset_map import OffsetRun
 
 
@@ -23,13 +23,13 @@ def sent(draw):
 
 
 def test_records_that_are_neighbours_on_both_sides_share_a_run():
-    runs = encode(np.array([10, 11, 14, 15]), np.array([3, 4, 6, 7]))
+    runs = encode_runs(np.array([10, 11, 14, 15]), np.array([3, 4, 6, 7]))
 
     assert runs == [OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)]
 
 
 def test_a_transaction_marker_on_the_target_ends_a_run():
-    runs = encode(np.array([10, 11, 12]), np.array([3, 4, 6]))
+    runs = encode_runs(np.array([10, 11, 12]), np.array([3, 4, 6]))
 
     assert runs == [OffsetRun(10, 3, 2), OffsetRun(12, 6, 1)]
 
@@ -37,23 +37,23 @@ def test_a_transaction_marker_on_the_target_ends_a_run():
 def test_no_records_are_no_runs():
     nothing = np.array([], dtype=np.int64)
 
-    assert encode(nothing, nothing) == []
+    assert encode_runs(nothing, nothing) == []
 
 
 @given(sent())
 def test_what_was_encoded_is_what_was_sent(pairs):
     upstream, downstream = pairs
 
-    runs = encode(upstream, downstream)
+    runs = encode_runs(upstream, downstream)
 
-    assert list(expand(runs)) == list(zip(upstream.tolist(), downstream.tolist(), strict=True))
+    assert list(expand_runs(runs)) == list(zip(upstream.tolist(), downstream.tolist(), strict=True))
 
 
 @given(sent())
 def test_runs_are_as_few_as_can_be(pairs):
-    runs = encode(*pairs)
+    runs = encode_runs(*pairs)
 
-    assert join(runs) == runs
+    assert join_runs(runs) == runs
     assert not any(
         (b.upstream_start, b.downstream_start) == (a.upstream_end, a.downstream_end)
         for a, b in pairwise(runs)
@@ -64,11 +64,12 @@ def test_runs_are_as_few_as_can_be(pairs):
 def test_runs_of_two_chunks_join_to_the_runs_of_one(pairs, cut):
     upstream, downstream = pairs
 
-    joined = join(
-        encode(upstream[:cut], downstream[:cut]) + encode(upstream[cut:], downstream[cut:])
+    joined = join_runs(
+        encode_runs(upstream[:cut], downstream[:cut])
+        + encode_runs(upstream[cut:], downstream[cut:])
     )
 
-    assert joined == encode(upstream, downstream)
+    assert joined == encode_runs(upstream, downstream)
 
 
 @pytest.mark.parametrize(
@@ -82,9 +83,9 @@ def test_runs_of_two_chunks_join_to_the_runs_of_one(pairs, cut):
 )
 def test_offsets_that_cannot_be_become_an_error_with_the_numbers(upstream, downstream, says):
     with pytest.raises(ValueError, match=says):
-        encode(np.array(upstream), np.array(downstream))
+        encode_runs(np.array(upstream), np.array(downstream))
 
 
 def test_runs_that_overlap_are_never_joined():
     with pytest.raises(ValueError, match="do not rise"):
-        join([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)])
+        join_runs([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)])

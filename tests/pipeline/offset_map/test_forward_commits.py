@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.translate import advances
+from pipeline.offset_map.translate import forward_commits
 from schemas.kafka.partition import TopicPartition
 
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b"]), st.integers(0, 2))
@@ -13,18 +13,18 @@ AT = TopicPartition("orders", 0)
 
 
 def test_an_offset_that_lies_ahead_is_set_with_its_metadata():
-    assert advances({AT: (7, "md")}, {AT: 6}) == {AT: (7, "md")}
+    assert forward_commits({AT: (7, "md")}, {AT: 6}) == {AT: (7, "md")}
 
 
 def test_a_partition_that_is_new_to_the_group_is_set_even_to_0():
-    assert advances({AT: (0, "")}, {}) == {AT: (0, "")}
+    assert forward_commits({AT: (0, "")}, {}) == {AT: (0, "")}
 
 
 @given(wishes, st.dictionaries(partitions, offsets))
 def test_no_partition_goes_back_and_each_that_can_go_forward_does(wanted, committed):
-    forward = advances(wanted, committed)
+    forward = forward_commits(wanted, committed)
     after = committed | {at: offset for at, (offset, _) in forward.items()}
 
     assert all(after[at] > committed.get(at, -1) for at in forward)
     assert all(after[at] >= offset for at, (offset, _) in wanted.items())
-    assert advances(wanted, after) == {}
+    assert forward_commits(wanted, after) == {}

@@ -6,16 +6,25 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.offset_map.index import MAP_COLUMNS, index
+from pipeline.offset_map.index import MAP_COLUMNS, build_index
 from pipeline.offset_map.translate import translate
 from schemas.kafka.partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 
 
-def row(upstream, downstream, length, *, life="life1", target_life="t1", at=1, partition=0):
-    return ("orders", life, partition, upstream, "us.orders", target_life, partition, downstream,
-            length, at)  # fmt: skip
+def row(
+    upstream,
+    downstream,
+    length,
+    *,
+    source_incarnation="life1",
+    target_incarnation="t1",
+    at=1,
+    partition=0,
+):
+    source = ("orders", source_incarnation, partition, upstream)
+    return (*source, "us.orders", target_incarnation, partition, downstream, length, at)
 
 
 def offset_map(*rows):
@@ -27,56 +36,72 @@ def offset_map(*rows):
 
 
 def test_the_rows_of_a_partition_answer_in_whatever_order_they_lie():
-    lives = index(offset_map(row(14, 6, 2, at=2), row(10, 3, 2), row(0, 0, 5, partition=1)))
+    map_index = build_index(
+        offset_map(row(14, 6, 2, at=2), row(10, 3, 2), row(0, 0, 5, partition=1))
+    )
 
-    life = lives.life(ORDERS)
+    source_incarnation = map_index.mapped_incarnation(ORDERS)
 
-    assert (life.target_topic, life.target_partition) == ("us.orders", 0)
-    assert translate(12, life.runs) == 6
-    assert translate(99, lives.life(TopicPartition("orders", 1)).runs) == 5
+    assert (source_incarnation.target_topic, source_incarnation.target_partition) == (
+        "us.orders",
+        0,
+    )
+    assert translate(12, source_incarnation.runs) == 6
+    assert translate(99, map_index.mapped_incarnation(TopicPartition("orders", 1)).runs) == 5
 
 
 def test_what_is_not_mirrored_has_no_answer():
-    assert index(offset_map()).life(ORDERS) is None
-    assert index(offset_map(row(0, 0, 1))).life(ORDERS, "another life") is None
+    assert build_index(offset_map()).mapped_incarnation(ORDERS) is None
+    assert build_index(offset_map(row(0, 0, 1))).mapped_incarnation(ORDERS, "another life") is None
 
 
 def test_a_re_created_topic_is_answered_by_its_newest_life_unless_one_is_named():
-    lives = index(offset_map(row(0, 0, 9, at=1), row(0, 9, 4, life="life2", at=2)))
+    map_index = build_index(
+        offset_map(row(0, 0, 9, at=1), row(0, 9, 4, source_incarnation="life2", at=2))
+    )
 
-    assert lives.life(ORDERS).incarnation == "life2"
-    assert lives.life(ORDERS, "life1").incarnation == "life1"
+    assert map_index.mapped_incarnation(ORDERS).incarnation == "life2"
+    assert map_index.mapped_incarnation(ORDERS, "life1").incarnation == "life1"
 
 
 def test_lives_are_told_apart_also_in_a_map_that_was_rebuilt_at_once():
-    lives = index(offset_map(row(0, 9, 4, life="life2", at=5), row(0, 0, 9, life="life1", at=5)))
+    map_index = build_index(
+        offset_map(
+            row(0, 9, 4, source_incarnation="life2", at=5),
+            row(0, 0, 9, source_incarnation="life1", at=5),
+        )
+    )
 
-    assert lives.life(ORDERS).incarnation == "life2"
+    assert map_index.mapped_incarnation(ORDERS).incarnation == "life2"
 
 
 def test_a_topic_id_means_its_newest_incarnation_after_a_cut_of_the_log():
-    lives = index(offset_map(row(0, 0, 9, at=1), row(5, 9, 4, life="life1+1", at=2)))
+    map_index = build_index(
+        offset_map(row(0, 0, 9, at=1), row(5, 9, 4, source_incarnation="life1+1", at=2))
+    )
 
-    assert lives.life(ORDERS, "life1").incarnation == "life1+1"
-    assert lives.life(ORDERS, "life1+1").incarnation == "life1+1"
+    assert map_index.mapped_incarnation(ORDERS, "life1").incarnation == "life1+1"
+    assert map_index.mapped_incarnation(ORDERS, "life1+1").incarnation == "life1+1"
 
 
 def test_offsets_of_a_target_topic_that_was_re_created_are_no_answer():
-    lives = index(offset_map(row(0, 0, 9, at=1), row(0, 0, 4, target_life="t2", at=2)))
+    map_index = build_index(
+        offset_map(row(0, 0, 9, at=1), row(0, 0, 4, target_incarnation="t2", at=2))
+    )
 
-    assert lives.life(ORDERS).runs.upstream_end == 4
+    assert map_index.mapped_incarnation(ORDERS).runs.upstream_end == 4
 
 
 def test_a_target_partition_knows_where_it_comes_from():
-    lives = index(offset_map(row(0, 0, 1)))
+    map_index = build_index(offset_map(row(0, 0, 1)))
 
-    assert lives.source_of(TopicPartition("us.orders", 0)) == ORDERS
-    assert lives.source_of(TopicPartition("us.orders", 1)) is None
+    assert map_index.source_of(TopicPartition("us.orders", 0)) == ORDERS
+    assert map_index.source_of(TopicPartition("us.orders", 1)) is None
 
 
 def test_a_map_that_overlaps_is_an_error_that_names_the_partition():
     with pytest.raises(ValueError, match=r"orders\[0\]: offset runs overlap"):
-        index(offset_map(row(0, 0, 9), row(5, 9, 9)))
+        build_index(offset_map(row(0, 0, 9), row(5, 9, 9)))
 
 
 def test_a_million_runs_are_indexed_in_seconds_and_answer_in_microseconds():
@@ -91,8 +116,8 @@ def test_a_million_runs_are_indexed_in_seconds_and_answer_in_microseconds():
     )  # fmt: skip
 
     started = time.perf_counter()
-    life = index(table).life(ORDERS)
+    source_incarnation = build_index(table).mapped_incarnation(ORDERS)
     took_s = time.perf_counter() - started
 
-    assert translate(1_999_997, life.runs) == 1_999_998
+    assert translate(1_999_997, source_incarnation.runs) == 1_999_998
     assert took_s < 10

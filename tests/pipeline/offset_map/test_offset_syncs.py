@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand
-from pipeline.offset_map.offset_syncs import sampled
+from pipeline.offset_map.encode import expand_runs
+from pipeline.offset_map.offset_syncs import sample_offset_syncs
 from pipeline.offset_map.runs import Runs
 from pipeline.offset_map.translate import translate
 from schemas.offset_map import OffsetRun
@@ -41,20 +41,20 @@ def mm2_translates(committed, syncs):
     ],
 )
 def test_a_sample_has_the_ends_and_what_lies_between_at_its_distance(lag_max, pairs):
-    assert sampled([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)], lag_max) == pairs
+    assert sample_offset_syncs([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)], lag_max) == pairs
 
 
 def test_a_long_run_is_sampled_as_far_apart_as_mirrormaker_2_does():
-    assert sampled([OffsetRun(0, 0, 203)], 100) == [(0, 0), (101, 101), (202, 202)]
+    assert sample_offset_syncs([OffsetRun(0, 0, 203)], 100) == [(0, 0), (101, 101), (202, 202)]
 
 
 def test_nothing_moved_is_no_sample():
-    assert sampled([], 100) == []
+    assert sample_offset_syncs([], 100) == []
 
 
 @given(runs(), st.integers(0, 5), st.data())
 def test_no_subset_of_a_sample_leads_a_group_past_its_next_record(some, lag_max, data):
-    syncs = sampled(some, lag_max)
+    syncs = sample_offset_syncs(some, lag_max)
     kept = sorted(data.draw(st.sets(st.sampled_from(syncs))))
 
     for committed in range(some[-1].upstream_end + 3):
@@ -65,8 +65,14 @@ def test_no_subset_of_a_sample_leads_a_group_past_its_next_record(some, lag_max,
 
 @given(runs(), st.integers(0, 5))
 def test_with_a_whole_sample_a_group_reads_no_more_again_than_the_distance(some, lag_max):
-    syncs, places = sampled(some, lag_max), [downstream for _, downstream in expand(some)]
+    syncs, downstream_offsets = (
+        sample_offset_syncs(some, lag_max),
+        [downstream for _, downstream in expand_runs(some)],
+    )
 
     for committed in range(some[0].upstream_start, some[-1].upstream_end + 3):
         resumes_at, exact = mm2_translates(committed, syncs), translate(committed, Runs.of(some))
-        assert sum(resumes_at <= place < exact for place in places) <= lag_max
+        assert (
+            sum(resumes_at <= downstream_offset < exact for downstream_offset in downstream_offsets)
+            <= lag_max
+        )

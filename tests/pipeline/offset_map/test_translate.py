@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import encode
+from pipeline.offset_map.encode import encode_runs
 from pipeline.offset_map.runs import Runs
 from pipeline.offset_map.translate import translate, translate_back
 from schemas.offset_map import OffsetRun
@@ -30,7 +30,7 @@ def replicated(draw):
 
 def index(pairs):
     upstream, downstream = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
-    return Runs.of(encode(upstream, downstream))
+    return Runs.of(encode_runs(upstream, downstream))
 
 
 offsets = st.integers(0, 500)
@@ -107,7 +107,7 @@ def test_a_later_commit_never_resumes_earlier(pairs, one, other):
 def test_the_order_in_which_runs_are_read_does_not_matter(pairs):
     runs = index(pairs)
 
-    shuffled = runs.take(slice(None, None, -1)).in_order()
+    shuffled = runs.take(slice(None, None, -1)).sort_by_upstream()
 
     assert shuffled.upstream.tolist() == runs.upstream.tolist()
     assert shuffled.downstream_end == pairs[-1][1] + 1
@@ -116,11 +116,11 @@ def test_the_order_in_which_runs_are_read_does_not_matter(pairs):
 
 @given(replicated(), offsets, offsets)
 def test_records_between_two_downstream_offsets_are_counted_without_the_gaps(pairs, start, end):
-    counted = index(pairs).arrived(start, end)
+    counted = index(pairs).count_between(start, end)
 
     assert counted == sum(start <= downstream < end for _, downstream in pairs)
 
 
 def test_runs_that_overlap_answer_nothing():
     with pytest.raises(ValueError, match=r"upstream 11 comes after \[10, 12\)"):
-        Runs.of([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)]).in_order()
+        Runs.of([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)]).sort_by_upstream()

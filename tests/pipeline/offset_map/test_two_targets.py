@@ -10,12 +10,12 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand
+from pipeline.offset_map.encode import expand_runs
 from pipeline.offset_map.runs import Runs
 from pipeline.offset_map.translate import translate, translate_back
 from schemas.kafka.partition import TopicPartition
-from tests.pipeline.replay.test_slot_replay import World
-from tests.support.fake_cluster import FakeCluster, Said
+from tests.pipeline.replay.test_slot_replay import SlotWorld
+from tests.support.fake_cluster import FakeCluster, RecordContent
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -32,7 +32,7 @@ class Source:
 class Way:
     """How a target is filled: records a chunk, the source's log cut here, a crash at call *at*."""
 
-    chunk_records: int
+    transaction_records: int
     cuts: list[int]
     crash_at: int
     is_disturbed: bool
@@ -50,7 +50,9 @@ def sources(draw):
         state = "aborted" if kind == "abort" else "committed"
         # Alike, as records are: only their order tells them apart.
         cluster.append(
-            ORDERS, *(Said(draw(st.sampled_from([b"a", b"b"]))) for _ in range(size)), state=state
+            ORDERS,
+            *(RecordContent(draw(st.sampled_from([b"a", b"b"]))) for _ in range(size)),
+            state=state,
         )
         if kind != "plain":
             cluster.mark(ORDERS)
@@ -61,7 +63,7 @@ def sources(draw):
 
 ways = st.builds(
     Way,
-    chunk_records=st.integers(1, 5),
+    transaction_records=st.integers(1, 5),
     cuts=st.lists(st.integers(0, 40), max_size=4),
     crash_at=st.integers(0, 40),
     is_disturbed=st.booleans(),
@@ -70,7 +72,7 @@ ways = st.builds(
 
 def replayed(source, way):
     """Return the offset runs of a fresh target, filled in this *way*."""
-    world = World(["orders"], chunk_records=way.chunk_records)
+    world = SlotWorld(["orders"], transaction_records=way.transaction_records)
     edges = sorted({0, source.end, *(cut for cut in way.cuts if cut < source.end)})
     for start, end in pairwise(edges):
         world.stage("orders", [source.shown.get(offset, ".") for offset in range(start, end)])
@@ -86,7 +88,7 @@ def replayed(source, way):
 def test_two_targets_maps_name_the_same_upstream_offsets_however_they_were_filled(
     source, one, other
 ):
-    first, second = ([up for up, _ in expand(replayed(source, way))] for way in (one, other))
+    first, second = ([up for up, _ in expand_runs(replayed(source, way))] for way in (one, other))
 
     assert first == second == list(source.shown)
 
@@ -97,7 +99,7 @@ def test_a_group_that_moves_there_and_back_reads_each_record_of_the_log_once(
     source, way, committed
 ):
     runs = replayed(source, way)
-    index, pairs = Runs.of(runs), list(expand(runs))
+    index, pairs = Runs.of(runs), list(expand_runs(runs))
     there = translate(committed, index)
     if not pairs:
         assert there is None

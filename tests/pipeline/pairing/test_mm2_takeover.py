@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand
-from pipeline.pairing.mm2_takeover import Log, take_over
+from pipeline.offset_map.encode import expand_runs
+from pipeline.pairing.mm2_takeover import LogFingerprints, pair_mm2_log
 from schemas.errors import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
@@ -15,11 +15,13 @@ AT = TopicPartition("orders", 0)
 
 def log(first, *said):
     """Return records that say one letter each, '.' being an offset without a record."""
-    return Log.of((first + i, s.encode()) for i, s in enumerate("".join(said)) if s != ".")
+    return LogFingerprints.of(
+        (first + i, s.encode()) for i, s in enumerate("".join(said)) if s != "."
+    )
 
 
 def taken(staged, target, copied, sync=None):
-    return take_over(AT, staged, target, copied, sync)
+    return pair_mm2_log(AT, staged, target, copied, sync)
 
 
 def test_a_clean_stop_is_gone_on_with_behind_what_was_noted():
@@ -115,8 +117,14 @@ def histories(draw):
                 sync = at, len(target)
             target.append(b"%d" % at)
         noted = draw(st.integers(noted, end))
-    staged = Log.of((i, b"%d" % i) for i in range(size))
-    return staged, Log.of(enumerate(target)), noted, draw(st.sampled_from([sync, None])), copied
+    staged = LogFingerprints.of((i, b"%d" % i) for i in range(size))
+    return (
+        staged,
+        LogFingerprints.of(enumerate(target)),
+        noted,
+        draw(st.sampled_from([sync, None])),
+        copied,
+    )
 
 
 @given(histories())
@@ -125,7 +133,7 @@ def test_nothing_is_lost_and_what_may_come_twice_is_told(history):
 
     found = taken(staged, target, noted, sync)
 
-    pairs = dict(expand(found.runs))
+    pairs = dict(expand_runs(found.runs))
     assert all(place in copied[at] for at, place in pairs.items())
     assert [at for at in copied if at < found.next_offset and at not in pairs] == []
     begun = min(copied, default=noted)

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand
+from pipeline.offset_map.encode import expand_runs
 from pipeline.pairing.pair import Pairing, fingerprints
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from tests.support.fake_cluster import Said, rows
+from tests.support.fake_cluster import RecordContent, rows
 
 ORDERS = TopicPartition("us-east.orders", 0)
 
@@ -29,11 +29,11 @@ def pairing(staged, target, at_once=3):
 
 
 def pair(staged, target):
-    return list(expand(pairing(staged, target).all().runs.get("life1", [])))
+    return list(expand_runs(pairing(staged, target).all_pairs().runs.get("life1", [])))
 
 
 def prefix(staged, target):
-    return list(expand(pairing(staged, target).beginning().runs.get("life1", [])))
+    return list(expand_runs(pairing(staged, target).leading_pairs().runs.get("life1", [])))
 
 
 def ways(staged, target):
@@ -82,12 +82,12 @@ def test_what_is_paired_in_one_pass_is_the_only_way_to_pair_it(ours, theirs, at_
 
     if not possible:
         with pytest.raises(MapUnpairedError):
-            made.all()
+            made.all_pairs()
     elif len(possible) > 1:
         with pytest.raises(MapAmbiguousError):
-            made.all()
+            made.all_pairs()
     else:
-        assert list(expand(made.all().runs.get("life1", []))) == possible[0]
+        assert list(expand_runs(made.all_pairs().runs.get("life1", []))) == possible[0]
 
 
 @given(st.text("ab.", max_size=12), st.text("xyz.", max_size=8), st.randoms())
@@ -107,19 +107,19 @@ def test_what_was_written_is_paired_however_foreign_records_lie_between(ours, fo
 @pytest.mark.parametrize(
     "other",
     [
-        Said(b"w", b"k", (("h", b"1"),), 5),
-        Said(b"v", b"l", (("h", b"1"),), 5),
-        Said(b"v", b"k", (("h", None),), 5),
-        Said(b"v", b"k", (("h", b""),), 5),
-        Said(b"v", b"k", (), 5),
-        Said(b"v", b"k", (("h", b"1"),), 6),
-        Said(b"kv", None, (("h", b"1"),), 5),
-        Said(b"", b"kv", (("h", b"1"),), 5),
+        RecordContent(b"w", b"k", (("h", b"1"),), 5),
+        RecordContent(b"v", b"l", (("h", b"1"),), 5),
+        RecordContent(b"v", b"k", (("h", None),), 5),
+        RecordContent(b"v", b"k", (("h", b""),), 5),
+        RecordContent(b"v", b"k", (), 5),
+        RecordContent(b"v", b"k", (("h", b"1"),), 6),
+        RecordContent(b"kv", None, (("h", b"1"),), 5),
+        RecordContent(b"", b"kv", (("h", b"1"),), 5),
     ],
 )
 def test_a_fingerprint_is_another_for_any_other_content(other):
     source = SourcePartition("orders", "life1", 0)
-    batch = rows(source, [(0, Said(b"v", b"k", (("h", b"1"),), 5)), (1, other)])
+    batch = rows(source, [(0, RecordContent(b"v", b"k", (("h", b"1"),), 5)), (1, other)])
 
     one, two = fingerprints(batch)
 
@@ -129,6 +129,11 @@ def test_a_fingerprint_is_another_for_any_other_content(other):
 
 def test_null_and_empty_have_different_fingerprints():
     source = SourcePartition("orders", "life1", 0)
-    said = [Said(None, None), Said(b"", None), Said(None, b""), Said(b"", b"")]
+    said = [
+        RecordContent(None, None),
+        RecordContent(b"", None),
+        RecordContent(None, b""),
+        RecordContent(b"", b""),
+    ]
 
     assert len(set(fingerprints(rows(source, list(enumerate(said)))))) == 4

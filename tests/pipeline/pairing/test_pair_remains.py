@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand
-from pipeline.pairing.pair_remains import Salvage
+from pipeline.offset_map.encode import expand_runs
+from pipeline.pairing.pair_remains import RemainderPairing
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 
@@ -21,30 +21,34 @@ def log(text, start=0):
     return [(i, mark(c)) for i, c in enumerate(text, start) if c != "."]
 
 
-def salvage(staged, target, *, has_holes=False):
+def remainder(staged, target, *, has_holes=False):
     """Pair *staged* (life, text) with the target's *log*; return pairs by life, and the place."""
-    made = Salvage(REMOTE)
+    made = RemainderPairing(REMOTE)
     for record in target:
         made.take([record])
-    lives = staged if isinstance(staged, list) else [("life1", staged)]
-    records = [(life, *record) for life, text in lives for record in log(text, 10)]
+    incarnations = staged if isinstance(staged, list) else [("life1", staged)]
+    records = [
+        (incarnation, *record) for incarnation, text in incarnations for record in log(text, 10)
+    ]
     paired = made.pair(iter(records), has_holes=has_holes)
-    return {life: list(expand(runs)) for life, runs in paired.runs.items()}, paired.complete_from
+    return {
+        incarnation: list(expand_runs(runs)) for incarnation, runs in paired.runs.items()
+    }, paired.complete_from
 
 
 def test_behind_a_head_that_is_gone_everything_is_paired_and_the_place_is_told():
-    pairs, complete_from = salvage("abc.de", log("c.de", 7))
+    pairs, complete_from = remainder("abc.de", log("c.de", 7))
 
     assert pairs == {"life1": [(12, 7), (14, 9), (15, 10)]}
     assert complete_from == ("life1", 12)
 
 
 def test_of_a_log_that_holds_nothing_more_the_map_is_complete_from_its_end():
-    assert salvage("abc", []) == ({}, ("life1", 13))
+    assert remainder("abc", []) == ({}, ("life1", 13))
 
 
 def test_a_head_that_ends_in_an_earlier_incarnation_leaves_that_one_out():
-    pairs, complete_from = salvage([("life1", "ab"), ("life2", "cd")], log("d", 9))
+    pairs, complete_from = remainder([("life1", "ab"), ("life2", "cd")], log("d", 9))
 
     assert pairs == {"life2": [(11, 9)]}
     assert complete_from == ("life2", 11)
@@ -52,18 +56,18 @@ def test_a_head_that_ends_in_an_earlier_incarnation_leaves_that_one_out():
 
 def test_a_record_that_is_gone_from_the_middle_is_a_loss_where_nothing_is_compacted():
     with pytest.raises(MapUnpairedError, match=r"of 4 records staged in \[10, 14\) only 3"):
-        salvage("abcd", log("abd", 5))
+        remainder("abcd", log("abd", 5))
 
 
 def test_a_record_that_is_gone_from_the_middle_is_passed_over_where_the_topic_is_compacted():
-    pairs, complete_from = salvage("abcd", log("ab.d"), has_holes=True)
+    pairs, complete_from = remainder("abcd", log("ab.d"), has_holes=True)
 
     assert pairs == {"life1": [(10, 0), (11, 1), (13, 3)]}
     assert complete_from == ("life1", 13)
 
 
 def test_of_records_that_say_the_same_the_last_ones_are_left():
-    pairs, complete_from = salvage("aabaa", log("a", 9))
+    pairs, complete_from = remainder("aabaa", log("a", 9))
 
     assert pairs == {"life1": [(14, 9)]}
     assert complete_from == ("life1", 14)
@@ -71,12 +75,12 @@ def test_of_records_that_say_the_same_the_last_ones_are_left():
 
 def test_more_of_a_record_than_was_ever_sent_is_ambiguous():
     with pytest.raises(MapAmbiguousError, match="downstream offset 5 "):
-        salvage("xab", log("aab", 5))
+        remainder("xab", log("aab", 5))
 
 
 def test_a_foreign_record_that_breaks_the_order_is_ambiguous():
     with pytest.raises(MapAmbiguousError):
-        salvage("abc", log("cab", 5), has_holes=True)
+        remainder("abc", log("cab", 5), has_holes=True)
 
 
 LETTERS = st.text("abc.", max_size=14)
@@ -97,7 +101,7 @@ def test_whatever_the_target_has_lost_of_its_head_the_rest_is_the_former_map(
 ):
     known = [(i, c, up) for i, c, up in written(ours, foreign, draw) if i >= low]
 
-    pairs, complete_from = salvage(ours, [(i, mark(c)) for i, c, _ in known])
+    pairs, complete_from = remainder(ours, [(i, mark(c)) for i, c, _ in known])
 
     held = [(up, i) for i, _, up in known if up is not None]
     sent = [i for i, c in enumerate(ours, 10) if c != "."]
@@ -118,7 +122,7 @@ def test_whatever_compaction_has_taken_what_is_left_is_of_the_former_map(
     kept = [r for i, r in enumerate(clean) if r[1] not in {c for _, c, _ in clean[i + 1 :]}]
     left = kept + rest
 
-    pairs, complete_from = salvage(ours, [(i, mark(c)) for i, c, _ in left], has_holes=True)
+    pairs, complete_from = remainder(ours, [(i, mark(c)) for i, c, _ in left], has_holes=True)
 
     held = [(up, i) for i, _, up in left if up is not None]
     gone = [up for _, _, up in known if up is not None and up not in dict(held)]

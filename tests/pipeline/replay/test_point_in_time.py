@@ -2,12 +2,12 @@
 
 import pytest
 
-from pipeline.replay.point_in_time import cut, offset_at, select
-from pipeline.replay.segment_chain import Chain
+from pipeline.replay.point_in_time import clip_links, offset_for_time, select_ranges
+from pipeline.replay.segment_chain import SegmentChain
 from schemas.errors import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.point_in_time import ReplayRange, Selection
-from schemas.replay.slot_work import Link, PartitionWork, Progress
+from schemas.replay.slot_work import ChainLink, PartitionWork, Progress
 from schemas.staging.segment import Segment
 from tests.support.staged_lake import batch_of, row
 
@@ -39,7 +39,7 @@ STAGED = [
 
 
 def found(segments=STAGED, *, kept=None, **wanted):
-    ranges = select(segments, Selection(**wanted), lambda _: kept, read)
+    ranges = select_ranges(segments, Selection(**wanted), lambda _: kept, read)
     return [(each.incarnation, each.start, each.end) for each in ranges]
 
 
@@ -88,24 +88,24 @@ def test_as_kafka_does_a_time_is_the_first_offset_that_is_as_young():
     for at_ms in range(0, 600, 50):
         expected = next((i for i in range(9) if TIMES.get(i, 1000 + i) >= at_ms), None)
 
-        assert offset_at(STAGED, at_ms, read) == expected
+        assert offset_for_time(STAGED, at_ms, read) == expected
 
 
 def chain(links):
-    work = PartitionWork(ORDERS.plain, TopicPartition("again", 0), "id", links, None)
-    return Chain(work, Progress(links[0].start, "life1", "id"))
+    work = PartitionWork(ORDERS.topic_partition, TopicPartition("again", 0), "id", links, None)
+    return SegmentChain(work, Progress(links[0].start, "life1", "id"))
 
 
 def test_links_are_cut_at_the_range_and_only_there():
-    assert cut(STAGED, [ReplayRange(0, "life1", 1, 8)]) == (
-        Link("life1", 1, 3, 3, is_cut=True),
-        Link("life1", 3, 6, 3),
-        Link("life1", 6, 8, 3, is_cut=True),
+    assert clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]) == (
+        ChainLink("life1", 1, 3, 3, is_cut=True),
+        ChainLink("life1", 3, 6, 3),
+        ChainLink("life1", 6, 8, 3, is_cut=True),
     )
 
 
 def test_of_a_cut_link_as_many_records_as_come_are_right():
-    following = chain(cut(STAGED, [ReplayRange(0, "life1", 1, 8)]))
+    following = chain(clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]))
     sent = following.follow(ORDERS, batch_of(row(ORDERS, i) for i in range(1, 9)))
 
     following.finish()
@@ -114,7 +114,7 @@ def test_of_a_cut_link_as_many_records_as_come_are_right():
 
 
 def test_a_whole_link_in_a_cut_chain_still_counts_its_records():
-    following = chain(cut(STAGED, [ReplayRange(0, "life1", 1, 8)]))
+    following = chain(clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]))
 
     with pytest.raises(StageIncompleteError, match="3 records"):
         following.follow(ORDERS, batch_of(row(ORDERS, i) for i in (1, 2, 3, 5, 6)))

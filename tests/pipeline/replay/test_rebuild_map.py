@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import encode, expand
-from pipeline.replay.rebuild_map import missing_runs, without
+from pipeline.offset_map.encode import encode_runs, expand_runs
+from pipeline.replay.rebuild_map import missing_runs, subtract_runs
 from schemas.errors import MapDiffersError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
@@ -30,14 +30,14 @@ def some_runs(draw):
 
 
 def of(pairs):
-    return encode(*(np.array([p[i] for p in pairs], np.int64) for i in (0, 1)))
+    return encode_runs(*(np.array([p[i] for p in pairs], np.int64) for i in (0, 1)))
 
 
 @given(some_runs(), some_runs())
 def test_runs_without_others_are_the_pairs_that_only_they_hold(some, others):
-    left = list(expand(without(some, others)))
+    left = list(expand_runs(subtract_runs(some, others)))
 
-    assert left == [pair for pair in expand(some) if pair not in set(expand(others))]
+    assert left == [pair for pair in expand_runs(some) if pair not in set(expand_runs(others))]
 
 
 def test_the_same_map_lacks_nothing():

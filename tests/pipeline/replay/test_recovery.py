@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.replay.recovery import Settled, settle
+from pipeline.replay.recovery import ResumePoint, recover
 from schemas.config.flow import Flow
 from schemas.errors import (
     MapAmbiguousError,
@@ -16,26 +16,32 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_map import OffsetRun
-from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, Unknown
-from tests.support.fake_cluster import FakeCluster, FakeStaged, FakeTarget, Said
+from schemas.replay.slot_work import (
+    ChainLink,
+    MapEnd,
+    MissingProgressPolicy,
+    PartitionWork,
+    Progress,
+)
+from tests.support.fake_cluster import FakeCluster, FakeStageReader, FakeTarget, RecordContent
 
 FLOW = Flow("us-east", "eu-west")
 ORDERS, REMOTE = TopicPartition("orders", 0), TopicPartition("us-east.orders", 0)
-LINKS = (Link("life1", 0, 5, 4), Link("life1", 5, 10, 3))
+LINKS = (ChainLink("life1", 0, 5, 4), ChainLink("life1", 5, 10, 3))
 # Offsets 2, 6 and 9 hold no record.
 STAGED = {"life1": {0: b"a", 1: b"b", 3: b"c", 4: b"d", 5: b"e", 7: b"f", 8: b"g"}}
 
 
-class Place:
+class RecoveryCase:
     """A stage, a target with a log, and what is known of the target."""
 
-    def __init__(self, lives=STAGED, links=LINKS):
+    def __init__(self, incarnations=STAGED, links=LINKS):
         self.cluster = FakeCluster("eu-west")
         self.id = self.cluster.make("us-east.orders")
-        self.staged, self.links = FakeStaged(), links
-        for life, records in lives.items():
-            shown = [(offset, Said(value)) for offset, value in records.items()]
-            self.staged.keep("file", SourcePartition("orders", life, 0), shown)
+        self.staged, self.links = FakeStageReader(), links
+        for incarnation, records in incarnations.items():
+            shown = [(offset, RecordContent(value)) for offset, value in records.items()]
+            self.staged.keep("file", SourcePartition("orders", incarnation, 0), shown)
 
     def hold(self, letters):
         """Put records on the target; `.` is a marker."""
@@ -43,210 +49,216 @@ class Place:
             if c == ".":
                 self.cluster.mark(REMOTE)
             else:
-                self.cluster.append(REMOTE, Said(c.encode()))
+                self.cluster.append(REMOTE, RecordContent(c.encode()))
 
-    def at(self, next_offset, life="life1", target=None):
-        return Progress(next_offset, life, target or self.id)
+    def at(self, next_offset, incarnation="life1", target=None):
+        return Progress(next_offset, incarnation, target or self.id)
 
-    def settle(
-        self, progress, mapped=None, downstream_end=0, links=None, if_unknown=Unknown.LOOK, end=None
+    def recover(
+        self,
+        progress,
+        mapped=None,
+        downstream_end=0,
+        links=None,
+        missing_progress=MissingProgressPolicy.SEARCH,
+        end=None,
     ):
         """Settle with the log's *end*; where it is not named it is no earlier than the map's."""
-        known = Mapped(mapped, downstream_end) if mapped else None
-        work = PartitionWork(ORDERS, REMOTE, self.id, links or self.links, known, if_unknown)
+        known = MapEnd(mapped, downstream_end) if mapped else None
+        work = PartitionWork(ORDERS, REMOTE, self.id, links or self.links, known, missing_progress)
         log = FakeTarget(self.cluster, FLOW, 0)
         if end is None:
-            end = max(downstream_end, log.ends([REMOTE])[REMOTE])
-        return settle(work, ("file",), progress, end, self.staged, log)
+            end = max(downstream_end, log.end_offsets([REMOTE])[REMOTE])
+        return recover(work, ("file",), progress, end, self.staged, log)
 
 
 @pytest.fixture
-def place():
-    return Place()
+def case():
+    return RecoveryCase()
 
 
-def test_a_partition_that_was_never_written_begins_at_the_stages_beginning(place):
-    assert place.settle(None).at == place.at(0)
+def test_a_partition_that_was_never_written_begins_at_the_stages_beginning(case):
+    assert case.recover(None).at == case.at(0)
 
 
-def test_progress_at_the_maps_end_is_where_it_goes_on(place):
-    settled = place.settle(place.at(5), place.at(5), 6)
+def test_progress_at_the_maps_end_is_where_it_goes_on(case):
+    resume_point = case.recover(case.at(5), case.at(5), 6)
 
-    assert (settled.at, settled.mended) == (place.at(5), ())
+    assert (resume_point.at, resume_point.repairs) == (case.at(5), ())
 
 
-def test_progress_beyond_the_map_is_paired_with_the_log_behind_the_maps_end(place):
-    place.hold("abcd.ef.")
+def test_progress_beyond_the_map_is_paired_with_the_log_behind_the_maps_end(case):
+    case.hold("abcd.ef.")
 
-    settled = place.settle(place.at(8), place.at(5), 4)
+    resume_point = case.recover(case.at(8), case.at(5), 4)
 
-    (move,) = settled.mended
-    assert settled.at == move.after == place.at(8)
-    assert move.before == place.at(5)
+    (move,) = resume_point.repairs
+    assert resume_point.at == move.after == case.at(8)
+    assert move.before == case.at(5)
     assert move.runs == (OffsetRun(5, 5, 1), OffsetRun(7, 6, 1))
     assert (move.records, move.rebuilt) == (2, True)
 
 
-def test_a_map_lost_whole_is_rebuilt_from_the_beginning(place):
-    place.hold("xabcd.ef.")
+def test_a_map_lost_whole_is_rebuilt_from_the_beginning(case):
+    case.hold("xabcd.ef.")
 
-    (move,) = place.settle(place.at(8)).mended
+    (move,) = case.recover(case.at(8)).repairs
 
     assert move.before is None
     pairs = [(run.upstream_start, run.downstream_start, run.length) for run in move.runs]
     assert pairs == [(0, 1, 2), (3, 3, 2), (5, 6, 1), (7, 7, 1)]
 
 
-def test_progress_beyond_the_map_that_holds_no_record_needs_no_pairing(place):
-    settled = place.settle(place.at(10), place.at(9), 9)
+def test_progress_beyond_the_map_that_holds_no_record_needs_no_pairing(case):
+    resume_point = case.recover(case.at(10), case.at(9), 9)
 
-    (move,) = settled.mended
-    assert (move.after, move.runs, move.records) == (place.at(10), (), 0)
+    (move,) = resume_point.repairs
+    assert (move.after, move.runs, move.records) == (case.at(10), (), 0)
 
 
-def test_records_that_progress_promises_and_the_target_lacks_are_an_error(place):
-    place.hold("abcd.e.")
+def test_records_that_progress_promises_and_the_target_lacks_are_an_error(case):
+    case.hold("abcd.e.")
 
     with pytest.raises(MapUnpairedError, match=r"of 2 records staged in \[5, 8\) only 1"):
-        place.settle(place.at(8), place.at(5), 4)
+        case.recover(case.at(8), case.at(5), 4)
 
 
-def test_a_map_lost_whole_is_rebuilt_from_where_the_target_still_holds_the_records(place):
-    place.hold("xabcd.ef.")
-    place.cluster.expire(REMOTE, 4)
+def test_a_map_lost_whole_is_rebuilt_from_where_the_target_still_holds_the_records(case):
+    case.hold("xabcd.ef.")
+    case.cluster.expire(REMOTE, 4)
 
-    (move,) = place.settle(place.at(8)).mended
+    (move,) = case.recover(case.at(8)).repairs
 
     assert move.runs == (OffsetRun(4, 4, 1), OffsetRun(5, 6, 1), OffsetRun(7, 7, 1))
-    assert (move.before, move.after, move.complete_from) == (None, place.at(8), 4)
+    assert (move.before, move.after, move.complete_from) == (None, case.at(8), 4)
 
 
-def test_a_log_that_lost_what_lies_behind_the_maps_end_is_mapped_from_there_on(place):
-    place.hold("abcd.ef.")
-    place.cluster.expire(REMOTE, 6)
+def test_a_log_that_lost_what_lies_behind_the_maps_end_is_mapped_from_there_on(case):
+    case.hold("abcd.ef.")
+    case.cluster.expire(REMOTE, 6)
 
-    (move,) = place.settle(place.at(8), place.at(4), 4).mended
+    (move,) = case.recover(case.at(8), case.at(4), 4).repairs
 
     assert (move.runs, move.complete_from) == ((OffsetRun(7, 6, 1),), 6)
 
 
-def test_a_head_that_is_gone_below_the_maps_end_excuses_no_loss_behind_it(place):
-    place.hold("abcd.f.")
-    place.cluster.expire(REMOTE, 4)
+def test_a_head_that_is_gone_below_the_maps_end_excuses_no_loss_behind_it(case):
+    case.hold("abcd.f.")
+    case.cluster.expire(REMOTE, 4)
 
     with pytest.raises(MapUnpairedError):
-        place.settle(place.at(8), place.at(5), 4)
+        case.recover(case.at(8), case.at(5), 4)
 
 
-def test_a_loss_behind_a_head_that_is_gone_is_an_error(place):
-    place.hold("abd.ef.")
-    place.cluster.expire(REMOTE, 1)
+def test_a_loss_behind_a_head_that_is_gone_is_an_error(case):
+    case.hold("abd.ef.")
+    case.cluster.expire(REMOTE, 1)
 
     with pytest.raises(MapUnpairedError, match="of 6 records"):
-        place.settle(place.at(8))
+        case.recover(case.at(8))
 
 
-def test_a_compacted_topic_is_mapped_as_far_as_it_is_held(place):
-    place.hold("abcd.ef.")
-    place.cluster.clean(REMOTE, 0, 2)
+def test_a_compacted_topic_is_mapped_as_far_as_it_is_held(case):
+    case.hold("abcd.ef.")
+    case.cluster.clean(REMOTE, 0, 2)
 
-    (move,) = place.settle(place.at(8)).mended
+    (move,) = case.recover(case.at(8)).repairs
 
     pairs = [(run.upstream_start, run.downstream_start, run.length) for run in move.runs]
     assert pairs == [(1, 1, 1), (4, 3, 1), (5, 5, 1), (7, 6, 1)]
     assert move.complete_from == 4
 
 
-def test_a_foreign_record_that_says_the_same_is_ambiguous(place):
-    place.hold("abcd.eeff")
+def test_a_foreign_record_that_says_the_same_is_ambiguous(case):
+    case.hold("abcd.eeff")
 
     with pytest.raises(MapAmbiguousError):
-        place.settle(place.at(8), place.at(5), 4)
+        case.recover(case.at(8), case.at(5), 4)
 
 
-def test_progress_behind_the_map_is_an_error_with_both_numbers(place):
+def test_progress_behind_the_map_is_an_error_with_both_numbers(case):
     with pytest.raises(ProgressBehindError, match="is 5, the offset map ends at 8"):
-        place.settle(place.at(5), place.at(8), 6)
+        case.recover(case.at(5), case.at(8), 6)
 
 
 @pytest.mark.parametrize("known", ["progress", "map"])
-def test_another_target_topic_is_an_error_whoever_knows_the_former_one(place, known):
-    former = place.at(5, target="former")
+def test_another_target_topic_is_an_error_whoever_knows_the_former_one(case, known):
+    former = case.at(5, target="former")
 
-    with pytest.raises(TargetChangedError, match=f"id former, now {place.id}"):
-        place.settle(*((former, None) if known == "progress" else (None, former)))
+    with pytest.raises(TargetChangedError, match=f"id former, now {case.id}"):
+        case.recover(*((former, None) if known == "progress" else (None, former)))
 
 
-def test_progress_that_is_gone_is_found_again_behind_the_map(place):
-    place.hold("abcd.ef.")
+def test_progress_that_is_gone_is_found_again_behind_the_map(case):
+    case.hold("abcd.ef.")
 
-    settled = place.settle(None, place.at(5), 5)
+    resume_point = case.recover(None, case.at(5), 5)
 
-    (move,) = settled.mended
-    assert settled.at == move.after == place.at(8)
+    (move,) = resume_point.repairs
+    assert resume_point.at == move.after == case.at(8)
     assert move.records == 2
 
 
-def test_progress_that_is_gone_is_where_the_map_ends_if_nothing_was_written_since(place):
-    place.hold("abcd.xyz")
+def test_progress_that_is_gone_is_where_the_map_ends_if_nothing_was_written_since(case):
+    case.hold("abcd.xyz")
 
-    assert place.settle(None, place.at(5), 5).at == place.at(5)
+    assert case.recover(None, case.at(5), 5).at == case.at(5)
 
 
-def test_progress_beyond_what_is_staged_is_an_error_and_no_map_with_holes(place):
-    place.hold("abcdefgh")
+def test_progress_beyond_what_is_staged_is_an_error_and_no_map_with_holes(case):
+    case.hold("abcdefgh")
 
     with pytest.raises(ProgressAheadError, match="is 12, but what is staged ends at 10"):
-        place.settle(place.at(12), place.at(5), 4)
+        case.recover(case.at(12), case.at(5), 4)
 
 
-def test_links_that_do_not_reach_back_to_the_map_are_an_error_and_no_map_with_holes(place):
-    place.hold("abcd.efg.")
+def test_links_that_do_not_reach_back_to_the_map_are_an_error_and_no_map_with_holes(case):
+    case.hold("abcd.efg.")
 
     with pytest.raises(StageIncompleteError, match="from 2 on"):
-        place.settle(place.at(10), place.at(2), 2, links=LINKS[1:])
+        case.recover(case.at(10), case.at(2), 2, links=LINKS[1:])
 
 
 def test_a_file_that_is_missing_is_an_error_and_no_map_with_holes():
-    place = Place({"life1": {o: v for o, v in STAGED["life1"].items() if o >= 5}})
-    place.hold("abcd.ef.")
+    case = RecoveryCase({"life1": {o: v for o, v in STAGED["life1"].items() if o >= 5}})
+    case.hold("abcd.ef.")
 
     with pytest.raises(StageIncompleteError, match="not all of the 4 records"):
-        place.settle(place.at(8))
+        case.recover(case.at(8))
 
 
-TWO_LIVES = {"life1": {0: b"a", 1: b"b"}, "life2": {0: b"c", 2: b"d"}}
-TWO_LINKS = (Link("life1", 0, 3, 2), Link("life2", 0, 4, 2))
+TWO_INCARNATIONS = {"life1": {0: b"a", 1: b"b"}, "life2": {0: b"c", 2: b"d"}}
+TWO_LINKS = (ChainLink("life1", 0, 3, 2), ChainLink("life2", 0, 4, 2))
 
 
 def test_a_map_lost_across_two_incarnations_is_a_move_for_each():
-    place = Place(TWO_LIVES, TWO_LINKS)
-    place.hold("a.b.c.")
+    case = RecoveryCase(TWO_INCARNATIONS, TWO_LINKS)
+    case.hold("a.b.c.")
 
-    first, second = place.settle(place.at(1, "life2")).mended
+    first, second = case.recover(case.at(1, "life2")).repairs
 
     assert first.after.incarnation == "life1"
     assert first.runs == (OffsetRun(0, 0, 1), OffsetRun(1, 2, 1))
     assert second.before == first.after
-    assert second.after == place.at(1, "life2")
+    assert second.after == case.at(1, "life2")
     assert second.runs == (OffsetRun(0, 4, 1),)
 
 
 def test_progress_that_is_gone_is_found_again_in_a_later_incarnation():
-    place = Place(TWO_LIVES, TWO_LINKS)
-    place.hold("a.b.c.")
+    case = RecoveryCase(TWO_INCARNATIONS, TWO_LINKS)
+    case.hold("a.b.c.")
 
-    settled = place.settle(None, place.at(1), 1)
+    resume_point = case.recover(None, case.at(1), 1)
 
-    assert settled.at == place.at(1, "life2")
-    assert [move.after.incarnation for move in settled.mended] == ["life1", "life2"]
+    assert resume_point.at == case.at(1, "life2")
+    assert [move.after.incarnation for move in resume_point.repairs] == ["life1", "life2"]
 
 
 def test_a_former_life_is_behind_whatever_its_offset():
-    place = Place(TWO_LIVES, TWO_LINKS)
+    case = RecoveryCase(TWO_INCARNATIONS, TWO_LINKS)
 
     with pytest.raises(ProgressBehindError):
-        place.settle(place.at(99, "life1"), place.at(1, "life2"), 1)
+        case.recover(case.at(99, "life1"), case.at(1, "life2"), 1)
 
 
 # Neither progress nor map
@@ -256,83 +268,91 @@ def pairs(move):
     return [(run.upstream_start, run.downstream_start, run.length) for run in move.runs]
 
 
-def test_where_both_are_gone_a_whole_log_tells_how_far_replay_was(place):
-    place.hold("xabcd.ey.")
+def test_where_both_are_gone_a_whole_log_tells_how_far_replay_was(case):
+    case.hold("xabcd.ey.")
 
-    settled = place.settle(None)
+    resume_point = case.recover(None)
 
-    (move,) = settled.mended
-    assert settled.at == move.after == place.at(6)
+    (move,) = resume_point.repairs
+    assert resume_point.at == move.after == case.at(6)
     assert pairs(move) == [(0, 1, 2), (3, 3, 2), (5, 6, 1)]
 
 
-def test_where_both_are_gone_a_whole_log_without_staged_records_is_begun(place):
-    place.hold("xyz.")
+def test_where_both_are_gone_a_whole_log_without_staged_records_is_begun(case):
+    case.hold("xyz.")
 
-    assert place.settle(None) == Settled(place.at(0))
+    assert case.recover(None) == ResumePoint(case.at(0))
 
 
-def test_where_both_are_gone_identical_foreign_records_are_ambiguous_and_never_guessed(place):
-    place.hold("abb")
+def test_where_both_are_gone_identical_foreign_records_are_ambiguous_and_never_guessed(case):
+    case.hold("abb")
 
     with pytest.raises(MapAmbiguousError):
-        place.settle(None)
+        case.recover(None)
 
 
-def test_where_both_are_gone_and_the_logs_head_too_the_last_staged_record_in_it_tells(place):
-    place.hold("abcd.ex.")
-    place.cluster.expire(REMOTE, 3)
+def test_where_both_are_gone_and_the_logs_head_too_the_last_staged_record_in_it_tells(case):
+    case.hold("abcd.ex.")
+    case.cluster.expire(REMOTE, 3)
 
-    settled = place.settle(None)
+    resume_point = case.recover(None)
 
-    (move,) = settled.mended
-    assert (settled.at, move.complete_from) == (place.at(6), 4)
+    (move,) = resume_point.repairs
+    assert (resume_point.at, move.complete_from) == (case.at(6), 4)
     assert pairs(move) == [(4, 3, 1), (5, 5, 1)]
 
 
-def test_where_both_are_gone_a_compacted_log_tells_by_the_last_staged_record_in_it(place):
-    place.hold("abcd.e.")
-    place.cluster.clean(REMOTE, 0, 2)
+def test_where_both_are_gone_a_compacted_log_tells_by_the_last_staged_record_in_it(case):
+    case.hold("abcd.e.")
+    case.cluster.clean(REMOTE, 0, 2)
 
-    settled = place.settle(None)
+    resume_point = case.recover(None)
 
-    assert settled.at == place.at(6)
-    assert pairs(settled.mended[0]) == [(1, 1, 1), (4, 3, 1), (5, 5, 1)]
+    assert resume_point.at == case.at(6)
+    assert pairs(resume_point.repairs[0]) == [(1, 1, 1), (4, 3, 1), (5, 5, 1)]
 
 
 @pytest.mark.parametrize("held", ["abcd.", "abcd.xy"], ids=["nothing left", "only foreign ones"])
-def test_where_nothing_can_tell_how_far_replay_was_it_is_refused_until_it_is_ordered(place, held):
-    place.hold(held)
-    place.cluster.expire(REMOTE, 5)
+def test_where_nothing_can_tell_how_far_replay_was_it_is_refused_until_it_is_ordered(case, held):
+    case.hold(held)
+    case.cluster.expire(REMOTE, 5)
 
     with pytest.raises(ProgressUnknownError, match=rf"\[5, {len(held)}\)"):
-        place.settle(None)
+        case.recover(None)
 
-    assert place.settle(None, if_unknown=Unknown.LOOK_OR_BEGIN).at == place.at(0)
-
-
-def test_an_order_to_begin_again_does_not_double_what_the_log_holds(place):
-    place.hold("ab.")
-
-    assert place.settle(None, if_unknown=Unknown.LOOK_OR_BEGIN).at == place.at(2)
+    assert case.recover(None, missing_progress=MissingProgressPolicy.SEARCH_OR_BEGIN).at == case.at(
+        0
+    )
 
 
-def test_a_replay_of_its_own_does_not_look_for_its_records(place):
-    place.hold("abcd.ef.")
+def test_an_order_to_begin_again_does_not_double_what_the_log_holds(case):
+    case.hold("ab.")
 
-    assert place.settle(None, if_unknown=Unknown.BEGIN) == Settled(place.at(0))
+    assert case.recover(None, missing_progress=MissingProgressPolicy.SEARCH_OR_BEGIN).at == case.at(
+        2
+    )
 
 
-def test_progress_of_a_former_life_is_passed_over_where_it_was_ordered_to_begin_again(place):
-    former = place.at(5, target="former")
+def test_a_replay_of_its_own_does_not_look_for_its_records(case):
+    case.hold("abcd.ef.")
 
-    assert place.settle(former, if_unknown=Unknown.LOOK_OR_BEGIN).at == place.at(0)
+    assert case.recover(None, missing_progress=MissingProgressPolicy.BEGIN) == ResumePoint(
+        case.at(0)
+    )
+
+
+def test_progress_of_a_former_life_is_passed_over_where_it_was_ordered_to_begin_again(case):
+    former = case.at(5, target="former")
+
+    assert case.recover(
+        former, missing_progress=MissingProgressPolicy.SEARCH_OR_BEGIN
+    ).at == case.at(0)
     with pytest.raises(TargetChangedError):
-        place.settle(former, if_unknown=Unknown.BEGIN)
+        case.recover(former, missing_progress=MissingProgressPolicy.BEGIN)
 
 
-def test_a_log_that_ends_before_what_was_written_to_it_is_an_error_with_both_numbers(place):
-    place.hold("abc")
+def test_a_log_that_ends_before_what_was_written_to_it_is_an_error_with_both_numbers(case):
+    case.hold("abc")
 
     with pytest.raises(TargetTruncatedError, match=r"ends at 3, but records up to 4"):
-        place.settle(place.at(5), place.at(5), 4, end=3)
+        case.recover(case.at(5), case.at(5), 4, end=3)

@@ -2,24 +2,24 @@
 
 import pytest
 
-from pipeline.replay.segment_chain import Chain
+from pipeline.replay.segment_chain import SegmentChain
 from schemas.errors import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay.slot_work import Link, PartitionWork, Progress
-from tests.support.fake_cluster import Said, rows
+from schemas.replay.slot_work import ChainLink, PartitionWork, Progress
+from tests.support.fake_cluster import RecordContent, rows
 
 ORDERS = TopicPartition("orders", 0)
-LIFE1, LIFE2 = (SourcePartition("orders", life, 0) for life in ("life1", "life2"))
+LIFE1, LIFE2 = (SourcePartition("orders", incarnation, 0) for incarnation in ("life1", "life2"))
 
 
-def chain(*links, at=0, life="life1"):
-    made = tuple(Link(*link) for link in links)
+def chain(*links, at=0, incarnation="life1"):
+    made = tuple(ChainLink(*link) for link in links)
     work = PartitionWork(ORDERS, TopicPartition("us-east.orders", 0), "t1", made, None)
-    return Chain(work, Progress(at, life, "t1"))
+    return SegmentChain(work, Progress(at, incarnation, "t1"))
 
 
 def batch(*offsets, source=LIFE1):
-    return rows(source, [(o, Said()) for o in offsets])
+    return rows(source, [(o, RecordContent()) for o in offsets])
 
 
 def test_links_that_join_lead_to_the_end_of_the_last():
@@ -50,7 +50,7 @@ def test_a_chain_that_ends_before_progress_is_an_error_and_never_a_step_back():
 
 def test_a_life_that_is_not_staged_is_an_error():
     with pytest.raises(StageIncompleteError, match="nothing is staged there"):
-        chain(("life1", 0, 10, 3), life="life9")
+        chain(("life1", 0, 10, 3), incarnation="life9")
 
 
 def test_records_of_a_link_that_do_not_come_are_an_error_before_those_of_the_next_are_sent():
@@ -106,6 +106,6 @@ def test_lives_follow_one_another_each_from_its_own_beginning():
 
 
 def test_former_lives_are_done_once_progress_is_in_a_later_one():
-    found = chain(("life1", 0, 10, 1), ("life2", 3, 8, 2), at=5, life="life2")
+    found = chain(("life1", 0, 10, 1), ("life2", 3, 8, 2), at=5, incarnation="life2")
 
     assert found.starts() == {LIFE2: 5}

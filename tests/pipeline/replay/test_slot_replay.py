@@ -8,11 +8,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pipeline.offset_map.encode import encode, expand
+from pipeline.offset_map.encode import encode_runs, expand_runs
 from pipeline.replay.slot_replay import replay_slot
 from schemas.config.flow import Flow
 from schemas.errors import (
-    ChunkRefusedError,
+    BatchRejectedError,
     CommitUnknownError,
     FencedError,
     MapAmbiguousError,
@@ -24,8 +24,15 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.offset_map import OffsetRun
-from schemas.replay.slot_work import Link, Mapped, PartitionWork, Progress, SlotWork
-from tests.support.fake_cluster import CrashError, FakeCluster, FakeStaged, FakeTarget, Faults, Said
+from schemas.replay.slot_work import ChainLink, MapEnd, PartitionWork, Progress, SlotWork
+from tests.support.fake_cluster import (
+    CrashError,
+    FakeCluster,
+    FakeStageReader,
+    FakeTarget,
+    Faults,
+    RecordContent,
+)
 
 FLOW = Flow("us-east", "eu-west")
 TOPICS = ("orders", "users", "views")
@@ -40,39 +47,39 @@ def remote(topic):
     return TopicPartition(f"us-east.{topic}", 0)
 
 
-class World:
+class SlotWorld:
     """A stage, a target and the offset map between them, as `FlowReplayer` joins them."""
 
-    def __init__(self, topics=TOPICS, chunk_records=3, max_records=MANY):
-        self.topics, self._chunk, self._max = topics, chunk_records, max_records
+    def __init__(self, topics=TOPICS, transaction_records=3, max_records=MANY):
+        self.topics, self._chunk, self._max = topics, transaction_records, max_records
         self.cluster = FakeCluster("eu-west")
         for topic in topics:
             self.cluster.make(f"us-east.{topic}")
-        self.staged, self.files = FakeStaged(), []
+        self.staged, self.files = FakeStageReader(), []
         self.links = {topic: [] for topic in topics}
         self.said = {topic: [] for topic in topics}  # (life, offset, Said), in order of staging
         self.runs = {topic: [] for topic in topics}
         self.marks = {topic: {} for topic in topics}  # life -> next offset
 
-    def stage(self, topic, log, life="life1"):
+    def stage(self, topic, log, incarnation="life1"):
         """Stage a segment: a letter is a record, `.` an offset without one."""
-        of_life = [link for link in self.links[topic] if link.incarnation == life]
-        start = of_life[-1].end if of_life else 0
-        shown = [(i, Said(c)) for i, c in enumerate(log, start) if c != "."]
-        self.links[topic].append(Link(life, start, start + len(log), len(shown)))
-        self.said[topic] += [(life, offset, said) for offset, said in shown]
+        of_incarnation = [link for link in self.links[topic] if link.incarnation == incarnation]
+        start = of_incarnation[-1].end if of_incarnation else 0
+        shown = [(i, RecordContent(c)) for i, c in enumerate(log, start) if c != "."]
+        self.links[topic].append(ChainLink(incarnation, start, start + len(log), len(shown)))
+        self.said[topic] += [(incarnation, offset, said) for offset, said in shown]
         if shown:
             path = f"{len(self.files):03}"
             self.files.append(path)
-            self.staged.keep(path, SourcePartition(topic, life, 0), shown)
+            self.staged.keep(path, SourcePartition(topic, incarnation, 0), shown)
 
     def mapped(self, topic):
-        lives = list(dict.fromkeys(link.incarnation for link in self.links[topic]))
-        for life in reversed(lives):
-            if life in self.marks[topic]:
-                progress = Progress(self.marks[topic][life], life, self.id(topic))
+        incarnations = list(dict.fromkeys(link.incarnation for link in self.links[topic]))
+        for incarnation in reversed(incarnations):
+            if incarnation in self.marks[topic]:
+                progress = Progress(self.marks[topic][incarnation], incarnation, self.id(topic))
                 end = max((run.downstream_end for run in self.runs[topic]), default=0)
-                return Mapped(progress, end)
+                return MapEnd(progress, end)
         return None
 
     def id(self, topic):
@@ -95,17 +102,17 @@ class World:
         target = FakeTarget(self.cluster, FLOW, 5, faults)
         replayed = replay_slot(self.work(), self.staged, target)
         if writes_map:
-            self.write(replayed.moves)
+            self.write(replayed.batches)
         return replayed
 
-    def write(self, moves):
-        """Append *moves* as the offset map does: each from the mark that it expects."""
-        for move in moves:
+    def write(self, batches):
+        """Append *batches* as the offset map does: each from the mark that it expects."""
+        for move in batches:
             marks = self.marks[move.partition.topic]
-            life, before = move.after.incarnation, move.before
-            is_same = before is not None and before.incarnation == life
-            assert marks.get(life) == (before.next_offset if is_same else None)
-            marks[life] = move.after.next_offset
+            incarnation, before = move.after.incarnation, move.before
+            is_same = before is not None and before.incarnation == incarnation
+            assert marks.get(incarnation) == (before.next_offset if is_same else None)
+            marks[incarnation] = move.after.next_offset
             self.runs[move.partition.topic] += move.runs
 
     def crash(self, at, *, after=False):
@@ -120,7 +127,7 @@ class World:
         return [(o, s) for o, s in self.cluster.visible(remote(topic)) if s.key != b"foreign"]
 
     def foreign(self, topic, value):
-        self.cluster.append(remote(topic), Said(value, b"foreign"))
+        self.cluster.append(remote(topic), RecordContent(value, b"foreign"))
 
     def progress(self, topic):
         return self.cluster.groups.get(FLOW.progress_group, {}).get(remote(topic))
@@ -143,27 +150,32 @@ class World:
         for topic, links in self.links.items():
             shown = self.shown(topic)
             assert [s for _, s in shown] == [s for _, _, s in self.said[topic]]
-            assert [down for _, down in expand(self.runs[topic])] == [o for o, _ in shown]
-            assert [up for up, _ in expand(self.runs[topic])] == [o for _, o, _ in self.said[topic]]
+            assert [down for _, down in expand_runs(self.runs[topic])] == [o for o, _ in shown]
+            assert [up for up, _ in expand_runs(self.runs[topic])] == [
+                o for _, o, _ in self.said[topic]
+            ]
             assert self.runs[topic] == self.rows(topic)
             if links:
                 assert self.marks[topic].get(links[-1].incarnation, 0) == links[-1].end
 
     def rows(self, topic):
         """Return the map as its rows have to be, however it came about."""
-        lives = dict.fromkeys(life for life, _, _ in self.said[topic])
+        incarnations = dict.fromkeys(incarnation for incarnation, _, _ in self.said[topic])
         downstream = [offset for offset, _ in self.shown(topic)]
         sent = [
-            (life, up, down)
-            for (life, up, _), down in zip(self.said[topic], downstream, strict=True)
+            (incarnation, up, down)
+            for (incarnation, up, _), down in zip(self.said[topic], downstream, strict=True)
         ]
-        of_life = [np.array([s[1:] for s in sent if s[0] == life], np.int64) for life in lives]
-        return [run for pairs in of_life for run in encode(pairs[:, 0], pairs[:, 1])]
+        of_incarnation = [
+            np.array([s[1:] for s in sent if s[0] == incarnation], np.int64)
+            for incarnation in incarnations
+        ]
+        return [run for pairs in of_incarnation for run in encode_runs(pairs[:, 0], pairs[:, 1])]
 
 
 @pytest.fixture
 def world():
-    return World()
+    return SlotWorld()
 
 
 def letters(*text):
@@ -184,8 +196,8 @@ def test_records_arrive_once_in_order_with_progress_and_map(world):
     world.assert_exact()
     assert world.progress("orders").next_offset == 11
     assert world.progress("users").next_offset == 2
-    assert replayed.moves[0].before is None
-    assert replayed.moves[0].runs == (OffsetRun(0, 0, 3),)
+    assert replayed.batches[0].before is None
+    assert replayed.batches[0].runs == (OffsetRun(0, 0, 3),)
 
 
 def test_progress_reaches_the_end_of_a_segment_that_holds_only_markers(world):
@@ -193,7 +205,7 @@ def test_progress_reaches_the_end_of_a_segment_that_holds_only_markers(world):
     world.tick()
     world.stage("orders", ["."] * 4)
 
-    (move,) = world.tick().moves
+    (move,) = world.tick().batches
 
     assert (move.after.next_offset, move.runs, move.records) == (6, (), 0)
     world.assert_exact()
@@ -213,22 +225,22 @@ def test_a_second_look_at_what_has_arrived_sends_nothing(world):
     world.tick()
     ends = len(world.cluster.logs[remote("orders")])
 
-    assert world.tick().moves == ()
+    assert world.tick().batches == ()
     assert len(world.cluster.logs[remote("orders")]) == ends
 
 
 def test_a_slot_reports_back_when_its_bound_is_met_and_goes_on_the_next_time():
-    world = World(chunk_records=2, max_records=4)
+    world = SlotWorld(transaction_records=2, max_records=4)
     world.stage("orders", letters("abcdefghi"))
 
-    assert sum(move.records for move in world.tick().moves) == 4
+    assert sum(move.records for move in world.tick().batches) == 4
     assert world.progress("orders").next_offset == 4
     world.finish()
     world.assert_exact()
 
 
 def test_a_chunk_holds_no_more_records_than_it_may():
-    world = World(chunk_records=2)
+    world = SlotWorld(transaction_records=2)
     world.stage("orders", letters("abc"))
     world.stage("users", letters("xyz"))
 
@@ -252,8 +264,8 @@ def test_foreign_records_in_between_leave_gaps_that_the_map_knows(world):
 
 def test_two_incarnations_are_replayed_one_after_another(world):
     world.stage("orders", letters("abcd."))
-    world.stage("orders", letters("ef"), life="life2")
-    world.stage("orders", letters("g."), life="life2")
+    world.stage("orders", letters("ef"), incarnation="life2")
+    world.stage("orders", letters("g."), incarnation="life2")
 
     world.finish()
 
@@ -264,7 +276,7 @@ def test_two_incarnations_are_replayed_one_after_another(world):
 def test_a_new_incarnation_without_a_record_is_reached_too(world):
     world.stage("orders", letters("ab"))
     world.tick()
-    world.stage("orders", [], life="life2")
+    world.stage("orders", [], incarnation="life2")
 
     world.finish()
 
@@ -279,7 +291,7 @@ def test_a_new_incarnation_without_a_record_is_reached_too(world):
 def test_a_crash_at_any_call_and_another_try_is_exact(after):
     crashed, at = True, 0
     while crashed:
-        world = World(TOPICS[:2], chunk_records=2)
+        world = SlotWorld(TOPICS[:2], transaction_records=2)
         world.stage("orders", letters("abc.d"))
         world.tick()
         world.foreign("orders", b"f")
@@ -301,10 +313,10 @@ def test_a_map_that_was_never_written_is_paired_to_be_the_same(world):
     known, world.runs["orders"], world.marks["orders"] = world.runs["orders"], [], {}
 
     world.stage("orders", letters("h"))
-    (rebuilt, _) = world.tick().moves
+    (rebuilt, _) = world.tick().batches
 
     assert rebuilt.rebuilt
-    assert list(expand(rebuilt.runs)) == list(expand(known))
+    assert list(expand_runs(rebuilt.runs)) == list(expand_runs(known))
     world.assert_exact()
 
 
@@ -338,8 +350,8 @@ def test_a_writer_that_is_fenced_reports_what_it_had_committed(world):
     replayed = replay_slot(world.work(), world.staged, LateFencing(world.cluster, FLOW, 5))
 
     assert isinstance(replayed.failure, FencedError)
-    assert [move.after.next_offset for move in replayed.moves] == [3]
-    world.write(replayed.moves)
+    assert [move.after.next_offset for move in replayed.batches] == [3]
+    world.write(replayed.batches)
     world.finish()
     world.assert_exact()
 
@@ -358,7 +370,7 @@ def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
     replayed = replay_slot(world.work(), world.staged, NoAnswer(world.cluster, FLOW, 5))
 
     assert isinstance(replayed.failure, CommitUnknownError)
-    assert replayed.moves == ()
+    assert replayed.batches == ()
     world.finish()
     world.assert_exact()
 
@@ -418,7 +430,7 @@ class Refuser(FakeTarget):
     """Refuses every transaction before anything is sent."""
 
     def begin(self):
-        raise ChunkRefusedError({}, "no")
+        raise BatchRejectedError({}, "no")
 
 
 def test_a_target_that_refuses_everything_is_the_slots_failure_and_the_work_ends(world):
@@ -427,8 +439,8 @@ def test_a_target_that_refuses_everything_is_the_slots_failure_and_the_work_ends
 
     replayed = replay_slot(world.work(), world.staged, Refuser(world.cluster, FLOW, 5))
 
-    assert replayed.moves == ()
-    assert isinstance(replayed.failure, ChunkRefusedError) or len(replayed.errors) == 2
+    assert replayed.batches == ()
+    assert isinstance(replayed.failure, BatchRejectedError) or len(replayed.errors) == 2
 
 
 def test_a_missing_file_stops_its_partition_and_nothing_is_skipped(world):
@@ -463,9 +475,9 @@ def test_a_missing_segment_stops_its_partition_before_anything_is_sent(world):
 def test_a_target_topic_that_was_made_anew_stops_its_partition(world):
     for topic in ("orders", "users"):
         world.stage(topic, letters("abc"))
-    mapped = world.tick().moves[0].after
+    mapped = world.tick().batches[0].after
     world.stage("users", letters("d"))
-    former = Mapped(mapped, 3)
+    former = MapEnd(mapped, 3)
     world.cluster.make("us-east.orders")
 
     work = world.work()
@@ -514,7 +526,7 @@ def test_a_lost_map_beside_identical_foreign_records_is_ambiguous_and_never_gues
     world.stage("orders", letters("."))
     world.tick()
     world.stage("orders", letters("ab"))
-    world.cluster.append(remote("orders"), Said(b"a"))
+    world.cluster.append(remote("orders"), RecordContent(b"a"))
     world.tick(writes_map=False)
     world.marks["orders"].clear()
 
@@ -526,15 +538,15 @@ def test_a_lost_map_beside_identical_foreign_records_is_ambiguous_and_never_gues
 
 def meanwhile(monkeypatch, happens):
     """Let *happens* come between the reports of the first transaction and its commit."""
-    settled, calls = FakeTarget.settle, count()
+    settled, calls = FakeTarget.flush, count()
 
-    def settle(self):
+    def flush(self):
         offsets = settled(self)
         if next(calls) == 0:
             happens()
         return offsets
 
-    monkeypatch.setattr(FakeTarget, "settle", settle)
+    monkeypatch.setattr(FakeTarget, "flush", flush)
 
 
 def test_a_target_topic_made_anew_under_an_open_transaction_shows_none_of_it(world, monkeypatch):
@@ -580,9 +592,9 @@ def test_a_target_log_that_is_cut_between_fencing_and_sending_is_found_by_its_of
 
 
 def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(world, monkeypatch):
-    world = World(chunk_records=MANY)
+    world = SlotWorld(transaction_records=MANY)
     world.stage("orders", [b"%d" % i for i in range(100)])
-    settled = FakeTarget.settle
+    settled = FakeTarget.flush
 
     def throttled(self):
         offsets = settled(self)
@@ -590,14 +602,14 @@ def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(w
             raise ThrottledError("eu-west", "slot", 0.5)
         return offsets
 
-    monkeypatch.setattr(FakeTarget, "settle", throttled)
+    monkeypatch.setattr(FakeTarget, "flush", throttled)
 
     replayed = world.tick()
 
-    (move,) = replayed.moves
+    (move,) = replayed.batches
     assert (replayed.failure, replayed.errors) == (None, ())
     assert 0 < move.records <= 20
-    assert replayed.fits_bytes > 0
+    assert replayed.max_transaction_bytes > 0
     world.finish()
     world.assert_exact()
 
@@ -608,7 +620,7 @@ def test_one_record_that_is_too_much_for_a_quota_is_the_slots_failure(world, mon
     def throttled(self):
         raise ThrottledError("eu-west", "slot", 0.5)
 
-    monkeypatch.setattr(FakeTarget, "settle", throttled)
+    monkeypatch.setattr(FakeTarget, "flush", throttled)
 
     assert isinstance(world.tick().failure, ThrottledError)
 
@@ -621,24 +633,24 @@ class Exactly(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.world = World(TOPICS[:2], chunk_records=2, max_records=5)
+        self.world = SlotWorld(TOPICS[:2], transaction_records=2, max_records=5)
         self.values = count()
-        self.life = dict.fromkeys(self.world.topics, 1)
+        self.incarnation = dict.fromkeys(self.world.topics, 1)
 
     topics = st.sampled_from(TOPICS[:2])
 
     @rule(topic=topics, log=st.lists(st.booleans(), max_size=5))
     def stage(self, topic, log):
         said = [b"%d" % next(self.values) if is_record else "." for is_record in log]
-        self.world.stage(topic, said, f"life{self.life[topic]}")
+        self.world.stage(topic, said, f"life{self.incarnation[topic]}")
 
     @rule(topic=topics)
     def re_create(self, topic):
-        self.life[topic] += 1
+        self.incarnation[topic] += 1
 
     @rule(topic=topics, state=st.sampled_from(["committed", "aborted"]))
     def somebody_else_writes(self, topic, state):
-        said = Said(b"f%d" % next(self.values), b"foreign")
+        said = RecordContent(b"f%d" % next(self.values), b"foreign")
         self.world.cluster.append(remote(topic), said, state=state)
 
     @precondition(lambda self: any(self.world.links.values()))

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.replay.transaction_batch import Chunk
+from pipeline.replay.transaction_batch import TransactionBatch
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
-from tests.support.fake_cluster import Said, rows
+from tests.support.fake_cluster import RecordContent, rows
 
 SOURCE = SourcePartition("orders", "life1", 0)
 ORDERS, USERS = TopicPartition("us-east.orders", 0), TopicPartition("us-east.users", 0)
@@ -14,36 +14,36 @@ MANY = 10_000_000
 
 
 def batch(*offsets, size=1):
-    return rows(SOURCE, [(o, Said(b"x" * size)) for o in offsets])
+    return rows(SOURCE, [(o, RecordContent(b"x" * size)) for o in offsets])
 
 
 def test_a_chunk_takes_as_many_records_as_it_has_room_for():
-    chunk = Chunk(3, MANY)
+    chunk = TransactionBatch(3, MANY)
 
-    assert chunk.take(ORDERS, batch(5, 6), "life1", "t1") == 2
-    assert chunk.take(USERS, batch(1, 2, 3), "life1", "t2") == 1
+    assert chunk.add(ORDERS, batch(5, 6), "life1", "t1") == 2
+    assert chunk.add(USERS, batch(1, 2, 3), "life1", "t2") == 1
     assert chunk.is_full
     assert chunk.records == 3
 
 
 def test_a_chunk_stops_at_about_its_bytes():
-    chunk = Chunk(1_000, 10_000)
+    chunk = TransactionBatch(1_000, 10_000)
 
-    taken = chunk.take(ORDERS, batch(*range(100), size=1_000), "life1", "t1")
+    taken = chunk.add(ORDERS, batch(*range(100), size=1_000), "life1", "t1")
 
     assert 5 <= taken <= 10
 
 
 def test_a_record_larger_than_a_chunk_is_a_chunk_of_its_own():
-    chunk = Chunk(1_000, 100)
+    chunk = TransactionBatch(1_000, 100)
 
-    assert chunk.take(ORDERS, batch(1, 2, size=10_000), "life1", "t1") == 1
+    assert chunk.add(ORDERS, batch(1, 2, size=10_000), "life1", "t1") == 1
     assert chunk.is_full
 
 
 def test_progress_is_behind_the_last_record_or_where_it_was_moved():
-    chunk = Chunk(10, MANY)
-    chunk.take(ORDERS, batch(5, 9), "life1", "t1")
+    chunk = TransactionBatch(10, MANY)
+    chunk.add(ORDERS, batch(5, 9), "life1", "t1")
 
     assert chunk.progress == {ORDERS: Progress(10, "life1", "t1")}
 
@@ -53,10 +53,10 @@ def test_progress_is_behind_the_last_record_or_where_it_was_moved():
 
 
 def test_offsets_are_kept_by_target_in_the_order_they_were_taken():
-    chunk = Chunk(10, MANY)
-    chunk.take(ORDERS, batch(5, 6), "life1", "t1")
-    chunk.take(USERS, batch(1), "life1", "t2")
-    chunk.take(ORDERS, batch(8), "life1", "t1")
+    chunk = TransactionBatch(10, MANY)
+    chunk.add(ORDERS, batch(5, 6), "life1", "t1")
+    chunk.add(USERS, batch(1), "life1", "t2")
+    chunk.add(ORDERS, batch(8), "life1", "t1")
 
     assert chunk.upstream(ORDERS).tolist() == [5, 6, 8]
     assert chunk.upstream(TopicPartition("none", 0)).tolist() == []
@@ -67,9 +67,9 @@ def test_offsets_are_kept_by_target_in_the_order_they_were_taken():
 def test_records_cut_into_chunks_are_all_there_once_in_order(count, max_records, max_bytes):
     left, taken = batch(*range(count), size=100), []
     while left.num_rows:
-        chunk = Chunk(max_records, max_bytes)
+        chunk = TransactionBatch(max_records, max_bytes)
         while left.num_rows and not chunk.is_full:
-            left = left.slice(chunk.take(ORDERS, left, "life1", "t1"))
+            left = left.slice(chunk.add(ORDERS, left, "life1", "t1"))
         taken += chunk.upstream(ORDERS).tolist()
 
     assert taken == list(range(count))

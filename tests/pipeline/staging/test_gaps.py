@@ -2,8 +2,8 @@
 
 import pytest
 
-from pipeline.staging.gaps import accepted, frontier_after
-from pipeline.staging.plan import plan
+from pipeline.staging.gaps import accept_gap, frontier_after
+from pipeline.staging.plan import plan_ranges
 from schemas.errors import (
     LogTruncatedError,
     RangeUnfinishedError,
@@ -13,25 +13,25 @@ from schemas.errors import (
     TopicRecreatedError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.staging.frontier import Frontier, Sight
+from schemas.staging.frontier import Frontier, PartitionSnapshot
 
 ORDERS = TopicPartition("orders", 0)
 FRONTIER = Frontier(SourcePartition("orders", "life1", 0), 50, 5, 70)
 
 
 def sight(low, stable, topic_id="life1"):
-    return Sight(topic_id, Watermarks(low, stable, stable, 9))
+    return PartitionSnapshot(topic_id, Watermarks(low, stable, stable, 9))
 
 
 def one(error, seen):
-    (segment,) = accepted(error, FRONTIER, seen, 1_234, 8)
+    (segment,) = accept_gap(error, FRONTIER, seen, 1_234, 8)
     return segment
 
 
 def next_after(segment, seen):
     """Return what is planned once *segment* is committed."""
-    planned = plan({ORDERS: seen}, {ORDERS: frontier_after(segment)}, 1_000)
-    assert not planned.troubles
+    planned = plan_ranges({ORDERS: seen}, {ORDERS: frontier_after(segment)}, 1_000)
+    assert not planned.partition_errors
     (found,) = planned.ranges
     return found
 
@@ -62,11 +62,11 @@ def test_the_former_life_of_a_re_created_topic_ends_where_it_was_last_seen():
 
 def test_a_deleted_topic_ends_where_it_was_last_seen_and_nothing_else_can_be_accepted_of_it():
     deleted = TopicDeletedError(ORDERS, frontier=50, end=70)
-    (segment,) = accepted(deleted, FRONTIER, None, 1_234, 8)
+    (segment,) = accept_gap(deleted, FRONTIER, None, 1_234, 8)
 
     assert (segment.topic_id, segment.start, segment.end) == ("life1", 50, 70)
     assert segment.gap_cause == "deleted before it was staged, accepted"
-    assert accepted(LogTruncatedError(ORDERS, staged=50, end=30), FRONTIER, None, 1_234, 8) == []
+    assert accept_gap(LogTruncatedError(ORDERS, staged=50, end=30), FRONTIER, None, 1_234, 8) == []
 
 
 def test_a_record_that_cannot_be_carried_is_a_gap_of_one():
@@ -89,7 +89,7 @@ def test_a_cut_log_goes_on_as_a_new_incarnation_from_what_the_source_holds():
 def test_a_log_cut_twice_is_a_second_new_incarnation():
     again = Frontier(SourcePartition("orders", "life1+1", 0), 50, 5, 50)
 
-    (segment,) = accepted(
+    (segment,) = accept_gap(
         LogTruncatedError(ORDERS, staged=50, end=30), again, sight(10, 30), 1_234, 8
     )
 
@@ -98,4 +98,4 @@ def test_a_log_cut_twice_is_a_second_new_incarnation():
 
 @pytest.mark.parametrize("error", [RangeUnfinishedError(ORDERS, at=50, end=90, why="slow")])
 def test_what_is_no_gap_cannot_be_accepted(error):
-    assert accepted(error, FRONTIER, sight(0, 90), 1_234, 8) == []
+    assert accept_gap(error, FRONTIER, sight(0, 90), 1_234, 8) == []

@@ -3,17 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.staging.plan import bundle, plan
+from pipeline.staging.plan import bundle_ranges, plan_ranges
 from schemas.errors import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
-from schemas.staging.frontier import Frontier, Sight
+from schemas.staging.frontier import Frontier, PartitionSnapshot
 from schemas.staging.read_range import OffsetRange
 
 ORDERS = TopicPartition("orders", 0)
 
 
 def sight(low, stable, high=None, *, topic_id="life1"):
-    return Sight(topic_id, Watermarks(low, stable, high or stable, 7))
+    return PartitionSnapshot(topic_id, Watermarks(low, stable, high or stable, 7))
 
 
 def staged(next_offset, *, topic_id="life1", last_stable=0, epoch=5):
@@ -23,16 +23,16 @@ def staged(next_offset, *, topic_id="life1", last_stable=0, epoch=5):
 
 def only_range(seen, frontier=None, max_records=1_000):
     frontiers = {} if frontier is None else {ORDERS: frontier}
-    planned = plan({ORDERS: seen}, frontiers, max_records)
-    assert not planned.troubles
+    planned = plan_ranges({ORDERS: seen}, frontiers, max_records)
+    assert not planned.partition_errors
     (found,) = planned.ranges
     return found
 
 
 def only_trouble(seen, frontier):
-    planned = plan({ORDERS: seen}, {ORDERS: frontier}, 1_000)
+    planned = plan_ranges({ORDERS: seen}, {ORDERS: frontier}, 1_000)
     assert planned.ranges == ()
-    return planned.troubles[ORDERS]
+    return planned.partition_errors[ORDERS]
 
 
 def test_a_partition_new_to_us_starts_at_the_log_start():
@@ -56,11 +56,11 @@ def test_a_range_goes_from_the_frontier_to_the_last_stable_offset_with_its_epoch
 
 
 def test_a_partition_that_is_staged_to_its_end_is_not_planned():
-    assert plan({ORDERS: sight(0, 90)}, {ORDERS: staged(90)}, 1_000).ranges == ()
+    assert plan_ranges({ORDERS: sight(0, 90)}, {ORDERS: staged(90)}, 1_000).ranges == ()
 
 
 def test_a_last_stable_offset_behind_the_frontier_is_waited_for():
-    assert plan({ORDERS: sight(0, 80, high=90)}, {ORDERS: staged(85)}, 1_000).ranges == ()
+    assert plan_ranges({ORDERS: sight(0, 80, high=90)}, {ORDERS: staged(85)}, 1_000).ranges == ()
 
 
 def test_the_frontier_at_the_log_start_has_lost_nothing():
@@ -107,16 +107,16 @@ def test_a_life_after_a_cut_is_the_same_topic():
 def test_one_sick_partition_does_not_stop_the_others():
     other = TopicPartition("users", 1)
 
-    planned = plan({ORDERS: sight(60, 90), other: sight(0, 5)}, {ORDERS: staged(50)}, 1_000)
+    planned = plan_ranges({ORDERS: sight(60, 90), other: sight(0, 5)}, {ORDERS: staged(50)}, 1_000)
 
-    assert list(planned.troubles) == [ORDERS]
-    assert [r.partition.plain for r in planned.ranges] == [other]
+    assert list(planned.partition_errors) == [ORDERS]
+    assert [r.partition.topic_partition for r in planned.ranges] == [other]
 
 
 def test_what_is_too_much_is_cut_evenly_and_small_ranges_stay_whole():
     seen = {TopicPartition("t", i): sight(0, end) for i, end in enumerate((10, 1_000, 1_000))}
 
-    planned = plan(seen, {}, 210)
+    planned = plan_ranges(seen, {}, 210)
 
     assert [r.length for r in planned.ranges] == [10, 100, 100]
 
@@ -127,7 +127,7 @@ def test_what_is_too_much_is_cut_evenly_and_small_ranges_stay_whole():
 def test_ranges_never_span_more_than_the_bound_and_each_gets_a_share(lengths, max_records):
     seen = {TopicPartition("t", i): sight(0, end) for i, end in lengths.items()}
 
-    planned = plan(seen, {}, max_records)
+    planned = plan_ranges(seen, {}, max_records)
 
     assert len(planned.ranges) == len(lengths)
     assert sum(r.length for r in planned.ranges) <= max_records
@@ -137,7 +137,7 @@ def test_ranges_never_span_more_than_the_bound_and_each_gets_a_share(lengths, ma
 def test_more_partitions_than_the_bound_allows_move_one_offset_each():
     seen = {TopicPartition("t", i): sight(0, 100) for i in range(5)}
 
-    assert [r.length for r in plan(seen, {}, 2).ranges] == [1] * 5
+    assert [r.length for r in plan_ranges(seen, {}, 2).ranges] == [1] * 5
 
 
 RANGES = st.lists(
@@ -154,7 +154,7 @@ def test_a_slot_is_never_in_two_bundles_and_no_range_is_lost(partitions, tasks):
         for t, p in partitions
     ]
 
-    bundles = bundle(ranges, tasks)
+    bundles = bundle_ranges(ranges, tasks)
 
     slots = [{r.partition.slot for r in each} for each in bundles]
     assert len(bundles) <= tasks
@@ -164,7 +164,7 @@ def test_a_slot_is_never_in_two_bundles_and_no_range_is_lost(partitions, tasks):
 
 
 def test_with_latest_a_topic_new_to_us_begins_at_its_last_stable_offset():
-    [planned] = plan({ORDERS: sight(5, 90)}, {}, 1_000, from_latest=True).ranges
+    [planned] = plan_ranges({ORDERS: sight(5, 90)}, {}, 1_000, from_latest=True).ranges
 
     assert (planned.start, planned.end, planned.planned_start) == (90, 90, None)
 
@@ -173,6 +173,6 @@ def test_with_latest_a_partition_added_to_a_known_topic_begins_at_its_first_reco
     added = TopicPartition(ORDERS.topic, 7)
     seen = {ORDERS: sight(0, 90), added: sight(0, 5)}
 
-    planned = plan(seen, {ORDERS: staged(90)}, 1_000, from_latest=True)
+    planned = plan_ranges(seen, {ORDERS: staged(90)}, 1_000, from_latest=True)
 
     assert [(r.start, r.end) for r in planned.ranges] == [(0, 5)]

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from pipeline.record_digest import Digest
 from pipeline.staging import stage as stage_module
-from pipeline.staging.stage import StageTask, stage
+from pipeline.staging.stage import StageTask, stage_ranges
 from schemas.errors import RangeUnfinishedError, RecordsExpiredError, RecordUnreadableError
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.staging.read_range import OffsetRange, Reached
+from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.staging.segment import StagedFile
-from tests.support.fake_cluster import FakeCluster, FakeSource, Said, neighbours, rows
+from tests.support.fake_cluster import FakeCluster, FakeSource, RecordContent, neighbours, rows
 
 MANY = 1_000_000
 
@@ -61,19 +61,19 @@ def lake():
 
 def topic(cluster, name, *values, partitions=1):
     """Make a topic whose partition 0 holds *values*; return its source partition."""
-    life = cluster.make(name, partitions)
-    cluster.append(TopicPartition(name, 0), *(Said(value) for value in values))
-    return SourcePartition(name, life, 0)
+    incarnation = cluster.make(name, partitions)
+    cluster.append(TopicPartition(name, 0), *(RecordContent(value) for value in values))
+    return SourcePartition(name, incarnation, 0)
 
 
 def planned(cluster, source, start=0, end=None, planned_start=0):
-    marks = cluster.watermarks([source.plain])[source.plain]
+    marks = cluster.watermarks([source.topic_partition])[source.topic_partition]
     return OffsetRange(source, start, marks.stable if end is None else end, planned_start, 0, marks)
 
 
 def run(cluster, lake, *ranges, source=None, max_bytes=MANY):
     task = StageTask(tuple(ranges), 4, max_bytes)
-    return list(stage(task, source or FakeSource(cluster), lake, 1_234))
+    return list(stage_ranges(task, source or FakeSource(cluster), lake, 1_234))
 
 
 def letters(count):
@@ -96,8 +96,8 @@ def test_a_range_becomes_a_file_and_a_segment_that_says_what_is_in_it(cluster, l
 
 def test_markers_and_aborted_records_at_the_tail_are_proven_read_and_told_as_gaps(cluster, lake):
     orders = topic(cluster, "orders", b"a")
-    cluster.append(orders.plain, Said(b"gone"), state="aborted")
-    cluster.mark(orders.plain)
+    cluster.append(orders.topic_partition, RecordContent(b"gone"), state="aborted")
+    cluster.mark(orders.topic_partition)
 
     (found,) = run(cluster, lake, planned(cluster, orders))
 
@@ -108,7 +108,7 @@ def test_markers_and_aborted_records_at_the_tail_are_proven_read_and_told_as_gap
 
 def test_a_range_without_any_record_is_a_segment_without_a_file(cluster, lake):
     orders = topic(cluster, "orders")
-    cluster.mark(orders.plain)
+    cluster.mark(orders.topic_partition)
 
     (found,) = run(cluster, lake, planned(cluster, orders))
 
@@ -120,7 +120,9 @@ def test_a_range_without_any_record_is_a_segment_without_a_file(cluster, lake):
 
 def test_timestamps_are_spanned_whatever_their_order(cluster, lake):
     orders = topic(cluster, "orders")
-    cluster.append(orders.plain, *(Said(timestamp_ms=t) for t in (70, -1, 90, 5, 60)))
+    cluster.append(
+        orders.topic_partition, *(RecordContent(timestamp_ms=t) for t in (70, -1, 90, 5, 60))
+    )
 
     ((segment,),) = (found.segments for found in run(cluster, lake, planned(cluster, orders)))
 
@@ -141,7 +143,7 @@ def test_a_slots_file_is_sorted_by_topic_partition_and_offset(cluster, lake):
 def test_each_slot_has_a_file_of_its_own(cluster, lake):
     cluster.make("orders", 3)
     for i in range(3):
-        cluster.append(TopicPartition("orders", i), Said())
+        cluster.append(TopicPartition("orders", i), RecordContent())
     ranges = [
         planned(cluster, SourcePartition("orders", cluster.ids["orders"], i)) for i in range(3)
     ]
@@ -154,7 +156,7 @@ def test_each_slot_has_a_file_of_its_own(cluster, lake):
 def test_small_ranges_are_read_together_and_large_ones_one_after_another(
     cluster, lake, monkeypatch
 ):
-    monkeypatch.setattr(stage_module, "SMALL_RANGE", 4)
+    monkeypatch.setattr(stage_module, "SMALL_RANGE_OFFSETS", 4)
     sizes = {"a": 2, "b": 3, "c": 9, "d": 8}
     ranges = {n: planned(cluster, topic(cluster, n, *letters(k))) for n, k in sizes.items()}
     source = FakeSource(cluster)
@@ -169,7 +171,7 @@ def test_small_ranges_are_read_together_and_large_ones_one_after_another(
 def test_what_is_held_at_once_is_bounded_also_where_all_ranges_are_small(
     cluster, lake, monkeypatch
 ):
-    monkeypatch.setattr(stage_module, "SMALL_TOTAL", 10)
+    monkeypatch.setattr(stage_module, "SMALL_TOTAL_OFFSETS", 10)
     source = FakeSource(cluster)
 
     run(
@@ -186,7 +188,7 @@ def test_what_is_held_at_once_is_bounded_also_where_all_ranges_are_small(
 def test_a_range_that_meets_the_bound_on_bytes_ends_at_a_record_boundary(
     cluster, lake, monkeypatch, small
 ):
-    monkeypatch.setattr(stage_module, "SMALL_RANGE", small)
+    monkeypatch.setattr(stage_module, "SMALL_RANGE_OFFSETS", small)
     orders = topic(cluster, "orders", *letters(20))
 
     (found,) = run(cluster, lake, planned(cluster, orders), max_bytes=100)
@@ -220,8 +222,8 @@ class HalfSource:
 
     def read(self, ranges, max_bytes, take):
         (r,) = ranges
-        take(r, rows(r.partition, [(r.start, Said()), (r.start + 1, Said())]))
-        return {r: Reached(r, r.start + 2, self._error)}
+        take(r, rows(r.partition, [(r.start, RecordContent()), (r.start + 1, RecordContent())]))
+        return {r: ReadResult(r, r.start + 2, self._error)}
 
 
 def test_what_was_read_before_an_error_is_staged(cluster, lake):
@@ -261,8 +263,8 @@ class WrongSource:
 
     def read(self, ranges, max_bytes, take):
         (r,) = ranges
-        take(r, rows(r.partition, [(o, Said()) for o in self._offsets]))
-        return {r: Reached(r, r.end)}
+        take(r, rows(r.partition, [(o, RecordContent()) for o in self._offsets]))
+        return {r: ReadResult(r, r.end)}
 
 
 @pytest.mark.parametrize("offsets", [(1, 3, 2), (1, 1), (1, 9), (0, 1)])
@@ -284,10 +286,10 @@ def test_however_ranges_are_cut_all_is_staged_once_with_one_digest_for_the_same_
     orders = topic(cluster, "orders")
     for i, kind in enumerate(log):
         if kind == "marker":
-            cluster.mark(orders.plain)
+            cluster.mark(orders.topic_partition)
         else:
             state = "committed" if kind == "record" else "aborted"
-            cluster.append(orders.plain, Said(b"%d" % i), state=state)
+            cluster.append(orders.topic_partition, RecordContent(b"%d" % i), state=state)
     lake, at, staged = DictLake(), 0, []
     source = FakeSource(cluster, rows_at_once)
     while at < len(log):
@@ -299,10 +301,10 @@ def test_however_ranges_are_cut_all_is_staged_once_with_one_digest_for_the_same_
         held = lake.files[found.file.path] if found.file else []
         again = Digest()
         if held:
-            again.add(rows(orders, [(r["offset"], Said(r["value"])) for r in held]))
+            again.add(rows(orders, [(r["offset"], RecordContent(r["value"])) for r in held]))
         assert segment.digest == again.hexdigest()
         assert segment.count == len(held)
         staged += [r["offset"] for r in held]
         at = segment.end
 
-    assert staged == [offset for offset, _ in cluster.visible(orders.plain)]
+    assert staged == [offset for offset, _ in cluster.visible(orders.topic_partition)]

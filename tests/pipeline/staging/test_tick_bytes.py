@@ -5,28 +5,30 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.staging.plan import FIRST_BYTES, next_budget
+from pipeline.staging.plan import INITIAL_TICK_BYTES, next_tick_bytes
 
 BYTES = st.integers(1, 2**40)
 
 
 @given(former=BYTES, most=BYTES, is_behind=st.booleans())
 def test_a_budget_is_some_bytes_and_never_more_than_is_allowed(former, most, is_behind):
-    assert 0 < next_budget(former, most, is_behind=is_behind) <= most
+    assert 0 < next_tick_bytes(former, most, is_behind=is_behind) <= most
 
 
 @given(most=BYTES, ticks=st.integers(0, 60))
 def test_a_backlog_that_lasts_gets_all_that_is_allowed_and_never_less_than_before(most, ticks):
-    first = next_budget(most, most, is_behind=False)
+    first = next_tick_bytes(most, most, is_behind=False)
 
     budgets = list(
-        accumulate(range(ticks), lambda b, _: next_budget(b, most, is_behind=True), initial=first)
+        accumulate(
+            range(ticks), lambda b, _: next_tick_bytes(b, most, is_behind=True), initial=first
+        )
     )
 
     assert budgets == sorted(budgets)
     assert budgets[-1] == min(most, first * 2**ticks)
 
 
-@given(former=BYTES, most=st.integers(FIRST_BYTES, 2**40))
+@given(former=BYTES, most=st.integers(INITIAL_TICK_BYTES, 2**40))
 def test_what_has_caught_up_begins_small_again(former, most):
-    assert next_budget(former, most, is_behind=False) == FIRST_BYTES
+    assert next_tick_bytes(former, most, is_behind=False) == INITIAL_TICK_BYTES

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.topics.configs import (
-    TIMESTAMPS_AS_THEY_ARE,
+    UNCHANGED_TIMESTAMPS,
     AlterTopic,
-    carried_configs,
+    configs_for_creation,
     plan_topic_settings,
 )
 from schemas.kafka.topic import ConfigValue
@@ -63,9 +63,9 @@ def test_what_the_source_leaves_to_its_default_is_left_to_the_targets():
 
 def test_a_sources_default_becomes_the_remote_topics_own_where_defaults_are_the_sources():
     assert change(DEFAULT, says("2000"), WITH_SOURCE_DEFAULTS) == [{"retention.ms": "604800000"}]
-    assert carried_configs(WITH_SOURCE_DEFAULTS, {"retention.ms": DEFAULT}) == {
+    assert configs_for_creation(WITH_SOURCE_DEFAULTS, {"retention.ms": DEFAULT}) == {
         "retention.ms": "604800000",
-        **TIMESTAMPS_AS_THEY_ARE,
+        **UNCHANGED_TIMESTAMPS,
     }
 
 
@@ -88,7 +88,7 @@ def test_an_excluded_setting_is_left_alone():
     assert change(says("2"), says("1"), name="min.insync.replicas") == []
 
 
-@pytest.mark.parametrize("name", TIMESTAMPS_AS_THEY_ARE)
+@pytest.mark.parametrize("name", UNCHANGED_TIMESTAMPS)
 @pytest.mark.parametrize("flow", [FLOW, WITH_SOURCE_DEFAULTS])
 def test_settings_of_timestamps_are_left_alone_whatever_the_source_says(name, flow):
     assert change(says("LogAppendTime"), says("CreateTime"), flow, name) == []
@@ -115,7 +115,7 @@ def test_topics_that_are_on_one_side_only_are_left_alone():
     assert plan_topic_settings(FLOW, {"orders": own}, {"us-east.flights": own}) == []
 
 
-NAMES = st.sampled_from(["a", "b", "c", "min.insync.replicas", *TIMESTAMPS_AS_THEY_ARE])
+NAMES = st.sampled_from(["a", "b", "c", "min.insync.replicas", *UNCHANGED_TIMESTAMPS])
 SETTINGS = st.dictionaries(
     NAMES, st.builds(says, st.sampled_from(["1", "2"]), st.sampled_from(SOURCES))
 )
@@ -145,6 +145,6 @@ def test_a_sync_comes_to_what_mirrormakers_comes_to_but_for_timestamps(here, the
         own = {n: v for n, v in {**own, **step.configs}.items() if v is not None}
 
     theirs = after_mirrormaker(flow, here, own_settings(there))
-    timestamps = {n: v for n, v in own_settings(there).items() if n in TIMESTAMPS_AS_THEY_ARE}
-    others = {n: v for n, v in theirs.items() if n not in TIMESTAMPS_AS_THEY_ARE}
+    timestamps = {n: v for n, v in own_settings(there).items() if n in UNCHANGED_TIMESTAMPS}
+    others = {n: v for n, v in theirs.items() if n not in UNCHANGED_TIMESTAMPS}
     assert own == others | timestamps

@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from pipeline.topics.configs import TIMESTAMPS_AS_THEY_ARE
+from pipeline.topics.configs import UNCHANGED_TIMESTAMPS
 from pipeline.topics.remote_topics import (
     AddPartitions,
     CreateTopic,
@@ -12,7 +12,7 @@ from pipeline.topics.remote_topics import (
 )
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
-from schemas.kafka.topic import ConfigValue, Topic, TopicToMake
+from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 from schemas.mm2.name_filter import NameFilter
 from schemas.mm2.replication_policy import DefaultPolicy
 
@@ -51,7 +51,7 @@ def plan(source, target=None, configs=None):
 
 def test_a_missing_remote_topic_gets_the_sources_partitions_and_the_flows_replication_factor():
     assert plan(topics(orders=3)) == [
-        CreateTopic(TopicToMake("us-east.orders", 3, 2, TIMESTAMPS_AS_THEY_ARE), "orders")
+        CreateTopic(TopicSpec("us-east.orders", 3, 2, UNCHANGED_TIMESTAMPS), "orders")
     ]
 
 
@@ -97,7 +97,7 @@ def test_a_remote_topic_is_widened_and_never_made_smaller():
 def test_a_remote_topic_takes_over_what_somebody_chose(name, config, is_carried):
     [step] = plan(topics(orders=1), configs={"orders": {name: config}})
 
-    assert step.topic.configs == TIMESTAMPS_AS_THEY_ARE | ({name: "compact"} if is_carried else {})
+    assert step.topic.configs == UNCHANGED_TIMESTAMPS | ({name: "compact"} if is_carried else {})
 
 
 @pytest.mark.parametrize("name", ["message.timestamp.type", "message.timestamp.after.max.ms"])
@@ -106,7 +106,7 @@ def test_timestamps_are_left_as_they_are_whatever_the_source_topic_says(name):
         topics(orders=1), configs={"orders": {name: dataclasses.replace(OWN, value="3600000")}}
     )
 
-    assert step.topic.configs == TIMESTAMPS_AS_THEY_ARE
+    assert step.topic.configs == UNCHANGED_TIMESTAMPS
 
 
 def test_internal_topics_and_topics_that_come_from_the_target_are_left_alone():

@@ -7,9 +7,14 @@ from hypothesis import strategies as st
 
 from pipeline.offset_map.runs import Runs
 from pipeline.record_digest import Digest
-from pipeline.verification.compare import Feed, differing, is_same
+from pipeline.verification.compare import RecordStream, diff_fields, is_same
 from pipeline.verification.stage_audit import Evidence, StageAudit
-from pipeline.verification.target_audit import Life, TargetAudit, TargetView, shares
+from pipeline.verification.target_audit import (
+    StagedIncarnation,
+    TargetAudit,
+    TargetView,
+    arrival_bounds,
+)
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from schemas.verification import EXPLAINED, KINDS, PartitionFindings
@@ -53,10 +58,10 @@ SEGMENTS = [evidence(10, 13, STAGED[:2]), evidence(13, 13, []), evidence(13, 18,
 
 def audit_stage(staged, source=None, kept=0, is_counted=True, damage=""):
     found = PartitionFindings("a->b", ORDERS)
-    feed = None if source is None else Feed(iter([rows(*part) for part in source]))
+    feed = None if source is None else RecordStream(iter([rows(*part) for part in source]))
     audit = StageAudit(found, SEGMENTS, kept, feed, is_counted=is_counted)
     for part in staged:
-        audit.feed(rows(*part))
+        audit.add_rows(rows(*part))
     audit.finish(damage)
     return found
 
@@ -128,7 +133,7 @@ def test_header_keys_that_look_alike_are_altered_where_their_bytes_differ():
     )
 
     assert not is_same(one, other)
-    assert differing(one, other).tolist() == [True, True]
+    assert diff_fields(one, other).tolist() == [True, True]
     assert is_same(one, one)
 
 
@@ -149,16 +154,16 @@ def audit_target(
     target, staged=STAGED, runs=RUNS, due=18, reach=18, low=0, end=100, ours=0, **view
 ):
     found = PartitionFindings("a->b", ORDERS)
-    lives = [Life("id", Runs.of(runs), due, reach, ours)]
+    lives = [StagedIncarnation("id", Runs.of(runs), due, reach, ours)]
     audit = TargetAudit(
-        found, lives, TargetView(REMOTE, low, end, **view), Feed(iter([rows(*target)]))
+        found, lives, TargetView(REMOTE, low, end, **view), RecordStream(iter([rows(*target)]))
     )
-    audit.feed("id", rows(*staged[:3]))
+    audit.add_rows("id", rows(*staged[:3]))
     if staged[3:]:
-        audit.feed("id", rows(*staged[3:]))
+        audit.add_rows("id", rows(*staged[3:]))
     audit.finish()
     if audit.extras:
-        audit.explain(rows(*staged))
+        audit.match_extras(rows(*staged))
         audit.close()
     return found
 
@@ -245,11 +250,11 @@ def test_a_map_that_falls_or_says_a_record_twice_is_a_finding():
 
 
 def test_incarnations_are_due_one_after_another():
-    due = shares(["a", "b", "c"], ("b", 7), ("c", 2))
+    due = arrival_bounds(["a", "b", "c"], ("b", 7), ("c", 2))
 
     assert due["a"][0] > 10**9
     assert (due["b"][0], due["c"]) == (7, (0, 2))
-    assert shares(["a"], None, None) == {"a": (0, 0)}
+    assert arrival_bounds(["a"], None, None) == {"a": (0, 0)}
 
 
 @given(st.data())

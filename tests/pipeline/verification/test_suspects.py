@@ -7,12 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.runs import Runs, rising
-from pipeline.verification.parts import Part, beside_source, beside_target, cut, sample
-from pipeline.verification.range_sums import Summary
+from pipeline.offset_map.runs import Runs, validate_runs
+from pipeline.verification.parts import (
+    Part,
+    sample_parts,
+    split_parts,
+    with_source_range,
+    with_target_shares,
+)
+from pipeline.verification.range_sums import RangeDigests
 from pipeline.verification.stage_audit import Evidence
-from pipeline.verification.suspects import Doubt, SideSums, around, judge, within
-from pipeline.verification.target_audit import Life, TargetView
+from pipeline.verification.suspects import (
+    SideDigests,
+    SuspectRanges,
+    compare_sums,
+    locate_on_target,
+    select_evidence,
+)
+from pipeline.verification.target_audit import StagedIncarnation, TargetView
 from schemas.errors import RangeUnfinishedError, RecordsExpiredError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.offset_map import OffsetRun
@@ -26,40 +38,40 @@ RUNS = Runs.of([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)])
 
 
 def part_of(segments=SEGMENTS, low=0, target_low=0, reach=18, runs=RUNS):
-    (part,) = cut(ORDERS, segments)
-    life = Life("life1", runs, reach, reach)
+    (part,) = split_parts(ORDERS, segments)
+    life = StagedIncarnation("life1", runs, reach, reach)
     view = TargetView(REMOTE, target_low, 100)
-    (part,) = beside_target([part], {"life1": (life, runs)}, view)
-    return beside_source(part, Watermarks(low, 18, 18))
+    (part,) = with_target_shares([part], {"life1": (life, runs)}, view)
+    return with_source_range(part, Watermarks(low, 18, 18))
 
 
-def sums(part, records, *, offsets=None, step=3, **more):
-    summary = Summary([(each.start, each.end) for each in part.evidence])
+def digests(part, records, *, offsets=None, step=3, **more):
+    range_digests = RangeDigests([(each.start, each.end) for each in part.evidence])
     for start in range(0, len(records), step):
         batch = rows(*records[start : start + step])
         given_ = offsets[start : start + step] if offsets else None
-        summary.add(batch, batch.column("offset").to_numpy() if given_ is None else given_)
-    return SideSums(tuple(summary.sums()), frozenset(summary.repeated), **more)
+        range_digests.add(batch, batch.column("offset").to_numpy() if given_ is None else given_)
+    return SideDigests(tuple(range_digests.digests()), frozenset(range_digests.repeated), **more)
 
 
-def judged(part, staged=STAGED_ROWS, source=STAGED_ROWS, target=STAGED_ROWS, **options):
-    found = {STAGED: sums(part, staged, step=1)}
+def compared(part, staged=STAGED_ROWS, source=STAGED_ROWS, target=STAGED_ROWS, **options):
+    found = {STAGED: digests(part, staged, step=1)}
     for side, records in ((SOURCE, source), (TARGET, target)):
         if records is not None:
-            found[side] = records if isinstance(records, SideSums) else sums(part, records)
-    return judge(part, found, **{"is_counted": True} | options)
+            found[side] = records if isinstance(records, SideDigests) else digests(part, records)
+    return compare_sums(part, found, **{"is_counted": True} | options)
 
 
 def test_sides_that_agree_leave_nothing_in_doubt_however_their_records_are_batched():
-    verdict = judged(part_of())
+    comparison = compared(part_of())
 
-    assert (verdict.records, verdict.suspects, verdict.errors) == (4, (), ())
-    assert verdict.met == 13
+    assert (comparison.records, comparison.suspects, comparison.errors) == (4, (), ())
+    assert comparison.first_match == 13
 
 
 ALTERED = [*STAGED_ROWS[:3], (15, b"x")]
 SWAPPED = [(10, b"11"), (11, b"10"), *STAGED_ROWS[2:]]
-MOVED = [*STAGED_ROWS[:2], (14, b"14"), (16, b"15")]
+LOG_START_MOVED = [*STAGED_ROWS[:2], (14, b"14"), (16, b"15")]
 
 
 @pytest.mark.parametrize("side", ["staged", "source", "target"])
@@ -71,49 +83,49 @@ MOVED = [*STAGED_ROWS[:2], (14, b"14"), (16, b"15")]
         pytest.param([*STAGED_ROWS, (16, b"15")], (13, 18), id="one too many"),
         pytest.param(ALTERED, (13, 18), id="altered"),
         pytest.param(SWAPPED, (10, 13), id="reordered"),
-        pytest.param(MOVED, (13, 18), id="the same records under other offsets"),
+        pytest.param(LOG_START_MOVED, (13, 18), id="the same records under other offsets"),
     ],
 )
 def test_what_differs_on_one_side_puts_its_range_in_doubt_and_no_other(side, records, suspect):
-    verdict = judged(part_of(), **{side: records})
+    comparison = compared(part_of(), **{side: records})
 
-    assert verdict.suspects == (suspect,)
-    assert verdict.records == 2
+    assert comparison.suspects == (suspect,)
+    assert comparison.records == 2
 
 
 def test_an_offset_that_the_stage_holds_twice_puts_its_range_in_doubt():
-    assert judged(part_of(), staged=[*STAGED_ROWS, *STAGED_ROWS[:1]]).suspects == ((10, 13),)
+    assert compared(part_of(), staged=[*STAGED_ROWS, *STAGED_ROWS[:1]]).suspects == ((10, 13),)
 
 
 def test_a_range_sealed_as_empty_is_in_doubt_where_the_source_holds_its_records():
     part = part_of([SEGMENTS[0], evidence(13, 18, [])])
 
-    verdict = judged(part, staged=STAGED_ROWS[:2], target=STAGED_ROWS[:2])
+    comparison = compared(part, staged=STAGED_ROWS[:2], target=STAGED_ROWS[:2])
 
-    assert verdict.suspects == ((13, 18),)
+    assert comparison.suspects == ((13, 18),)
 
 
 def test_offsets_that_no_segment_tells_of_are_in_doubt_where_anybody_holds_a_record():
     part = part_of([SEGMENTS[0], evidence(14, 18, STAGED_ROWS[2:])])
 
-    assert judged(part).suspects == ()
+    assert compared(part).suspects == ()
     more = numbered(10, 11, 13, 14, 15)
-    assert judged(part, source=more).suspects == ((13, 14),)
-    assert judged(part, staged=more, source=None, target=None).suspects == ((13, 14),)
+    assert compared(part, source=more).suspects == ((13, 14),)
+    assert compared(part, staged=more, source=None, target=None).suspects == ((13, 14),)
 
 
 def test_a_digest_that_is_not_the_one_of_the_staging_is_in_doubt_where_that_is_asked():
     part = part_of([evidence(10, 13, numbered(10, 12)), SEGMENTS[1]])
 
-    assert judged(part).suspects == ((10, 13),)
-    assert judged(part, is_counted=False).suspects == ()
+    assert compared(part).suspects == ((10, 13),)
+    assert compared(part, is_counted=False).suspects == ()
 
 
 def test_what_left_a_cluster_is_told_and_only_a_range_that_is_half_gone_is_in_doubt():
-    gone = judged(part_of(low=13), source=STAGED_ROWS[2:])
-    half = judged(part_of(low=11), source=STAGED_ROWS[1:])
+    gone = compared(part_of(low=13), source=STAGED_ROWS[2:])
+    half = compared(part_of(low=11), source=STAGED_ROWS[1:])
     segments = [evidence(10, 12, STAGED_ROWS[:2]), evidence(12, 18, STAGED_ROWS[2:])]
-    downstream = judged(part_of(segments, target_low=5), target=STAGED_ROWS[2:])
+    downstream = compared(part_of(segments, target_low=5), target=STAGED_ROWS[2:])
 
     assert (gone.suspects, gone.records, gone.explained[GONE_UPSTREAM]) == ((), 4, 2)
     assert half.suspects == ((10, 13),)
@@ -123,21 +135,21 @@ def test_what_left_a_cluster_is_told_and_only_a_range_that_is_half_gone_is_in_do
 def test_what_has_not_come_to_the_target_yet_is_not_in_doubt():
     part = part_of(runs=Runs.of([OffsetRun(10, 3, 2)]), reach=13)
 
-    assert judged(part, target=STAGED_ROWS[:2]).suspects == ()
+    assert compared(part, target=STAGED_ROWS[:2]).suspects == ()
 
 
 def test_a_side_that_could_not_be_read_is_an_error_and_the_others_are_compared():
     error = RangeUnfinishedError(ORDERS, at=1, end=2, why="it is down")
-    verdict = judged(part_of(), source=sums(part_of(), [], error=error), target=ALTERED)
+    comparison = compared(part_of(), source=digests(part_of(), [], error=error), target=ALTERED)
 
-    assert (verdict.errors, verdict.suspects) == ((error,), ((13, 18),))
+    assert (comparison.errors, comparison.suspects) == ((error,), ((13, 18),))
 
 
 def test_a_log_whose_start_moved_on_meanwhile_is_looked_at_again_and_is_no_error():
     error = RecordsExpiredError(ORDERS, wanted=10, low=11)
-    verdict = judged(part_of(), source=sums(part_of(), [], error=error))
+    comparison = compared(part_of(), source=digests(part_of(), [], error=error))
 
-    assert (verdict.errors, verdict.suspects) == ((), ((10, 18),))
+    assert (comparison.errors, comparison.suspects) == ((), ((10, 18),))
 
 
 @given(st.data())
@@ -145,18 +157,18 @@ def test_every_difference_is_in_doubt_and_ranges_without_one_never_are(data):
     staged = numbered(*sorted(data.draw(st.sets(st.integers(0, 40), min_size=1))))
     edges = sorted({0, 41, *data.draw(st.sets(st.integers(0, 41)))})
     segments = [evidence(a, b, [r for r in staged if a <= r[0] < b]) for a, b in pairwise(edges)]
-    (part,) = cut(ORDERS, segments)
-    part = beside_source(part, Watermarks(0, 41, 41))
+    (part,) = split_parts(ORDERS, segments)
+    part = with_source_range(part, Watermarks(0, 41, 41))
     altered = data.draw(st.sets(st.sampled_from(staged)))
     lost = data.draw(st.sets(st.sampled_from(staged)))
     there = [(o, b"x" if (o, v) in altered else v) for o, v in staged if (o, v) not in lost]
 
-    verdict = judged(part, staged=staged, source=there, target=None)
+    comparison = compared(part, staged=staged, source=there, target=None)
 
     touched = {o for o, _ in altered | lost}
     expected = [(e.start, e.end) for e in segments if any(e.start <= o < e.end for o in touched)]
-    assert [(e.start, e.end) for e in within(segments, verdict.suspects)] == expected
-    assert verdict.records == sum(
+    assert [(e.start, e.end) for e in select_evidence(segments, comparison.suspects)] == expected
+    assert comparison.records == sum(
         e.count for e in segments if (e.start, e.end) not in set(expected)
     )
 
@@ -170,20 +182,20 @@ def test_places_and_offsets_are_found_from_each_other(steps):
     pairs = {
         run.upstream_start + i: run.downstream_start + i for run in runs for i in range(run.length)
     }
-    columns, faults = rising(Runs.of(runs), 0)
+    columns, faults = validate_runs(Runs.of(runs), 0)
 
     for offset in range(upstream + 2):
-        place = pairs.get(offset, -1)
-        assert columns.places(_one(offset)) == place
+        downstream_offset = pairs.get(offset, -1)
+        assert columns.downstream_offsets(_one(offset)) == downstream_offset
         behind = [p + 1 for o, p in pairs.items() if o < offset]
-        assert columns.place_behind(offset) == max(behind, default=0)
+        assert columns.downstream_end_below(offset) == max(behind, default=0)
         ahead = [p for o, p in pairs.items() if o >= offset]
-        assert columns.place_from(offset) == min(ahead, default=None)
-    for place in range(downstream + 2):
-        found = [o for o, p in pairs.items() if p == place]
-        assert columns.sources(_one(place)) == (found or [-1])[0]
-        below = [o + 1 for o, p in pairs.items() if p < place]
-        assert columns.offset_behind(place) == max(below, default=0)
+        assert columns.downstream_at_or_after(offset) == min(ahead, default=None)
+    for downstream_offset in range(downstream + 2):
+        found = [o for o, p in pairs.items() if p == downstream_offset]
+        assert columns.upstream_offsets(_one(downstream_offset)) == (found or [-1])[0]
+        below = [o + 1 for o, p in pairs.items() if p < downstream_offset]
+        assert columns.upstream_end_below(downstream_offset) == max(below, default=0)
     assert faults == []
 
 
@@ -196,7 +208,7 @@ def many(count, size=1):
 
 
 def test_a_long_partition_is_cut_into_parts_of_a_bounded_size_and_nothing_is_left_out():
-    parts = list(cut(ORDERS, many(25, size=10), most_records=100))
+    parts = list(split_parts(ORDERS, many(25, size=10), most_records=100))
 
     assert [part.records for part in parts] == [100, 100, 50]
     assert [(part.start, part.end) for part in parts] == [(0, 100), (100, 200), (200, 250)]
@@ -204,45 +216,47 @@ def test_a_long_partition_is_cut_into_parts_of_a_bounded_size_and_nothing_is_lef
 
 def test_every_place_of_the_target_belongs_to_one_part():
     runs = Runs.of([OffsetRun(i * 10, i * 20 + 5, 10) for i in range(4)])
-    life, view = Life("life1", runs, 40, 40), TargetView(REMOTE, 0, 90)
+    life, view = StagedIncarnation("life1", runs, 40, 40), TargetView(REMOTE, 0, 90)
 
-    parts = beside_target(cut(ORDERS, many(4), most_records=1), {"life1": (life, runs)}, view)
+    parts = with_target_shares(
+        split_parts(ORDERS, many(4), most_records=1), {"life1": (life, runs)}, view
+    )
 
-    places = [(part.on_target.start, part.on_target.end) for part in parts]
-    assert places == [(0, 15), (15, 35), (35, 55), (55, 90)]
+    downstream_offsets = [(part.on_target.start, part.on_target.end) for part in parts]
+    assert downstream_offsets == [(0, 15), (15, 35), (35, 55), (55, 90)]
 
 
 def test_the_source_is_not_read_where_a_gap_was_accepted():
     accepted = Evidence(10, 20, 0, "", is_accepted=True)
-    parts = cut(ORDERS, [*many(1), accepted, Evidence(20, 30, 1, "")])
+    parts = split_parts(ORDERS, [*many(1), accepted, Evidence(20, 30, 1, "")])
 
-    read = [beside_source(part, Watermarks(0, 30, 30)).on_source for part in parts]
+    read = [with_source_range(part, Watermarks(0, 30, 30)).on_source for part in parts]
     assert read == [(0, 10), (20, 30)]
 
 
 def test_a_sample_is_the_same_for_the_same_seed_and_never_empty():
     parts = [Part(ORDERS, (each,)) for each in many(200)]
 
-    some = list(sample(parts, 0.2, "seed"))
+    some = list(sample_parts(parts, 0.2, "seed"))
 
-    assert some == list(sample(parts, 0.2, "seed"))
+    assert some == list(sample_parts(parts, 0.2, "seed"))
     assert 10 < len(some) < 80
-    assert some != list(sample(parts, 0.2, "another"))
-    assert all(len(list(sample(parts[:n], 1e-9, "seed"))) == 1 for n in (1, 2, 50))
+    assert some != list(sample_parts(parts, 0.2, "another"))
+    assert all(len(list(sample_parts(parts[:n], 1e-9, "seed"))) == 1 for n in (1, 2, 50))
 
 
 def test_what_is_in_doubt_is_looked_for_between_its_neighbours_on_the_target():
     lives = [
-        Life("old", Runs.of([OffsetRun(0, 0, 10)]), 10, 10),
-        Life("new", Runs.of([OffsetRun(0, 20, 10), OffsetRun(20, 40, 10)]), 30, 30),
+        StagedIncarnation("old", Runs.of([OffsetRun(0, 0, 10)]), 10, 10),
+        StagedIncarnation("new", Runs.of([OffsetRun(0, 20, 10), OffsetRun(20, 40, 10)]), 30, 30),
     ]
     view = TargetView(REMOTE, 0, 60)
 
-    def places(**suspects):
-        return around(Doubt(suspects=suspects), lives, view)
+    def downstream_offsets(**suspects):
+        return locate_on_target(SuspectRanges(suspects=suspects), lives, view)
 
-    assert places(new=[(10, 20)]) == [(30, 40)]
-    assert places(new=[(0, 10)]) == [(10, 40)]
-    assert places(new=[(20, 30)]) == [(30, 60)]
-    assert places(old=[(0, 10)]) == [(0, 20)]
-    assert around(Doubt(extras=[(50, 51)]), lives, view) == [(50, 51)]
+    assert downstream_offsets(new=[(10, 20)]) == [(30, 40)]
+    assert downstream_offsets(new=[(0, 10)]) == [(10, 40)]
+    assert downstream_offsets(new=[(20, 30)]) == [(30, 60)]
+    assert downstream_offsets(old=[(0, 10)]) == [(0, 20)]
+    assert locate_on_target(SuspectRanges(extras=[(50, 51)]), lives, view) == [(50, 51)]

@@ -2,9 +2,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from resources.config.client_properties import settings_of, translate
+from resources.config.client_properties import client_settings, translate_settings
 from schemas.config.client_keys import ROLES, client_key, client_names, is_connection_key
-from schemas.config.keys import BITS, Kind, Status
+from schemas.config.keys import BITS, KeyStatus, Kind
 from schemas.errors import RefusedKeyError
 
 CLIENTS = {"consumer": Consumer, "producer": Producer, "admin": AdminClient}
@@ -31,7 +31,7 @@ def test_every_translated_property_is_one_that_the_client_takes(role):
     keys = [client_key(role, name) for name in client_names(role) if client_key(role, name)]
     java = {key.name: example_value(key) for key in keys} | {"bootstrap.servers": "localhost:1"}
 
-    settings = settings_of(role, java, "")
+    settings = client_settings(role, java, "")
 
     CLIENTS[role]({**settings, "group.id": "g"} if role == "consumer" else settings)
 
@@ -46,11 +46,11 @@ def test_every_number_that_java_takes_is_brought_to_one_that_the_client_takes(ro
     for key in numbers_of(role):
         codec = {"compression.type": key.name.split(".")[1]} if "level" in key.name else {}
         widest = 2 ** (BITS[key.kind] - 1)
-        least = -widest if key.least is None else key.least
-        most = key.most or widest - 1
-        for number in (-1, 9) if "gzip" in key.name else (least, most):
+        minimum = -widest if key.minimum is None else key.minimum
+        maximum = key.maximum or widest - 1
+        for number in (-1, 9) if "gzip" in key.name else (minimum, maximum):
             java = {key.name: str(number), **codec}
-            settings = settings_of(role, java, "")
+            settings = client_settings(role, java, "")
             CLIENTS[role]({**settings, "group.id": "g"} if role == "consumer" else settings)
 
 
@@ -70,7 +70,7 @@ def test_every_number_that_java_takes_is_brought_to_one_that_the_client_takes(ro
 def test_the_first_pause_before_a_new_connection_is_no_longer_than_the_longest(
     java, first, longest
 ):
-    settings = settings_of("admin", java, "")
+    settings = client_settings("admin", java, "")
 
     AdminClient(settings)
     assert settings["reconnect.backoff.ms"] == first
@@ -81,7 +81,7 @@ def test_the_first_pause_before_a_new_connection_is_no_longer_than_the_longest(
 def test_every_property_has_a_ruling_of_its_own(role):
     java = {key: "1000" for key in client_names(role) if not is_connection_key(key)}
 
-    assert translate(role, java).rulings.keys() == java.keys()
+    assert translate_settings(role, java).results.keys() == java.keys()
 
 
 @pytest.mark.parametrize(
@@ -103,38 +103,40 @@ def test_every_property_has_a_ruling_of_its_own(role):
     ],
 )
 def test_a_property_becomes_librdkafkas(role, name, value, setting, number):
-    assert translate(role, {name: value}).settings[setting or name] == number
+    assert translate_settings(role, {name: value}).settings[setting or name] == number
 
 
 def test_what_is_the_same_there_is_honoured_and_what_is_not_is_translated():
-    rulings = translate("producer", {"linger.ms": "20", "buffer.memory": "1048576"}).rulings
+    results = translate_settings(
+        "producer", {"linger.ms": "20", "buffer.memory": "1048576"}
+    ).results
 
-    assert rulings["linger.ms"].status is Status.HONOURED
-    assert rulings["buffer.memory"].status is Status.TRANSLATED
-    assert "queue.buffering.max.kbytes=1024" in rulings["buffer.memory"].note
+    assert results["linger.ms"].status is KeyStatus.HONOURED
+    assert results["buffer.memory"].status is KeyStatus.TRANSLATED
+    assert "queue.buffering.max.kbytes=1024" in results["buffer.memory"].note
 
 
 def test_a_codecs_level_counts_for_that_codec_only():
     java = {"compression.type": "zstd", "compression.zstd.level": "3", "compression.lz4.level": "9"}
-    translation = translate("producer", java)
+    translation = translate_settings("producer", java)
 
     assert translation.settings["compression.level"] == 3
-    assert translation.rulings["compression.lz4.level"].status is Status.NO_EFFECT
+    assert translation.results["compression.lz4.level"].status is KeyStatus.NO_EFFECT
 
 
 def test_a_record_read_is_checked_against_its_crc_as_java_does():
-    assert translate("consumer", {}).settings["check.crcs"]
+    assert translate_settings("consumer", {}).settings["check.crcs"]
 
 
 def test_the_source_is_read_committed_whatever_the_file_says():
-    translation = translate("consumer", {"isolation.level": "read_uncommitted"})
+    translation = translate_settings("consumer", {"isolation.level": "read_uncommitted"})
 
     assert "isolation.level" not in translation.settings
-    assert translation.rulings["isolation.level"].status is Status.NO_EFFECT
+    assert translation.results["isolation.level"].status is KeyStatus.NO_EFFECT
 
 
 def test_a_property_that_java_does_not_know_has_no_ruling():
-    assert translate("consumer", {"fetch.mn.bytes": "1"}).rulings == {}
+    assert translate_settings("consumer", {"fetch.mn.bytes": "1"}).results == {}
 
 
 @pytest.mark.parametrize(
@@ -154,6 +156,6 @@ def test_a_property_that_java_does_not_know_has_no_ruling():
 )
 def test_a_value_that_cannot_be_read_is_refused(role, name, value):
     with pytest.raises(RefusedKeyError) as error:
-        settings_of(role, {name: value}, "A.consumer.")
+        client_settings(role, {name: value}, "A.consumer.")
 
     assert str(error.value).startswith(f"A.consumer.{name}: ")

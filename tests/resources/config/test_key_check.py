@@ -1,15 +1,15 @@
 import pytest
 
-from resources.config.load import check
-from schemas.config.keys import MASK, Status
+from resources.config.load import check_config
+from schemas.config.keys import MASK, KeyStatus
 
 BASE = "clusters=A,B\nA.bootstrap.servers=a:1\nB.bootstrap.servers=b:1\nA->B.enabled=true\n"
 H, T, N, R, U = (
-    Status.HONOURED,
-    Status.TRANSLATED,
-    Status.NO_EFFECT,
-    Status.REFUSED,
-    Status.UNKNOWN,
+    KeyStatus.HONOURED,
+    KeyStatus.TRANSLATED,
+    KeyStatus.NO_EFFECT,
+    KeyStatus.REFUSED,
+    KeyStatus.UNKNOWN,
 )
 
 
@@ -18,7 +18,7 @@ def verdict(tmp_path):
     def judge(line):
         path = tmp_path / "mm2.properties"
         path.write_text(BASE + line)
-        return check(path)[-1]
+        return check_config(path)[-1]
 
     return judge
 

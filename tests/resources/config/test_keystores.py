@@ -90,8 +90,8 @@ def test_a_store_that_was_cut_off_is_damaged(client, tmp_path, kept):
 def test_a_store_is_opened_once_and_again_when_it_has_changed(authority, monkeypatch):
     path = authority.truststore("PKCS12")
     opened = []
-    as_jks = keystores._as_jks
-    monkeypatch.setattr(keystores, "_as_jks", lambda *a: opened.append(a) or as_jks(*a))
+    as_jks = keystores._convert_to_jks
+    monkeypatch.setattr(keystores, "_convert_to_jks", lambda *a: opened.append(a) or as_jks(*a))
 
     read_store(path, STORE_PASSWORD, "")
     read_store(path, STORE_PASSWORD, "")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from resources.config.load import check, read_config
+from resources.config.load import check_config, read_config
 from schemas.config.config import OffsetSyncsConfig
 from schemas.errors import (
     ConfigError,
@@ -87,7 +87,7 @@ def test_the_example_at_the_root_can_be_run_as_it_is():
     path = Path(__file__).parents[3] / "mm2.properties"
 
     assert [flow.flow.name for flow in read_config(path).flows] == ["us-east->eu-west"]
-    assert {verdict.status.value for verdict in check(path)} == {"honoured"}
+    assert {verdict.status.value for verdict in check_config(path)} == {"honoured"}
 
 
 def test_a_config_can_be_pickled_and_shows_no_secret(config):
@@ -120,7 +120,7 @@ def test_our_own_keys_bound_the_work(config):
 
     assert read.lake == "s3://bucket/lake"
     assert (read.max_batch_records, read.max_batch_bytes) == (10, 20)
-    assert (read.chunk_records, read.chunk_bytes) == (30, 40)
+    assert (read.transaction_records, read.transaction_bytes) == (30, 40)
     assert (read.stage_retention_ms, read.stage_retention_bytes) == (50, 60)
 
 

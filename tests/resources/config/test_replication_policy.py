@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from resources.config.replication_policy import MEMBERS, policy_of
+from resources.config.replication_policy import POLICY_MEMBERS, create_policy
 from schemas.config.flow import Flow
 from schemas.errors import RefusedKeyError
 from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy
@@ -38,7 +38,7 @@ class Unsendable(Suffixed):
 
 
 def test_everything_that_is_asked_of_a_rule_is_looked_for():
-    assert MEMBERS == [
+    assert POLICY_MEMBERS == [
         "checkpoints_topic", "heartbeats_topic", "is_heartbeats_topic", "is_internal",
         "offset_syncs_topic", "remote_topic", "source_of", "upstream_topic",
     ]  # fmt: skip
@@ -54,7 +54,7 @@ def test_everything_that_is_asked_of_a_rule_is_looked_for():
     ],
 )
 def test_a_rule_is_made_by_its_name(name, policy):
-    assert policy_of(name, FLOW, "_", "_") == policy
+    assert create_policy(name, FLOW, "_", "_") == policy
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_a_class_that_cannot_be_a_rule_is_refused_with_what_it_lacks(path, why):
     with pytest.raises(
         RefusedKeyError, match=rf"replication.policy.class: {path} {why}"
     ) as refused:
-        policy_of(path, FLOW, ".", ".")
+        create_policy(path, FLOW, ".", ".")
 
     assert "\n" not in str(refused.value)
 
@@ -81,7 +81,7 @@ def test_the_module_of_a_rule_may_be_anywhere_that_python_looks(tmp_path, monkey
     (tmp_path / "acme_policies_of_a_test.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
 
-    policy = policy_of("acme_policies_of_a_test:Flat", FLOW, ".", ".")
+    policy = create_policy("acme_policies_of_a_test:Flat", FLOW, ".", ".")
 
     assert policy == IdentityPolicy(".", ".", "A")
     del sys.modules["acme_policies_of_a_test"]

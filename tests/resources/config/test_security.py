@@ -1,13 +1,13 @@
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from resources.config.security import secure
+from resources.config.security import translate_security
 from schemas.config.client_keys import (
     CONNECTION_KEYS,
     NO_EFFECT_CONNECTION_KEYS,
     REFUSED_CONNECTION_KEYS,
 )
-from schemas.config.keys import Status
+from schemas.config.keys import KeyStatus
 from tests.support.certificates import STORE_PASSWORD, Authority
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -20,7 +20,11 @@ SASL = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}
 
 
 def refused(java):
-    return {n: r.note for n, r in secure(java).rulings.items() if r.status is Status.REFUSED}
+    return {
+        n: r.note
+        for n, r in translate_security(java).results.items()
+        if r.status is KeyStatus.REFUSED
+    }
 
 
 @pytest.mark.parametrize(
@@ -115,10 +119,10 @@ def refused(java):
     ],
 )
 def test_java_says_and_librdkafka_understands(java, settings):
-    security = secure(java)
+    security = translate_security(java)
 
     assert security.settings == settings
-    assert security.rulings.keys() == java.keys()
+    assert security.results.keys() == java.keys()
     assert refused(java) == {}
 
 
@@ -167,11 +171,11 @@ def test_what_a_store_holds_becomes_pem(tmp_path):
         STORE: str(authority.identity("mirror").pkcs12()),
         "ssl.keystore.password": STORE_PASSWORD,
     }
-    security = secure(java)
+    security = translate_security(java)
 
     names = {"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"}
     assert security.settings.keys() == names
-    assert security.rulings.keys() == java.keys()
+    assert security.results.keys() == java.keys()
     assert refused(java) == {}
     AdminClient({**security.settings, "bootstrap.servers": "localhost:1"})
 
@@ -197,9 +201,9 @@ def test_a_store_of_the_wrong_kind_is_refused(tmp_path, location, store, why):
 
 @pytest.mark.parametrize("name", ["DefaultJwtRetriever", "ClientCredentialsJwtRetriever"])
 def test_javas_own_way_to_get_a_token_by_id_and_secret_is_what_is_done_here(name):
-    security = secure({RETRIEVER: f"{JWT}.{name}"})
+    security = translate_security({RETRIEVER: f"{JWT}.{name}"})
 
-    assert security.rulings[RETRIEVER].status is Status.NO_EFFECT
+    assert security.results[RETRIEVER].status is KeyStatus.NO_EFFECT
     assert security.settings == {}
 
 
@@ -208,18 +212,18 @@ def test_the_client_takes_the_settings():
     suites = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
     java = {**SASL, "sasl.jaas.config": password, "ssl.cipher.suites": suites}
 
-    AdminClient({**secure(java).settings, "bootstrap.servers": "localhost:1"})
+    AdminClient({**translate_security(java).settings, "bootstrap.servers": "localhost:1"})
 
 
 @pytest.mark.parametrize(
     "key", [*CONNECTION_KEYS, *NO_EFFECT_CONNECTION_KEYS, *REFUSED_CONNECTION_KEYS]
 )
 def test_every_key_of_the_table_gets_a_ruling(key):
-    assert key in secure({key: "x"}).rulings
+    assert key in translate_security({key: "x"}).results
 
 
 def test_a_repr_and_a_note_tell_no_secret():
     java = {"sasl.jaas.config": f"{PLAIN} required username=u password=hunter2;"}
-    security = secure(java)
+    security = translate_security(java)
 
     assert "hunter2" not in repr(security)

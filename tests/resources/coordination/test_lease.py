@@ -21,8 +21,8 @@ sys.stdin.read()
 """
 
 
-def lease(tmp_path, duty="stage us-east"):
-    return Lease(tmp_path, duty)
+def lease(tmp_path, role="stage us-east"):
+    return Lease(tmp_path, role)
 
 
 def test_a_duty_is_held_by_one_and_the_other_is_told_by_whom(tmp_path):

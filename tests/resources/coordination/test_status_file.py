@@ -8,16 +8,16 @@ import sys
 import pytest
 
 from resources.coordination import status_file as bulletin
-from resources.coordination.status_file import Bulletin
+from resources.coordination.status_file import StatusFile
 
 DUTY = "replay us-east->eu-west"
 TROUBLE = {"topic": "orders", "partition": 3, "message": "too large"}
 
 
 def test_what_was_posted_is_read_by_another_process(lake):
-    Bulletin(lake).post(DUTY, "failed", "a record is too large", [TROUBLE])
+    StatusFile(lake).post(DUTY, "failed", "a record is too large", [TROUBLE])
 
-    said = Bulletin(lake).read(DUTY)
+    said = StatusFile(lake).read(DUTY)
 
     assert (said["state"], said["error"]) == ("failed", "a record is too large")
     assert said["troubles"] == [TROUBLE]
@@ -26,12 +26,12 @@ def test_what_was_posted_is_read_by_another_process(lake):
 
 
 def test_reading_makes_nothing(lake):
-    assert Bulletin(lake).read(DUTY) is None
+    assert StatusFile(lake).read(DUTY) is None
     assert not lake.exists()
 
 
 def test_the_lake_it_makes_is_closed_to_others(lake):
-    Bulletin(lake).post(DUTY, "running", None, [])
+    StatusFile(lake).post(DUTY, "running", None, [])
 
     assert lake.stat().st_mode & 0o777 == 0o700
 
@@ -39,7 +39,7 @@ def test_the_lake_it_makes_is_closed_to_others(lake):
 def test_the_same_news_is_written_once_a_second(lake, monkeypatch):
     now_s = 1000.0
     monkeypatch.setattr(bulletin.time, "time", lambda: now_s)
-    board = Bulletin(lake)
+    board = StatusFile(lake)
     board.post(DUTY, "running", None, [])
 
     now_s += 0.9
@@ -52,7 +52,7 @@ def test_the_same_news_is_written_once_a_second(lake, monkeypatch):
 
 
 def test_other_news_is_written_at_once(lake):
-    board = Bulletin(lake)
+    board = StatusFile(lake)
     board.post(DUTY, "running", None, [])
     board.post(DUTY, "paused", None, [])
 
@@ -63,11 +63,11 @@ def test_a_process_that_died_is_told_from_one_that_runs(lake):
     dead = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
     )
-    Bulletin(lake).post(DUTY, "running", None, [])
+    StatusFile(lake).post(DUTY, "running", None, [])
     path = lake / "bulletins" / "replay_us-east__eu-west.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "pid": int(dead.stdout)}))
 
-    assert Bulletin(lake).read(DUTY)["is_alive"] is False
+    assert StatusFile(lake).read(DUTY)["is_alive"] is False
 
 
 @pytest.mark.parametrize("text", ["", "{"])
@@ -75,12 +75,12 @@ def test_a_file_cut_by_a_full_disk_says_nothing(lake, text):
     (lake / "bulletins").mkdir(parents=True)
     (lake / "bulletins" / "stage_us-east.json").write_text(text)
 
-    assert Bulletin(lake).read("stage us-east") is None
+    assert StatusFile(lake).read("stage us-east") is None
 
 
 def test_a_lake_that_cannot_be_written_stops_nobody(tmp_path):
     (tmp_path / "file").write_text("")
 
-    Bulletin(tmp_path / "file").post(DUTY, "running", None, [])
+    StatusFile(tmp_path / "file").post(DUTY, "running", None, [])
 
-    assert Bulletin(tmp_path / "file").read(DUTY) is None
+    assert StatusFile(tmp_path / "file").read(DUTY) is None

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from pipeline.record_digest import Digest
-from resources.delta.records_table import Records
-from resources.delta.stage_writer import RecordsFolder
+from resources.delta.records_table import RecordsTable
+from resources.delta.stage_writer import RecordsDirectory
 from schemas.errors import StalePlanError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
-from tests.support.fake_cluster import Said, rows
+from tests.support.fake_cluster import RecordContent, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)
 USERS = SourcePartition("users", "life1", 0)
@@ -19,11 +19,11 @@ USERS = SourcePartition("users", "life1", 0)
 
 @pytest.fixture
 def records(tmp_path):
-    return Records(tmp_path / "records")
+    return RecordsTable(tmp_path / "records")
 
 
 def again(records):
-    return Records(records.path)
+    return RecordsTable(records.path)
 
 
 def segment(start, end, count=0, partition=ORDERS):
@@ -36,8 +36,8 @@ def segment(start, end, count=0, partition=ORDERS):
 
 
 def file(records, *offsets, slot=3, sequence=1, partition=ORDERS):
-    with RecordsFolder(records.path).slot_file(slot, sequence) as made:
-        made.write(rows(partition, [(o, Said(b"%d" % o)) for o in offsets]))
+    with RecordsDirectory(records.path).slot_file(slot, sequence) as made:
+        made.write(rows(partition, [(o, RecordContent(b"%d" % o)) for o in offsets]))
         return made.close()
 
 
@@ -86,7 +86,7 @@ def test_a_new_partition_that_is_not_new_any_more_is_refused(records):
 
 def test_a_known_version_needs_no_comparison_and_any_other_is_compared(records):
     known = stage(records, 0, 5, [0], planned=None)
-    again(records).append([], marks={ORDERS.app_id: 9})
+    again(records).append([], txn_versions={ORDERS.app_id: 9})
 
     with pytest.raises(StalePlanError, match="at 9"):
         records.stage([], [segment(5, 6)], {ORDERS: 5}, known_version=known)
@@ -105,12 +105,12 @@ def test_of_two_writers_with_the_same_plan_one_wins_and_records_are_there_once(r
     assert other.frontier(ORDERS) == 7
 
 
-class RacedRecords(Records):
+class RacedRecords(RecordsTable):
     """Another process commits between this one's comparison and its commit."""
 
-    def compare(self, expected):
-        super().compare(expected)
-        rival = Records(self.path)
+    def check_txn_versions(self, expected):
+        super().check_txn_versions(expected)
+        rival = RecordsTable(self.path)
         rival.stage([file(rival, 5)], [segment(5, 6, 1)], {ORDERS: 5})
 
 
@@ -147,24 +147,24 @@ def test_many_partitions_move_in_one_commit(records):
         [file(records, 0), file(records, 3, partition=USERS, slot=4)],
         [segment(0, 1, 1), segment(0, 4, 1, USERS)],
         {ORDERS: None, USERS: None},
-        also={"orders": 2},
+        other_txn_versions={"orders": 2},
     )
 
     seen = again(records)
     assert seen.version == before + 1
-    assert (seen.frontier(ORDERS), seen.frontier(USERS), seen.mark("orders")) == (1, 4, 2)
+    assert (seen.frontier(ORDERS), seen.frontier(USERS), seen.txn_version("orders")) == (1, 4, 2)
 
 
 def test_what_was_committed_is_told_again_from_the_log_commit_by_commit(records):
     first = stage(records, 0, 5, [0], planned=None)
     second = stage(records, 5, 7, [5])
 
-    assert again(records).sealed_since(0) == [
+    assert again(records).segments_since(0) == [
         (first, [segment(0, 5, 1)]),
         (second, [segment(5, 7, 1)]),
     ]
-    assert again(records).sealed_since(first) == [(second, [segment(5, 7, 1)])]
-    assert again(records).sealed_since(second) == []
+    assert again(records).segments_since(first) == [(second, [segment(5, 7, 1)])]
+    assert again(records).segments_since(second) == []
 
 
 def test_files_are_in_order_of_slot_and_sequence(records):
@@ -233,7 +233,7 @@ def test_what_retention_takes_is_told_in_the_same_commit(records):
 
     seen = again(records)
     assert offsets(seen) == [5, 6]
-    assert seen.kept_from(ORDERS) == 5
+    assert seen.retained_from(ORDERS) == 5
     assert seen.frontier(ORDERS) == 7
 
 

@@ -3,33 +3,33 @@
 import pytest
 
 from resources.delta import stage_writer as slot_file_module
-from resources.delta.stage_reader import StagedLog
-from resources.delta.stage_writer import RecordsFolder
+from resources.delta.stage_reader import StageReader
+from resources.delta.stage_writer import RecordsDirectory
 from schemas.errors import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
-from tests.support.fake_cluster import Said, rows, says
+from tests.support.fake_cluster import RecordContent, contents_of, rows
 
 ORDERS, ORDERS_1 = (SourcePartition("orders", "life1", i) for i in (0, 1))
 LATER = SourcePartition("orders", "life2", 0)
 ODD = [
-    Said(None, None, (), -1),
-    Said(b"", b"", (("", b""), ("", None)), 9_300_000_000_000_000),
-    Said(b"\0\xff", b"\xfe", (("a", b"1"), ("b", b"2"), ("a", b"1")), 0),
+    RecordContent(None, None, (), -1),
+    RecordContent(b"", b"", (("", b""), ("", None)), 9_300_000_000_000_000),
+    RecordContent(b"\0\xff", b"\xfe", (("a", b"1"), ("b", b"2"), ("a", b"1")), 0),
 ]
 
 
-class Log:
+class StagedLogHarness:
     """Files being written, and read."""
 
     def __init__(self, path):
-        self._folder, self._files = RecordsFolder(path), []
-        self.log = StagedLog(path)
+        self._folder, self._files = RecordsDirectory(path), []
+        self.log = StageReader(path)
 
     def write(self, *parts):
         """Write a file of (partition, offsets or Saids by offset)."""
         with self._folder.slot_file(0, len(self._files)) as file:
             for partition, offsets in parts:
-                shown = [(o, Said(b"%d" % o)) for o in offsets]
+                shown = [(o, RecordContent(b"%d" % o)) for o in offsets]
                 file.write(rows(partition, shown))
             self._files.append(file.close().path)
 
@@ -42,7 +42,7 @@ class Log:
 
 @pytest.fixture
 def staged(tmp_path):
-    return Log(tmp_path)
+    return StagedLogHarness(tmp_path)
 
 
 def test_records_are_read_in_order_across_files_and_by_partition(staged):
@@ -78,7 +78,7 @@ def test_records_that_two_files_hold_are_given_once(staged):
 
 def test_row_groups_without_wanted_records_are_passed_over(tmp_path, monkeypatch):
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 2)
-    staged = Log(tmp_path)
+    staged = StagedLogHarness(tmp_path)
     staged.write((ORDERS, [0, 1]), (ORDERS, [2, 3]), (ORDERS_1, [0, 1]))
 
     assert staged.read({ORDERS: 2}) == [(ORDERS, [2, 3])]
@@ -86,13 +86,13 @@ def test_row_groups_without_wanted_records_are_passed_over(tmp_path, monkeypatch
 
 
 def test_every_field_comes_back_as_it_was(tmp_path):
-    with RecordsFolder(tmp_path).slot_file(0, 1) as file:
+    with RecordsDirectory(tmp_path).slot_file(0, 1) as file:
         file.write(rows(ORDERS, list(enumerate(ODD))))
         path = file.close().path
 
-    ((_, batch),) = StagedLog(tmp_path).rows([path], {ORDERS: 0})
+    ((_, batch),) = StageReader(tmp_path).rows([path], {ORDERS: 0})
 
-    assert says(batch) == ODD
+    assert contents_of(batch) == ODD
 
 
 def test_a_missing_file_is_named(staged):
@@ -126,7 +126,7 @@ def test_no_flipped_byte_of_a_file_is_ever_read(staged, tmp_path):
 
 def test_of_an_altered_file_not_even_its_first_record_is_given(tmp_path, monkeypatch):
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 2)
-    staged = Log(tmp_path)
+    staged = StagedLogHarness(tmp_path)
     staged.write((ORDERS, [0, 1]), (ORDERS, [2, 3]), (ORDERS, [4, 5]))
     (file,) = tmp_path.rglob("*.parquet")
     content = bytearray(file.read_bytes())

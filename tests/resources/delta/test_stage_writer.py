@@ -6,12 +6,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from resources.delta import stage_writer as slot_file_module
-from resources.delta.file_names import digest_of, file_digest, is_ours, sequence_of
-from resources.delta.stage_writer import RecordsFolder
+from resources.delta.file_names import digest_of, file_digest, is_managed_file, sequence_of
+from resources.delta.stage_writer import RecordsDirectory
 from schemas.errors import LakeError
 from schemas.kafka.partition import SourcePartition
 from tests.support.disk_faults import fill, small_disk
-from tests.support.fake_cluster import SCHEMA, Said, rows
+from tests.support.fake_cluster import SCHEMA, RecordContent, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)
 USERS = SourcePartition("users", "life1", 3)
@@ -19,7 +19,7 @@ USERS = SourcePartition("users", "life1", 3)
 
 @pytest.fixture
 def folder(tmp_path):
-    return RecordsFolder(tmp_path)
+    return RecordsDirectory(tmp_path)
 
 
 def files(folder):
@@ -27,7 +27,7 @@ def files(folder):
 
 
 def batch(*offsets, partition=ORDERS, value=b"v"):
-    return rows(partition, [(offset, Said(value)) for offset in offsets])
+    return rows(partition, [(offset, RecordContent(value)) for offset in offsets])
 
 
 def test_rows_are_written_as_they_came_with_what_a_commit_needs_to_know(folder, tmp_path):
@@ -106,7 +106,7 @@ def test_a_full_disk_is_an_error_of_the_lake_and_leaves_no_file(tmp_path, monkey
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 1)
 
     with small_disk(tmp_path / "disk", 2**18) as disk:
-        folder = RecordsFolder(disk / "records")
+        folder = RecordsDirectory(disk / "records")
         write(folder, 1)
         (before,) = files(disk)
         filler = fill(disk, room)
@@ -123,13 +123,15 @@ def test_a_files_name_is_its_digest(folder, tmp_path):
         file.write(batch(1))
         path = file.close().path
 
-    assert is_ours(path)
+    assert is_managed_file(path)
     assert digest_of(path) == file_digest(tmp_path / path)
-    assert not is_ours("slot=0/part-00000-a0a9852b-fe1e-4e2a-a6e6-2d25c78b59c3-c000.zstd.parquet")
+    assert not is_managed_file(
+        "slot=0/part-00000-a0a9852b-fe1e-4e2a-a6e6-2d25c78b59c3-c000.zstd.parquet"
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_the_lake(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(LakeError, match="cannot be written"):
-        write(RecordsFolder(tmp_path / "file"), 1)
+        write(RecordsDirectory(tmp_path / "file"), 1)

@@ -6,8 +6,8 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from resources.delta.table import CLOCK, LakeTable
-from resources.delta.table_maintenance import MANY, optimize, vacuum
+from resources.delta.table import CLOCK_APP_ID, LakeTable
+from resources.delta.table_maintenance import MIN_SMALL_FILES, optimize, vacuum
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL
 from tests.support.disk_faults import fill, small_disk
@@ -44,41 +44,41 @@ def test_rows_are_read_back_as_they_were_appended_nulls_too(table):
 def test_rows_and_marks_are_one_commit(table):
     before = table.version
 
-    assert table.append([order()], marks={"done": 7}) == before + 1
-    assert again(table).mark("done") == 7
-    assert again(table).mark("other") is None
+    assert table.append([order()], txn_versions={"done": 7}) == before + 1
+    assert again(table).txn_version("done") == 7
+    assert again(table).txn_version("other") is None
 
 
 def test_a_mark_moves_without_rows(table):
-    table.append([], marks={"done": 3})
+    table.append([], txn_versions={"done": 3})
 
-    assert again(table).mark("done") == 3
+    assert again(table).txn_version("done") == 3
     assert again(table).rows().num_rows == 0
 
 
 def test_a_mark_that_is_not_the_expected_one_stops_the_commit_and_writes_nothing(table):
-    table.append([order()], marks={"done": 7})
+    table.append([order()], txn_versions={"done": 7})
 
     with pytest.raises(StalePlanError, match="done is at 7, not at 6"):
-        table.append([order()], marks={"done": 8}, expected={"done": 6})
+        table.append([order()], txn_versions={"done": 8}, expected={"done": 6})
 
     assert again(table).rows().num_rows == 1
-    assert again(table).mark("done") == 7
+    assert again(table).txn_version("done") == 7
 
 
 def test_of_two_writers_that_compared_the_same_mark_one_wins(table):
-    table.append([order()], marks={"done": 1})
+    table.append([order()], txn_versions={"done": 1})
     other = again(table)
     other.refresh()
-    table.compare({"done": 1})
-    other.compare({"done": 1})
+    table.check_txn_versions({"done": 1})
+    other.check_txn_versions({"done": 1})
 
-    table.commit([], marks={"done": 2})
+    table.commit([], txn_versions={"done": 2})
     with pytest.raises(StalePlanError):
-        other.commit([], marks={"done": 2})
+        other.commit([], txn_versions={"done": 2})
 
-    assert again(table).mark("done") == 2
-    assert other.mark("done") == 2
+    assert again(table).txn_version("done") == 2
+    assert other.txn_version("done") == 2
 
 
 def test_writers_of_different_marks_do_not_disturb_one_another(table):
@@ -86,11 +86,11 @@ def test_writers_of_different_marks_do_not_disturb_one_another(table):
     other = again(table)
     other.refresh()
 
-    table.append([order()], marks={"a": 1})
-    other.append([order()], marks={"b": 1})
+    table.append([order()], txn_versions={"a": 1})
+    other.append([order()], txn_versions={"b": 1})
 
     assert again(table).rows().num_rows == 3
-    assert (again(table).mark("a"), again(table).mark("b")) == (1, 1)
+    assert (again(table).txn_version("a"), again(table).txn_version("b")) == (1, 1)
 
 
 def test_a_table_made_by_two_at_once_is_one_table(table):
@@ -116,28 +116,28 @@ def test_a_broken_table_is_named_in_one_line(table):
 
 
 def test_many_small_files_become_one_with_the_same_rows_and_marks(table):
-    for i in range(MANY):
-        table.append([order(at=i)], marks={"done": i})
+    for i in range(MIN_SMALL_FILES):
+        table.append([order(at=i)], txn_versions={"done": i})
 
-    assert optimize(table) == MANY
+    assert optimize(table) == MIN_SMALL_FILES
 
     found = again(table)
     assert len(DeltaTable(str(table.path)).file_uris()) == 1
-    assert sorted(found.rows()["ordered_at_ms"].to_pylist()) == list(range(MANY))
-    assert found.mark("done") == MANY - 1
+    assert sorted(found.rows()["ordered_at_ms"].to_pylist()) == list(range(MIN_SMALL_FILES))
+    assert found.txn_version("done") == MIN_SMALL_FILES - 1
     assert optimize(table) == 0
 
 
 def test_merging_does_not_stop_a_writer_and_loses_none_of_its_rows(table):
-    for i in range(MANY):
+    for i in range(MIN_SMALL_FILES):
         table.append([order(at=i)])
     writer = again(table)
     writer.refresh()
 
     optimize(table)
-    writer.append([order(at=99)], marks={"done": 1})
+    writer.append([order(at=99)], txn_versions={"done": 1})
 
-    assert again(table).rows().num_rows == MANY + 1
+    assert again(table).rows().num_rows == MIN_SMALL_FILES + 1
 
 
 class Blind(LakeTable):
@@ -148,7 +148,7 @@ class Blind(LakeTable):
 
 
 def test_of_two_that_merge_the_same_files_one_is_refused(table):
-    for i in range(MANY):
+    for i in range(MIN_SMALL_FILES):
         table.append([order(at=i)])
     other = Blind(table.path, table.table)
     assert other.version == table.version
@@ -157,16 +157,16 @@ def test_of_two_that_merge_the_same_files_one_is_refused(table):
     with pytest.raises(StalePlanError):
         optimize(other)
 
-    assert again(table).rows().num_rows == MANY
+    assert again(table).rows().num_rows == MIN_SMALL_FILES
 
 
 def test_a_time_is_later_than_the_one_before_whatever_the_clock_says(table, monkeypatch):
-    first = table.next_time()
+    first = table.next_time_ms()
     assert not table.exists()
-    table.append([order()], marks={CLOCK: first})
+    table.append([order()], txn_versions={CLOCK_APP_ID: first})
     monkeypatch.setattr("resources.delta.table.time.time", lambda: 1_000.0)
 
-    assert again(table).next_time() == first + 1
+    assert again(table).next_time_ms() == first + 1
 
 
 @pytest.mark.parametrize("file", ["00000000000000000001.json", "00000000000000000000.json"])
@@ -188,7 +188,7 @@ def test_a_commit_that_is_missing_or_torn_is_an_error_and_not_an_older_table(tab
 
 def test_a_torn_checkpoint_is_an_error_and_without_it_the_commits_tell_the_same(table):
     for at in range(3):
-        table.append([order(at=at)], marks={"done": at})
+        table.append([order(at=at)], txn_versions={"done": at})
     table.delta.create_checkpoint()
     table.append([order(at=3)])
     log = table.path / "_delta_log"
@@ -202,7 +202,7 @@ def test_a_torn_checkpoint_is_an_error_and_without_it_the_commits_tell_the_same(
     (log / "_last_checkpoint").unlink()
     seen = again(table)
     assert sorted(seen.rows()["ordered_at_ms"].to_pylist()) == [0, 1, 2, 3]
-    assert seen.mark("done") == 2
+    assert seen.txn_version("done") == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"\0torn", None], ids=["empty", "torn", "missing"])
@@ -225,24 +225,24 @@ def test_a_full_disk_says_so_in_one_line_and_room_is_all_it_takes(tmp_path):
         with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as rows:
             table.append([order(at=2)])
         with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as commit:
-            table.append([], marks={"done": 1})
+            table.append([], txn_versions={"done": 1})
 
         filler.unlink()
-        table.append([order(at=3)], marks={"done": 2})
+        table.append([order(at=3)], txn_versions={"done": 2})
         assert again(table).rows()["ordered_at_ms"].to_pylist() == [3, 1]
     assert all("\x1b" not in str(told.value) for told in (rows, commit))
 
 
 def test_a_mark_that_was_asked_for_is_that_of_the_newest_commit_whoever_made_it(table):
-    table.append([], marks={"done": 1})
-    assert (table.mark("done"), table.mark("new")) == (1, None)
+    table.append([], txn_versions={"done": 1})
+    assert (table.txn_version("done"), table.txn_version("new")) == (1, None)
 
-    table.append([], marks={"done": 2, "new": 5})
-    assert (table.mark("done"), table.mark("new")) == (2, 5)
+    table.append([], txn_versions={"done": 2, "new": 5})
+    assert (table.txn_version("done"), table.txn_version("new")) == (2, 5)
 
-    again(table).append([], marks={"done": 3})
+    again(table).append([], txn_versions={"done": 3})
     table.refresh()
-    assert (table.mark("done"), table.mark("new")) == (3, 5)
+    assert (table.txn_version("done"), table.txn_version("new")) == (3, 5)
 
 
 def checkpoints(table):
@@ -254,12 +254,12 @@ def checkpoints(table):
 def test_a_commit_writes_a_checkpoint_where_nobody_else_has_for_long(table, monkeypatch):
     monkeypatch.setattr("resources.delta.table.CHECKPOINT_EVERY", 4)
     for at in range(1, 10):
-        table.append([], marks={"done": at})
+        table.append([], txn_versions={"done": at})
         if at == 7:
             assert table.checkpoint(1)
 
     assert checkpoints(table) == [4, 7]
-    assert again(table).mark("done") == 9
+    assert again(table).txn_version("done") == 9
 
 
 def test_a_commit_counts_also_where_its_checkpoint_cannot_be_written(table, monkeypatch, caplog):
@@ -270,9 +270,9 @@ def test_a_commit_counts_also_where_its_checkpoint_cannot_be_written(table, monk
         raise DeltaError("no room")
 
     monkeypatch.setattr(DeltaTable, "create_checkpoint", refuse)
-    table.append([order(at=2)], marks={"done": 1})
+    table.append([order(at=2)], txn_versions={"done": 1})
 
-    assert again(table).mark("done") == 1
+    assert again(table).txn_version("done") == 1
     assert "gets no checkpoint: no room" in caplog.text
 
 

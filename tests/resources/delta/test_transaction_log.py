@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from resources.delta import transaction_log as delta_log
 from resources.delta.table import LakeTable
-from resources.delta.transaction_log import ABANDONED_S, FOLDER, Added, DeltaLog, LiveFile, Removed
+from resources.delta.transaction_log import (
+    ABANDONED_AFTER_S,
+    LOG_FOLDER,
+    AddedFile,
+    DeltaLog,
+    LiveFile,
+    RemovedFile,
+)
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL, RECORDS
 
@@ -35,12 +42,12 @@ def opened(path):
 
 
 def added(name, **partition):
-    return Added(LiveFile(name, 10, 7, partition), 1, STATS)
+    return AddedFile(LiveFile(name, 10, 7, partition), 1, STATS)
 
 
 def commit(log, *names, marks=None, removed=()):
     files = [added(name) for name in names]
-    gone = [Removed(log.files[name], data_change=False) for name in removed]
+    gone = [RemovedFile(log.files[name], data_change=False) for name in removed]
     return log.commit(files, gone, marks or {}, {})
 
 
@@ -58,7 +65,7 @@ def by_deltalake(path, *names, marks=None):
 
 
 def commits(path):
-    return sorted(file.name for file in (path / FOLDER).glob("*.json"))
+    return sorted(file.name for file in (path / LOG_FOLDER).glob("*.json"))
 
 
 def test_what_is_committed_deltalake_reads(path):
@@ -85,7 +92,7 @@ def test_partitions_of_files_are_read_as_they_were_committed(tmp_path):
     adds = DeltaTable(str(path)).get_add_actions(flatten=True)
     assert adds.column("partition.slot").to_pylist() == [3]
     assert opened(path).files == {by.file.path: by.file}
-    log.commit([], [Removed(by.file, data_change=True)], {}, {}, ["slot"])
+    log.commit([], [RemovedFile(by.file, data_change=True)], {}, {}, ["slot"])
     assert DeltaTable(str(path)).file_uris() == []
 
 
@@ -96,7 +103,7 @@ def test_what_others_commit_is_seen(path):
 
     assert log.refresh() == 2
     assert set(log.files) == {"a.parquet", "b.parquet"}
-    assert [log.mark(name) for name in ("m", "n", "o")] == [1, 2, None]
+    assert [log.txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
 
 
 def test_a_commit_that_came_between_is_passed_where_it_touches_something_else(path):
@@ -105,7 +112,7 @@ def test_a_commit_that_came_between_is_passed_where_it_touches_something_else(pa
 
     assert commit(log, "b.parquet", marks={"n": 1}) == 2
     assert set(log.files) == {"a.parquet", "b.parquet"}
-    assert (log.mark("m"), log.mark("n")) == (1, 1)
+    assert (log.txn_version("m"), log.txn_version("n")) == (1, 1)
 
 
 def test_a_mark_that_somebody_else_has_moved_meanwhile_stops_the_commit(path):
@@ -138,7 +145,7 @@ def test_nothing_is_left_of_a_commit_that_was_refused(path):
     with pytest.raises(StalePlanError):
         commit(log, marks={"m": 1})
 
-    assert not list((path / FOLDER).glob("*.tmp"))
+    assert not list((path / LOG_FOLDER).glob("*.tmp"))
 
 
 def test_of_many_writers_at_once_every_commit_is_there_once(path):
@@ -158,7 +165,7 @@ def test_of_many_writers_at_once_every_commit_is_there_once(path):
     log = opened(path)
     assert log.version == each * writers
     assert set(log.files) == {f"{n}-{i}.parquet" for n in range(writers) for i in range(each)}
-    assert {log.mark(f"m{number}") for number in range(writers)} == {each - 1}
+    assert {log.txn_version(f"m{number}") for number in range(writers)} == {each - 1}
 
 
 def test_of_writers_of_one_mark_each_value_is_taken_once(path):
@@ -167,7 +174,7 @@ def test_of_writers_of_one_mark_each_value_is_taken_once(path):
     def count():
         log = opened(path)
         for _ in range(40):
-            now = log.mark("m") or 0
+            now = log.txn_version("m") or 0
             try:
                 commit(log, marks={"m": now + 1})
             except StalePlanError:
@@ -216,7 +223,7 @@ def test_whoever_commits_what_is_known_is_what_deltalake_reads(tmp_path_factory,
             DeltaTable(str(path)).create_checkpoint()
         elif step == "clean":
             other.refresh()
-            other.clean(which)
+            other.delete_expired_logs(which)
         elif step == "look":
             log.refresh()
 
@@ -225,7 +232,7 @@ def test_whoever_commits_what_is_known_is_what_deltalake_reads(tmp_path_factory,
         assert seen.refresh() == delta.version()
         assert set(seen.files) == set(delta.get_add_actions().column("path").to_pylist())
         for which in range(4):
-            assert seen.mark(f"m{which}") == delta.transaction_version(f"m{which}")
+            assert seen.txn_version(f"m{which}") == delta.transaction_version(f"m{which}")
 
 
 def test_the_table_as_deltalake_has_it_is_of_the_version_last_seen(path):
@@ -244,10 +251,10 @@ def test_asking_for_a_mark_does_not_look_at_what_came_after_the_snapshot(path):
     commit(log, marks={"m": 1})
     by_deltalake(path, marks={"m": 2, "new": 5})
 
-    assert (log.mark("m"), log.mark("new"), log.version) == (1, None, 1)
+    assert (log.txn_version("m"), log.txn_version("new"), log.version) == (1, None, 1)
     with pytest.raises(StalePlanError):
         commit(log, marks={"new": 1})
-    assert (log.mark("m"), log.mark("new"), log.version) == (2, 5, 2)
+    assert (log.txn_version("m"), log.txn_version("new"), log.version) == (2, 5, 2)
 
 
 @pytest.mark.parametrize("torn", [b"\0", None], ids=["torn", "missing"])
@@ -256,12 +263,12 @@ def test_marks_are_told_also_where_the_last_checkpoint_is_not(path, torn):
     commit(log, marks={"m": 1})
     DeltaTable(str(path)).create_checkpoint()
     commit(log, marks={"n": 2})
-    word = path / FOLDER / "_last_checkpoint"
+    word = path / LOG_FOLDER / "_last_checkpoint"
     word.unlink() if torn is None else word.write_bytes(torn)
 
-    assert [opened(path).mark(name) for name in ("m", "n", "o")] == [1, 2, None]
-    (path / FOLDER / f"{0:020}.json").unlink()
-    assert [opened(path).mark(name) for name in ("m", "n", "o")] == [1, 2, None]
+    assert [opened(path).txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
+    (path / LOG_FOLDER / f"{0:020}.json").unlink()
+    assert [opened(path).txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
 
 
 def test_many_marks_are_read_at_once(path, monkeypatch):
@@ -275,7 +282,7 @@ def test_many_marks_are_read_at_once(path, monkeypatch):
 
     monkeypatch.setattr(DeltaTable, "transaction_version", refuse)
     seen = opened(path)
-    assert [seen.mark(f"m{i}") for i in (0, 7, 499, 500)] == [0, 70, 499, None]
+    assert [seen.txn_version(f"m{i}") for i in (0, 7, 499, 500)] == [0, 70, 499, None]
 
 
 def test_the_log_is_cleaned_up_to_a_checkpoint_and_says_the_same(path):
@@ -288,13 +295,13 @@ def test_the_log_is_cleaned_up_to_a_checkpoint_and_says_the_same(path):
     asleep = DeltaLog(path, {})
     asleep.version = 1
 
-    assert log.clean(keep=2) > 0
+    assert log.delete_expired_logs(keep=2) > 0
 
     assert commits(path)[0] == f"{6:020}.json"
     for seen in (opened(path), behind, asleep):
         assert seen.refresh() == 9
         assert len(seen.files) == 9
-        assert seen.mark("m") == 8
+        assert seen.txn_version("m") == 8
 
 
 def test_without_a_checkpoint_far_enough_back_nothing_is_cleaned(path):
@@ -304,19 +311,19 @@ def test_without_a_checkpoint_far_enough_back_nothing_is_cleaned(path):
     DeltaTable(str(path)).create_checkpoint()
     commit(log, "4.parquet")
 
-    assert log.clean(keep=2) == 0
+    assert log.delete_expired_logs(keep=2) == 0
     assert len(commits(path)) == 6
 
 
 def test_what_a_crash_left_half_made_is_cleaned_when_it_is_old(path):
     log = opened(path)
-    old, new = (path / FOLDER / f"_commit_{name}.json.tmp" for name in ("old", "new"))
+    old, new = (path / LOG_FOLDER / f"_commit_{name}.json.tmp" for name in ("old", "new"))
     for file in (old, new):
         file.write_bytes(b"{}")
-    long_ago = time.time() - ABANDONED_S - 1
+    long_ago = time.time() - ABANDONED_AFTER_S - 1
     os.utime(old, (long_ago, long_ago))
 
-    assert log.clean(keep=10) == 1
+    assert log.delete_expired_logs(keep=10) == 1
     assert (old.exists(), new.exists()) == (False, True)
 
 
@@ -333,7 +340,7 @@ def test_a_checkpoint_is_due_so_many_commits_after_the_last(path, last):
     assert delta_log.is_checkpoint_due(path, 1)
     assert not delta_log.is_checkpoint_due(path, 2)
 
-    word = path / FOLDER / "_last_checkpoint"
+    word = path / LOG_FOLDER / "_last_checkpoint"
     word.unlink() if last is None else word.write_bytes(last)
     assert delta_log.is_checkpoint_due(path, 4)
 
@@ -344,13 +351,13 @@ def test_infos_of_commits_are_told_newest_first_as_far_as_the_log_goes_back(path
         log.commit([], [], {}, {"word": word})
     assert [(v, info["word"]) for v, info in log.commits_since(1)] == [(3, "c"), (2, "b")]
 
-    (path / FOLDER / f"{2:020}.json").unlink()
+    (path / LOG_FOLDER / f"{2:020}.json").unlink()
     assert [v for v, _ in log.commits_since(0)] == [3]
 
 
 def test_a_commit_that_a_crash_left_empty_is_a_commit_of_nothing(path):
     log = opened(path)
-    (path / FOLDER / f"{1:020}.json").touch()
+    (path / LOG_FOLDER / f"{1:020}.json").touch()
 
     assert log.refresh() == 1
     assert commit(log, "a.parquet") == 2
@@ -359,7 +366,7 @@ def test_a_commit_that_a_crash_left_empty_is_a_commit_of_nothing(path):
 
 def test_a_torn_commit_is_an_error_with_its_version(path):
     log = opened(path)
-    (path / FOLDER / f"{1:020}.json").write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
+    (path / LOG_FOLDER / f"{1:020}.json").write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
 
     with pytest.raises(TableDamagedError, match="version 1 is torn"):
         log.refresh()
@@ -370,7 +377,7 @@ def test_commits_that_were_seen_and_are_gone_are_an_error_with_both_versions(pat
     for _ in range(3):
         commit(log)
     for version in (2, 3):
-        (path / FOLDER / f"{version:020}.json").unlink()
+        (path / LOG_FOLDER / f"{version:020}.json").unlink()
 
     with pytest.raises(TableDamagedError, match="ends at version 1, but version 3 was seen"):
         log.refresh()
@@ -379,7 +386,7 @@ def test_commits_that_were_seen_and_are_gone_are_an_error_with_both_versions(pat
 def test_a_table_that_another_program_raised_to_a_later_protocol_is_refused_with_the_versions(path):
     log = opened(path)
     raised = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
-    (path / FOLDER / f"{1:020}.json").write_text(json.dumps(raised) + "\n")
+    (path / LOG_FOLDER / f"{1:020}.json").write_text(json.dumps(raised) + "\n")
 
     with pytest.raises(LakeError, match="reader version 1 and writer version 4 by another program"):
         log.refresh()
@@ -398,7 +405,7 @@ def test_properties_that_another_program_set_are_no_hindrance(path):
 
 def test_neither_a_look_nor_a_commit_needs_deltalake_to_read_the_log(path, monkeypatch):
     log, other = opened(path), opened(path)
-    log.mark("m")
+    log.txn_version("m")
     monkeypatch.setattr(delta_log, "DeltaTable", None)
 
     for i in range(3):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from resources.delta.arrow_schema import file_schema
 from resources.delta.lake import DeltaLake
-from resources.delta.transaction_log import Added, LiveFile
-from resources.delta.views import ask
+from resources.delta.transaction_log import AddedFile, LiveFile
+from resources.delta.views import query_view
 from schemas.tables import RECORDS
 from schemas.views import GAPS
 
@@ -51,7 +51,7 @@ class Stage:
                 r["offsets"],
                 r["cause"],
             )
-            for r in ask(GAPS, self.lake, "us-east", topic).to_pylist()
+            for r in query_view(GAPS, self.lake, "us-east", topic).to_pylist()
         ]
 
 
@@ -63,7 +63,7 @@ def _append(records, batch):
     pq.write_table(batch, path)
     stats = json.dumps({"numRecords": batch.num_rows})
     file = LiveFile(name, path.stat().st_size, batch.num_rows, {"slot": "0"})
-    records.commit([Added(file, 0, stats)], marks={})
+    records.commit([AddedFile(file, 0, stats)], txn_versions={})
 
 
 def test_where_nothing_is_staged_there_is_no_gap(lake):

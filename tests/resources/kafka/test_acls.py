@@ -10,7 +10,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.acl import TopicAcl
 from tests.support.world import until
@@ -26,7 +26,7 @@ def guarded(tmp_path_factory):
     guard = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     properties = {"authorizer.class.name": guard, "super.users": "User:ANONYMOUS"}
     broker = Broker("guarded", tmp_path_factory.mktemp("guarded"), properties=properties)
-    with running(broker):
+    with running_brokers(broker):
         yield broker
 
 

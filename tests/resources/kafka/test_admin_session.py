@@ -33,7 +33,7 @@ def session(clock):
 
 def _ask(session):
     client = session.client
-    with pytest.raises(UnreachableError), session.asking("anything"):
+    with pytest.raises(UnreachableError), session.converted_errors("anything"):
         raise TimeoutError
     return client
 
@@ -57,7 +57,7 @@ def test_the_next_one_is_given_twice_as_long(session, clock):
 def test_an_answer_makes_the_client_stay(session, clock):
     first = _ask(session)
     clock.now = 14
-    with session.asking("anything"):
+    with session.converted_errors("anything"):
         pass
     clock.now = 28
     assert _ask(session) is first

@@ -4,7 +4,7 @@ import socket
 import pytest
 from confluent_kafka import OFFSET_INVALID, Producer
 
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from demo.kafka.processes import free_ports
 from resources.kafka import cluster as cluster_module
 from resources.kafka import topics as topics_module
@@ -19,7 +19,7 @@ from schemas.errors import (
     UnreachableError,
 )
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.kafka.topic import Topic, TopicToMake
+from schemas.kafka.topic import Topic, TopicSpec
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.unclean_leader import elect_again, watermarks
 
@@ -77,7 +77,7 @@ def test_a_login_that_fails_is_named_as_one_without_its_secret(tmp_path):
             'user_mirror="right-secret";'
         ),
     }
-    with running(broker):
+    with running_brokers(broker):
         KafkaCluster("us-east", _login(f"127.0.0.1:{port}", "mirror", "right-secret")).probe()
         stranger = KafkaCluster("us-east", _login(f"127.0.0.1:{port}", "mirror", "wrong-secret"))
 
@@ -125,7 +125,7 @@ def test_a_topic_made_anew_has_another_id(cluster, names):
 
 
 def test_many_topics_are_described_in_batches(cluster, names, monkeypatch):
-    monkeypatch.setattr(topics_module, "BATCH", 2)
+    monkeypatch.setattr(topics_module, "BATCH_SIZE", 2)
     made = {names(f"t{n}"): cluster.create_topic(names(f"t{n}"), 1, 1, {}) for n in range(5)}
 
     assert {name: topic.topic_id for name, topic in cluster.topics(made).items()} == made
@@ -145,9 +145,9 @@ def test_a_topic_id_is_written_as_kafkas_own_tools_write_it(text, topic_id):
 
 
 def test_of_many_topics_that_are_made_at_once_each_has_its_own_answer(cluster, names, monkeypatch):
-    monkeypatch.setattr(topics_module, "BATCH", 3)
+    monkeypatch.setattr(topics_module, "BATCH_SIZE", 3)
     there = cluster.create_topic(names("t0"), 1, 1, {})
-    wanted = [TopicToMake(names(f"t{n}"), 2, 1, {}) for n in range(7)]
+    wanted = [TopicSpec(names(f"t{n}"), 2, 1, {}) for n in range(7)]
     wanted[4] = dataclasses.replace(wanted[4], configs={"no.such.setting": "1"})
 
     made = cluster.create_topics(wanted)
@@ -169,11 +169,11 @@ def test_of_many_topics_that_are_made_at_once_each_has_its_own_answer(cluster, n
     ],
 )
 def test_a_request_makes_so_many_topics_and_so_many_partitions(monkeypatch, partitions, batches):
-    monkeypatch.setattr(topics_module, "BATCH", 3)
+    monkeypatch.setattr(topics_module, "BATCH_SIZE", 3)
     monkeypatch.setattr(topics_module, "BATCH_PARTITIONS", 10)
-    wanted = [TopicToMake(str(n), count, 1, {}) for n, count in enumerate(partitions)]
+    wanted = [TopicSpec(str(n), count, 1, {}) for n, count in enumerate(partitions)]
 
-    made = list(topics_module._creations(wanted))
+    made = list(topics_module._create_batches(wanted))
 
     assert [len(batch) for batch in made] == batches
     assert [topic for batch in made for topic in batch] == wanted
@@ -302,7 +302,7 @@ def test_a_time_is_answered_with_the_first_record_at_or_past_it_or_the_end(
 @pytest.mark.timeout(90)  # a wait for each would be 150 s
 def test_a_frozen_cluster_costs_one_wait_for_all_of_its_partitions(make_broker, monkeypatch):
     source = make_broker("frozen")  # of its own: after a freeze a broker may be away for a while
-    monkeypatch.setattr(cluster_module, "WAIT_S", 1.0)
+    monkeypatch.setattr(cluster_module, "REQUEST_TIMEOUT_S", 1.0)
     frozen = KafkaCluster("us-east", {"bootstrap.servers": source.bootstrap_servers})
     partitions = [TopicPartition("a", number) for number in range(150)]
     source.freeze()
@@ -337,7 +337,7 @@ def test_offsets_are_told_also_where_the_client_knew_a_former_leader(make_broker
 def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
     cluster, unique_topic, monkeypatch, way
 ):
-    ask, last = cluster._ask_leaders, TopicPartition(unique_topic, 2)
+    ask, last = cluster._request_offsets, TopicPartition(unique_topic, 2)
     refused = []
 
     def late(specs, *rest):
@@ -348,7 +348,7 @@ def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
             failures[last] = RequestRefusedError("us-east", f"tell the offsets of {last}", code, "")
         return found, failures
 
-    monkeypatch.setattr(cluster, "_ask_leaders", late)
+    monkeypatch.setattr(cluster, "_request_offsets", late)
     if way == "widened":
         cluster.create_topic(unique_topic, 1, 1, {})
         cluster.add_partitions(unique_topic, 3)
@@ -360,15 +360,15 @@ def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
 
 
 def test_an_offset_that_the_client_made_up_is_no_answer(cluster, orders, monkeypatch):
-    answer = cluster._admin.answer
+    wait_result = cluster._admin.wait_result
 
     def without_an_offset(future, what, *rest):
-        told = answer(future, what, *rest)
+        told = wait_result(future, what, *rest)
         if what == f"tell the offsets of {orders}[1]":
             told.offset = OFFSET_INVALID
         return told
 
-    monkeypatch.setattr(cluster._admin, "answer", without_an_offset)
+    monkeypatch.setattr(cluster._admin, "wait_result", without_an_offset)
     found = cluster.watermarks([TopicPartition(orders, 0), TopicPartition(orders, 1)])
 
     assert found[TopicPartition(orders, 0)] == Watermarks(0, 0, 0, 0)

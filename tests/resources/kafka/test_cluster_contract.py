@@ -11,12 +11,19 @@ from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
 from schemas.staging.read_range import OffsetRange
 from tests.support.brokers import Record, consume_all, create_topic, produce
-from tests.support.fake_cluster import FakeCluster, FakeSource, FakeTarget, Said, rows, says
+from tests.support.fake_cluster import (
+    FakeCluster,
+    FakeSource,
+    FakeTarget,
+    RecordContent,
+    contents_of,
+    rows,
+)
 
 STAGED = SourcePartition("orders", "life1", 0)
 
 
-class InADict:
+class FakeClusterCase:
     """The fake."""
 
     def __init__(self, names):
@@ -38,7 +45,7 @@ class InADict:
         return self.cluster.visible(self.partition)
 
 
-class OnABroker:
+class RealBrokerCase:
     """The real one."""
 
     def __init__(self, broker, names):
@@ -61,181 +68,184 @@ class OnABroker:
 
     def shown(self):
         return [
-            (m.offset(), Said(m.value(), m.key(), tuple(m.headers() or ()), m.timestamp()[1]))
+            (
+                m.offset(),
+                RecordContent(m.value(), m.key(), tuple(m.headers() or ()), m.timestamp()[1]),
+            )
             for m in consume_all(self._bootstrap, self.partition.topic)
         ]
 
 
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.kafka)])
-def place(request, names):
+def case(request, names):
     if request.param == "fake":
-        return InADict(names)
-    return OnABroker(request.getfixturevalue("target"), names)
+        return FakeClusterCase(names)
+    return RealBrokerCase(request.getfixturevalue("target"), names)
 
 
 def batch(*values, start=0):
-    return rows(STAGED, [(i, Said(value)) for i, value in enumerate(values, start)])
+    return rows(STAGED, [(i, RecordContent(value)) for i, value in enumerate(values, start)])
 
 
 def at(next_offset):
     return Progress(next_offset, "life1", "target-life")
 
 
-def transact(place, writer, *values, next_offset=None):
+def transact(case, writer, *values, next_offset=None):
     """Send *values* in a transaction of *writer*, fenced before; return their offsets."""
     writer.begin()
-    writer.send(place.partition, batch(*values))
-    offsets = writer.settle().get(place.partition, [])
-    writer.commit({place.partition: at(next_offset or len(values))})
+    writer.send(case.partition, batch(*values))
+    offsets = writer.flush().get(case.partition, [])
+    writer.commit({case.partition: at(next_offset or len(values))})
     return list(offsets)
 
 
-def fenced(place, slot=0):
-    writer = place.writer(slot)
+def fenced(case, slot=0):
+    writer = case.writer(slot)
     writer.fence()
     return writer
 
 
-def values(place):
-    return [said.value for _, said in place.shown()]
+def values(case):
+    return [said.value for _, said in case.shown()]
 
 
-def marks(place):
-    place.shown()  # a broker's markers land a moment after its answer
-    return place.cluster.watermarks([place.partition])[place.partition]
+def marks(case):
+    case.shown()  # a broker's markers land a moment after its answer
+    return case.cluster.watermarks([case.partition])[case.partition]
 
 
-def test_records_and_progress_arrive_together(place):
-    writer = fenced(place)
-    assert writer.progress([place.partition]) == {}
+def test_records_and_progress_arrive_together(case):
+    writer = fenced(case)
+    assert writer.progress([case.partition]) == {}
 
-    first, second = transact(place, writer, b"a", b"b", next_offset=15)
+    first, second = transact(case, writer, b"a", b"b", next_offset=15)
 
     assert first < second
-    assert values(place) == [b"a", b"b"]
-    assert writer.progress([place.partition]) == {place.partition: at(15)}
+    assert values(case) == [b"a", b"b"]
+    assert writer.progress([case.partition]) == {case.partition: at(15)}
 
 
-def test_a_marker_takes_an_offset_behind_every_transaction(place):
-    writer = fenced(place)
+def test_a_marker_takes_an_offset_behind_every_transaction(case):
+    writer = fenced(case)
 
-    assert transact(place, writer, b"a", b"b") == [0, 1]
-    assert transact(place, writer, b"c") == [3]
-    assert (marks(place).stable, marks(place).high) == (5, 5)
+    assert transact(case, writer, b"a", b"b") == [0, 1]
+    assert transact(case, writer, b"c") == [3]
+    assert (marks(case).stable, marks(case).high) == (5, 5)
 
 
-def test_progress_alone_takes_no_offset(place):
-    writer = fenced(place)
-    transact(place, writer, b"a")
+def test_progress_alone_takes_no_offset(case):
+    writer = fenced(case)
+    transact(case, writer, b"a")
     writer.begin()
-    assert writer.settle() == {}
-    writer.commit({place.partition: at(9)})
+    assert writer.flush() == {}
+    writer.commit({case.partition: at(9)})
 
-    assert writer.progress([place.partition]) == {place.partition: at(9)}
-    assert marks(place).high == 2
+    assert writer.progress([case.partition]) == {case.partition: at(9)}
+    assert marks(case).high == 2
 
 
-def test_an_aborted_transaction_shows_nothing_and_keeps_its_offsets(place):
-    writer = fenced(place)
+def test_an_aborted_transaction_shows_nothing_and_keeps_its_offsets(case):
+    writer = fenced(case)
     writer.begin()
-    writer.send(place.partition, batch(b"gone"))
-    writer.settle()
+    writer.send(case.partition, batch(b"gone"))
+    writer.flush()
     writer.abort()
     writer.fence()
 
-    assert transact(place, writer, b"a") == [2]
-    assert values(place) == [b"a"]
+    assert transact(case, writer, b"a") == [2]
+    assert values(case) == [b"a"]
 
 
-def test_an_older_writer_is_fenced_and_shows_nothing(place):
-    zombie = fenced(place)
+def test_an_older_writer_is_fenced_and_shows_nothing(case):
+    zombie = fenced(case)
     zombie.begin()
-    zombie.send(place.partition, batch(b"zombie"))
-    zombie.settle()
-    writer = fenced(place)
+    zombie.send(case.partition, batch(b"zombie"))
+    zombie.flush()
+    writer = fenced(case)
 
-    transact(place, writer, b"a")
+    transact(case, writer, b"a")
     with pytest.raises(FencedError):
-        zombie.commit({place.partition: at(99)})
+        zombie.commit({case.partition: at(99)})
     zombie.abort()
 
-    assert values(place) == [b"a"]
-    assert writer.progress([place.partition]) == {place.partition: at(1)}
+    assert values(case) == [b"a"]
+    assert writer.progress([case.partition]) == {case.partition: at(1)}
 
 
-def test_writers_of_other_slots_are_left_alone(place):
-    one, other = fenced(place, 1), fenced(place, 2)
+def test_writers_of_other_slots_are_left_alone(case):
+    one, other = fenced(case, 1), fenced(case, 2)
 
-    transact(place, other, b"a")
-    transact(place, one, b"b")
+    transact(case, other, b"a")
+    transact(case, one, b"b")
 
-    assert values(place) == [b"a", b"b"]
-
-
-def test_seeded_progress_is_told_and_moved(place):
-    writer = fenced(place)
-    writer.seed({place.partition: at(40)})
-
-    assert writer.progress([place.partition]) == {place.partition: at(40)}
-    transact(place, writer, b"a", next_offset=41)
-    assert place.writer().progress([place.partition]) == {place.partition: at(41)}
+    assert values(case) == [b"a", b"b"]
 
 
-def test_what_is_written_is_read_back_with_what_others_wrote_between(place):
-    writer = fenced(place)
-    transact(place, writer, b"a")
-    place.shown()  # its marker lands a moment after the commit's answer, and has a place of its own
-    place.foreign(Said(b"foreign"))
-    transact(place, writer, b"b")
-    place.shown()
+def test_seeded_progress_is_told_and_moved(case):
+    writer = fenced(case)
+    writer.commit_progress({case.partition: at(40)})
+
+    assert writer.progress([case.partition]) == {case.partition: at(40)}
+    transact(case, writer, b"a", next_offset=41)
+    assert case.writer().progress([case.partition]) == {case.partition: at(41)}
+
+
+def test_what_is_written_is_read_back_with_what_others_wrote_between(case):
+    writer = fenced(case)
+    transact(case, writer, b"a")
+    case.shown()  # its marker lands a moment after the commit's answer, and has a place of its own
+    case.foreign(RecordContent(b"foreign"))
+    transact(case, writer, b"b")
+    case.shown()
     found = []
 
-    writer.read_back(place.partition, 1, lambda rows: found.extend(rows.to_pylist()))
+    writer.read_back(case.partition, 1, lambda rows: found.extend(rows.to_pylist()))
 
     assert [(row["offset"], row["value"]) for row in found] == [(2, b"foreign"), (3, b"b")]
 
 
-def read(place, start, end):
+def read(case, start, end):
     """Read a range; return how far it came and the (offset, record) pairs."""
-    source = SourcePartition(place.partition.topic, "life1", 0)
-    wanted, found = OffsetRange(source, start, end, start, None, marks(place)), []
-    reader = place.reader()
+    source = SourcePartition(case.partition.topic, "life1", 0)
+    wanted, found = OffsetRange(source, start, end, start, None, marks(case)), []
+    reader = case.reader()
     reached = reader.read(
         [wanted],
         2**30,
-        lambda _, b: found.extend(zip(b.column("offset").to_pylist(), says(b), strict=True)),
+        lambda _, b: found.extend(zip(b.column("offset").to_pylist(), contents_of(b), strict=True)),
     )
     reader.close()
     return reached[wanted], found
 
 
-def test_a_range_is_read_to_its_end_also_behind_markers_and_aborted_records(place):
-    writer = fenced(place)
-    transact(place, writer, b"a", b"b")
+def test_a_range_is_read_to_its_end_also_behind_markers_and_aborted_records(case):
+    writer = fenced(case)
+    transact(case, writer, b"a", b"b")
     writer.begin()
-    writer.send(place.partition, batch(b"gone"))
-    writer.settle()
+    writer.send(case.partition, batch(b"gone"))
+    writer.flush()
     writer.abort()
     writer.fence()
 
-    reached, found = read(place, 1, marks(place).stable)
+    reached, found = read(case, 1, marks(case).stable)
 
     assert (reached.end, reached.error) == (5, None)
     assert [(offset, said.value) for offset, said in found] == [(1, b"b")]
 
 
-def test_a_range_ends_where_it_was_planned_to_end(place):
-    place.foreign(*(Said(b"%d" % i) for i in range(9)))
+def test_a_range_ends_where_it_was_planned_to_end(case):
+    case.foreign(*(RecordContent(b"%d" % i) for i in range(9)))
 
-    reached, found = read(place, 2, 5)
+    reached, found = read(case, 2, 5)
 
     assert (reached.end, [offset for offset, _ in found]) == (5, [2, 3, 4])
 
 
-def test_a_start_that_the_log_does_not_have_is_a_cut_log(place):
-    place.foreign(Said(b"a"))
+def test_a_start_that_the_log_does_not_have_is_a_cut_log(case):
+    case.foreign(RecordContent(b"a"))
 
-    reached, found = read(place, 5, 7)
+    reached, found = read(case, 5, 7)
 
     assert (reached.end, found) == (5, [])
     assert isinstance(reached.error, LogTruncatedError)

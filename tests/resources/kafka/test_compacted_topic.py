@@ -19,8 +19,8 @@ def topic(target, names):
 @pytest.mark.kafka
 def test_records_are_read_in_order_from_the_one_partition_of_a_compacted_topic(topic, target):
     written = [Checkpoint("g", "us-east.orders", 0, n, n * 2) for n in range(3)]
-    topic.make(replication_factor=1)
-    topic.make(replication_factor=1)
+    topic.ensure_exists(replication_factor=1)
+    topic.ensure_exists(replication_factor=1)
 
     topic.write((each.key, each.value) for each in written)
 
@@ -34,7 +34,7 @@ def test_records_are_read_in_order_from_the_one_partition_of_a_compacted_topic(t
 
 @pytest.mark.kafka
 def test_a_producer_is_kept_for_the_next_records_until_one_fails(topic, target):
-    topic.make(replication_factor=1)
+    topic.ensure_exists(replication_factor=1)
 
     topic.write([(b"k", b"1")])
     first = topic._producer
@@ -58,7 +58,7 @@ def test_a_topic_that_is_there_takes_no_right_to_make_one(target, unique_topic):
     settings = {"bootstrap.servers": target.bootstrap_servers}
     create_topic(target.bootstrap_servers, unique_topic)
 
-    CompactedTopic(Strict("eu-west", settings), unique_topic, settings).make(1)
+    CompactedTopic(Strict("eu-west", settings), unique_topic, settings).ensure_exists(1)
 
 
 @pytest.mark.kafka
@@ -72,7 +72,7 @@ def test_a_record_that_the_broker_refuses_is_named_with_cluster_and_topic(target
 
 
 def test_a_cluster_that_is_down_is_unreachable_within_its_time(monkeypatch):
-    monkeypatch.setattr("resources.kafka.compacted_topic.WAIT_S", 1.0)
+    monkeypatch.setattr("resources.kafka.compacted_topic.REQUEST_TIMEOUT_S", 1.0)
     settings = {"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"}
     topic = CompactedTopic(KafkaCluster("eu-west", settings), "checkpoints", settings)
 

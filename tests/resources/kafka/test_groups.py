@@ -40,7 +40,7 @@ def test_a_new_group_is_seeded_and_read_back_with_its_metadata(cluster, orders, 
     first, second = TopicPartition(orders, 0), TopicPartition(orders, 1)
     cluster.commit_offsets(names("group"), {first: (7, "1:AbCdEf0123456789-_Zz:x")})
 
-    read = cluster.committed(names("group"), [first, second])
+    read = cluster.committed_offsets(names("group"), [first, second])
 
     assert read == {first: (7, "1:AbCdEf0123456789-_Zz:x"), second: None}
     assert cluster.group_offsets(names("group")) == {first: 7}
@@ -103,7 +103,7 @@ def test_a_group_asked_for_while_its_cluster_is_away_is_answered_when_it_is_back
 def test_clients_without_an_answer_end_and_a_cluster_that_is_gone_is_named_in_time(
     make_broker, monkeypatch
 ):
-    monkeypatch.setattr(groups, "COORDINATOR_S", 4.0)
+    monkeypatch.setattr(groups, "COORDINATOR_TIMEOUT_S", 4.0)
     broker = make_broker("lost")
     lost = KafkaCluster("eu-west", {"bootstrap.servers": broker.bootstrap_servers})
     lost.probe()
@@ -142,7 +142,7 @@ def _asked(servers, *lines):
 
 
 def test_a_group_that_nobody_knows_has_committed_nothing(cluster, orders, names):
-    assert cluster.committed(names("new"), [TopicPartition(orders, 0)]) == {
+    assert cluster.committed_offsets(names("new"), [TopicPartition(orders, 0)]) == {
         TopicPartition(orders, 0): None
     }
     assert cluster.group_offsets(names("new")) == {}
@@ -164,14 +164,16 @@ def test_progress_is_read_as_the_last_transaction_left_it(cluster, bootstrap, or
         producer.commit_transaction(10)
 
         # The answer to a commit comes before its marker: the group is unstable for a moment.
-        assert cluster.committed(group, [partition]) == {partition: (progress, f"at {progress}")}
+        assert cluster.committed_offsets(group, [partition]) == {
+            partition: (progress, f"at {progress}")
+        }
     consumer.close()
 
 
 def test_an_open_transaction_is_waited_for_and_then_named(
     cluster, bootstrap, orders, names, monkeypatch
 ):
-    monkeypatch.setattr(groups, "WAIT_S", 0.5)
+    monkeypatch.setattr(groups, "REQUEST_TIMEOUT_S", 0.5)
     partition, group = TopicPartition(orders, 0), names("progress")
     cluster.commit_offsets(group, {partition: (3, "")})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
@@ -183,9 +185,11 @@ def test_an_open_transaction_is_waited_for_and_then_named(
     )
 
     with pytest.raises(RequestRefusedError, match="UNSTABLE_OFFSET_COMMIT"):
-        cluster.committed(group, [partition])
+        cluster.committed_offsets(group, [partition])
 
-    assert cluster.committed(group, [partition], require_stable=False) == {partition: (3, "")}
+    assert cluster.committed_offsets(group, [partition], require_stable=False) == {
+        partition: (3, "")
+    }
     producer.abort_transaction(10)
     consumer.close()
 
@@ -212,7 +216,9 @@ def test_offsets_that_another_client_committed_with_metadata_are_read(cluster, s
     _commit_as_java_does(source.bootstrap_servers, group, wanted, metadata="md")
 
     assert cluster.group_offsets(group) == wanted
-    assert cluster.committed(group, wanted) == {each: (at, "md") for each, at in wanted.items()}
+    assert cluster.committed_offsets(group, wanted) == {
+        each: (at, "md") for each, at in wanted.items()
+    }
 
 
 def _commit_as_java_does(bootstrap, group, offsets, metadata):

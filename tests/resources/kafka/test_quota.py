@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from resources.kafka.quota import NoAnswerError, bounded
+from resources.kafka.quota import NoResponseError, call_with_timeout
 
 
 def test_what_a_call_returns_is_returned():
-    assert bounded(lambda: 7, 20) == 7
+    assert call_with_timeout(lambda: 7, 20) == 7
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("its own")])
@@ -17,7 +17,7 @@ def test_what_a_call_raises_is_raised(error):
         raise error
 
     with pytest.raises(type(error)) as raised:
-        bounded(fails, 20)
+        call_with_timeout(fails, 20)
 
     assert raised.value is error
 
@@ -25,7 +25,7 @@ def test_what_a_call_raises_is_raised(error):
 def test_a_call_that_does_not_return_is_left_to_itself():
     over = threading.Event()
 
-    with pytest.raises(NoAnswerError):
-        bounded(over.wait, 0.05)
+    with pytest.raises(NoResponseError):
+        call_with_timeout(over.wait, 0.05)
 
     over.set()

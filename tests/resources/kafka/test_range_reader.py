@@ -21,7 +21,7 @@ from schemas.errors import (
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.read_range import OffsetRange
 from tests.support.brokers import Record, consume_all, create_topic, high_watermarks, produce
-from tests.support.fake_cluster import Said, says
+from tests.support.fake_cluster import RecordContent, contents_of
 from tests.support.unclean_leader import elect_again
 
 pytestmark = pytest.mark.kafka
@@ -30,7 +30,7 @@ MANY = 2**40
 SPEAKERS, WORDS = 5, 600
 
 
-class Place:
+class ReaderHarness:
     """A broker's topics, their watermarks, and what a reader makes of ranges."""
 
     def __init__(self, broker):
@@ -60,7 +60,7 @@ class Place:
         return [o for batch in self.found[r] for o in batch.column("offset").to_pylist()]
 
     def said(self, r):
-        return [s for batch in self.found[r] for s in says(batch)]
+        return [s for batch in self.found[r] for s in contents_of(batch)]
 
     def delete_before(self, topic, offset):
         admin = AdminClient(self.settings)
@@ -70,15 +70,15 @@ class Place:
 
 
 @pytest.fixture
-def place(source):
-    made = Place(source)
+def harness(source):
+    made = ReaderHarness(source)
     yield made
     made.reader.close()
 
 
 @pytest.fixture
-def topic(place, unique_topic):
-    create_topic(place.bootstrap, unique_topic)
+def topic(harness, unique_topic):
+    create_topic(harness.bootstrap, unique_topic)
     return unique_topic
 
 
@@ -86,17 +86,17 @@ def values(count, size=1):
     return [Record(b"k%d" % i, b"v" * size, timestamp=1_000 + i) for i in range(count)]
 
 
-def test_a_range_is_read_to_its_end_and_no_further(place, topic):
-    produce(place.bootstrap, topic, values(10))
-    wanted = place.range(topic, 2, 7)
+def test_a_range_is_read_to_its_end_and_no_further(harness, topic):
+    produce(harness.bootstrap, topic, values(10))
+    wanted = harness.range(topic, 2, 7)
 
-    (reached,) = place.read(wanted)
+    (reached,) = harness.read(wanted)
 
     assert (reached.end, reached.error) == (7, None)
-    assert place.offsets(wanted) == [2, 3, 4, 5, 6]
+    assert harness.offsets(wanted) == [2, 3, 4, 5, 6]
 
 
-def test_every_field_of_a_record_is_read_as_it_lies_there(place, topic):
+def test_every_field_of_a_record_is_read_as_it_lies_there(harness, topic):
     odd = [
         Record(None, None),
         Record(b"", b""),
@@ -105,75 +105,75 @@ def test_every_field_of_a_record_is_read_as_it_lies_there(place, topic):
         Record(b"k", b"v", [], 9_300_000_000_000_000),
     ]
     stamped = [r._replace(timestamp=r.timestamp or 7) for r in odd]
-    produce(place.bootstrap, topic, stamped)
-    wanted = place.range(topic)
+    produce(harness.bootstrap, topic, stamped)
+    wanted = harness.range(topic)
 
-    place.read(wanted)
+    harness.read(wanted)
 
-    assert place.said(wanted) == [
-        Said(r.value, r.key, tuple(r.headers), r.timestamp) for r in stamped
+    assert harness.said(wanted) == [
+        RecordContent(r.value, r.key, tuple(r.headers), r.timestamp) for r in stamped
     ]
-    (batch,) = place.found[wanted]
+    (batch,) = harness.found[wanted]
     assert set(batch.column("timestamp_type").to_pylist()) == {1}
     assert set(batch.column("leader_epoch").to_pylist()) == {0}
     assert set(batch.column("topic_id").to_pylist()) == {"life1"}
 
 
-def test_times_that_the_broker_sets_are_told_apart(place, unique_topic):
-    create_topic(place.bootstrap, unique_topic, message_timestamp_type="LogAppendTime")
-    produce(place.bootstrap, unique_topic, values(1))
-    wanted = place.range(unique_topic)
+def test_times_that_the_broker_sets_are_told_apart(harness, unique_topic):
+    create_topic(harness.bootstrap, unique_topic, message_timestamp_type="LogAppendTime")
+    produce(harness.bootstrap, unique_topic, values(1))
+    wanted = harness.range(unique_topic)
 
-    place.read(wanted)
+    harness.read(wanted)
 
-    assert place.found[wanted][0].column("timestamp_type").to_pylist() == [2]
+    assert harness.found[wanted][0].column("timestamp_type").to_pylist() == [2]
 
 
-def test_markers_and_aborted_records_at_the_tail_are_proven_read(place, topic, names):
-    produce(place.bootstrap, topic, values(3), transactional_id=names("tx"))
-    produce(place.bootstrap, topic, values(2), transactional_id=names("tx"), commit=False)
-    consume_all(place.bootstrap, topic)  # returns when the markers are there
-    wanted = place.range(topic)
+def test_markers_and_aborted_records_at_the_tail_are_proven_read(harness, topic, names):
+    produce(harness.bootstrap, topic, values(3), transactional_id=names("tx"))
+    produce(harness.bootstrap, topic, values(2), transactional_id=names("tx"), commit=False)
+    consume_all(harness.bootstrap, topic)  # returns when the markers are there
+    wanted = harness.range(topic)
 
-    (reached,) = place.read(wanted)
+    (reached,) = harness.read(wanted)
 
     assert wanted.end == 7
     assert (reached.end, reached.error) == (7, None)
-    assert place.offsets(wanted) == [0, 1, 2]
+    assert harness.offsets(wanted) == [0, 1, 2]
 
 
-def test_aborted_records_between_others_are_a_gap(place, topic, names):
-    produce(place.bootstrap, topic, values(2))
-    produce(place.bootstrap, topic, values(2), transactional_id=names("tx"), commit=False)
-    produce(place.bootstrap, topic, values(1))
-    consume_all(place.bootstrap, topic)
-    wanted = place.range(topic)
+def test_aborted_records_between_others_are_a_gap(harness, topic, names):
+    produce(harness.bootstrap, topic, values(2))
+    produce(harness.bootstrap, topic, values(2), transactional_id=names("tx"), commit=False)
+    produce(harness.bootstrap, topic, values(1))
+    consume_all(harness.bootstrap, topic)
+    wanted = harness.range(topic)
 
-    (reached,) = place.read(wanted)
+    (reached,) = harness.read(wanted)
 
     assert reached.end == 6
-    assert place.offsets(wanted) == [0, 1, 5]
+    assert harness.offsets(wanted) == [0, 1, 5]
 
 
-def test_a_range_that_begins_on_a_marker_is_read(place, topic, names):
-    produce(place.bootstrap, topic, values(2), transactional_id=names("tx"))
-    consume_all(place.bootstrap, topic)
+def test_a_range_that_begins_on_a_marker_is_read(harness, topic, names):
+    produce(harness.bootstrap, topic, values(2), transactional_id=names("tx"))
+    consume_all(harness.bootstrap, topic)
 
-    (reached,) = place.read(place.range(topic, 2))
+    (reached,) = harness.read(harness.range(topic, 2))
 
     assert (reached.end, reached.error) == (3, None)
 
 
-def test_records_of_an_open_transaction_are_behind_the_range_and_not_shown(place, topic, names):
-    produce(place.bootstrap, topic, values(2))
-    held = Producer({**place.settings, "transactional.id": names("tx")})
+def test_records_of_an_open_transaction_are_behind_the_range_and_not_shown(harness, topic, names):
+    produce(harness.bootstrap, topic, values(2))
+    held = Producer({**harness.settings, "transactional.id": names("tx")})
     held.init_transactions(10)
     held.begin_transaction()
     held.produce(topic, b"open", partition=0)
     held.flush(10)
-    wanted = place.range(topic)
+    wanted = harness.range(topic)
 
-    (reached,) = place.read(wanted)
+    (reached,) = harness.read(wanted)
 
     held.abort_transaction(10)
     assert (wanted.end, wanted.watermarks.high) == (2, 3)
@@ -181,49 +181,49 @@ def test_records_of_an_open_transaction_are_behind_the_range_and_not_shown(place
 
 
 def test_a_range_past_the_last_stable_offset_is_an_error_in_time_and_never_the_end(
-    place, topic, names, monkeypatch
+    harness, topic, names, monkeypatch
 ):
-    monkeypatch.setattr(reader_module, "PATIENCE_S", 1.0)
-    held = Producer({**place.settings, "transactional.id": names("tx")})
+    monkeypatch.setattr(reader_module, "READ_TIMEOUT_S", 1.0)
+    held = Producer({**harness.settings, "transactional.id": names("tx")})
     held.init_transactions(10)
     held.begin_transaction()
     held.produce(topic, b"open", partition=0)
     held.flush(10)
 
-    (reached,) = place.read(place.range(topic, 0, 1))
+    (reached,) = harness.read(harness.range(topic, 0, 1))
 
     held.abort_transaction(10)
     assert reached.end == 0
     assert isinstance(reached.error, RangeUnfinishedError)
 
 
-def test_a_start_below_the_log_start_is_an_expiry_with_its_interval(place, topic):
-    produce(place.bootstrap, topic, values(10))
-    place.delete_before(topic, 6)
+def test_a_start_below_the_log_start_is_an_expiry_with_its_interval(harness, topic):
+    produce(harness.bootstrap, topic, values(10))
+    harness.delete_before(topic, 6)
 
-    (reached,) = place.read(place.range(topic, 2))
+    (reached,) = harness.read(harness.range(topic, 2))
 
     assert reached.end == 2
     assert isinstance(reached.error, RecordsExpiredError)
     assert "[2, 6) expired" in str(reached.error)
 
 
-def test_records_that_expire_between_planning_and_reading_are_no_cut_log(place, topic):
-    produce(place.bootstrap, topic, values(10))
-    planned = place.range(topic, 2)
-    place.delete_before(topic, 6)
+def test_records_that_expire_between_planning_and_reading_are_no_cut_log(harness, topic):
+    produce(harness.bootstrap, topic, values(10))
+    planned = harness.range(topic, 2)
+    harness.delete_before(topic, 6)
 
-    (reached,) = place.read(planned)
+    (reached,) = harness.read(planned)
 
     assert isinstance(reached.error, RecordsExpiredError)
     assert "[2, 6) expired" in str(reached.error)
 
 
-def test_a_start_beyond_the_end_is_a_cut_log_with_both_numbers(place, topic):
-    produce(place.bootstrap, topic, values(4))
-    marks = place.marks(topic)
+def test_a_start_beyond_the_end_is_a_cut_log_with_both_numbers(harness, topic):
+    produce(harness.bootstrap, topic, values(4))
+    marks = harness.marks(topic)
 
-    (reached,) = place.read(place.range(topic, 9, 12, marks=marks))
+    (reached,) = harness.read(harness.range(topic, 9, 12, marks=marks))
 
     assert reached.end == 9
     assert isinstance(reached.error, LogTruncatedError)
@@ -231,103 +231,104 @@ def test_a_start_beyond_the_end_is_a_cut_log_with_both_numbers(place, topic):
     assert "ends at 4" in str(reached.error)
 
 
-def test_a_sick_range_does_not_stop_its_neighbours(place, topic, names):
+def test_a_sick_range_does_not_stop_its_neighbours(harness, topic, names):
     other = names("other")
-    create_topic(place.bootstrap, other)
-    produce(place.bootstrap, topic, values(4))
-    produce(place.bootstrap, other, values(4))
-    place.delete_before(topic, 3)
-    sick, healthy = place.range(topic, 0), place.range(other)
+    create_topic(harness.bootstrap, other)
+    produce(harness.bootstrap, topic, values(4))
+    produce(harness.bootstrap, other, values(4))
+    harness.delete_before(topic, 3)
+    sick, healthy = harness.range(topic, 0), harness.range(other)
 
-    first, second = place.read(sick, healthy)
+    first, second = harness.read(sick, healthy)
 
     assert isinstance(first.error, RecordsExpiredError)
     assert (second.end, second.error) == (4, None)
-    assert place.offsets(healthy) == [0, 1, 2, 3]
+    assert harness.offsets(healthy) == [0, 1, 2, 3]
 
 
-def test_after_an_error_the_next_read_works(place, topic):
-    produce(place.bootstrap, topic, values(4))
-    place.read(place.range(topic, 9, 12))
+def test_after_an_error_the_next_read_works(harness, topic):
+    produce(harness.bootstrap, topic, values(4))
+    harness.read(harness.range(topic, 9, 12))
 
-    (reached,) = place.read(place.range(topic))
+    (reached,) = harness.read(harness.range(topic))
 
     assert (reached.end, reached.error) == (4, None)
 
 
-def test_a_range_ends_at_a_record_boundary_when_there_is_enough_and_goes_on_there(place, topic):
-    produce(place.bootstrap, topic, values(40, size=900_000))
-    whole = place.range(topic)
+def test_a_range_ends_at_a_record_boundary_when_there_is_enough_and_goes_on_there(harness, topic):
+    produce(harness.bootstrap, topic, values(40, size=900_000))
+    whole = harness.range(topic)
     at, offsets, reads = 0, [], 0
     while at < whole.end:
-        part = place.range(topic, at, marks=whole.watermarks)
-        (reached,) = place.read(part, max_bytes=8_000_000)
+        part = harness.range(topic, at, marks=whole.watermarks)
+        (reached,) = harness.read(part, max_bytes=8_000_000)
         assert reached.error is None
         assert reached.end > at
-        offsets += place.offsets(part)
+        offsets += harness.offsets(part)
         at, reads = reached.end, reads + 1
 
     assert offsets == list(range(40))
     assert reads > 1
-    assert all(len(s.value) == 900_000 for s in place.said(part))
+    assert all(len(s.value) == 900_000 for s in harness.said(part))
 
 
-def test_many_small_partitions_are_read_in_one_go(place, unique_topic):
-    create_topic(place.bootstrap, unique_topic, partitions=60)
+def test_many_small_partitions_are_read_in_one_go(harness, unique_topic):
+    create_topic(harness.bootstrap, unique_topic, partitions=60)
     produce(
-        place.bootstrap,
+        harness.bootstrap,
         unique_topic,
         (r._replace(partition=p) for p in range(60) for r in values(5)),
     )
-    every = place.cluster.watermarks([TopicPartition(unique_topic, p) for p in range(60)])
+    every = harness.cluster.watermarks([TopicPartition(unique_topic, p) for p in range(60)])
     ranges = [
-        place.range(unique_topic, partition=p.partition, marks=marks) for p, marks in every.items()
+        harness.range(unique_topic, partition=p.partition, marks=marks)
+        for p, marks in every.items()
     ]
 
-    reached = place.read(*ranges)
+    reached = harness.read(*ranges)
 
     assert all((r.end, r.error) == (5, None) for r in reached)
-    assert all(place.offsets(r) == [0, 1, 2, 3, 4] for r in ranges)
+    assert all(harness.offsets(r) == [0, 1, 2, 3, 4] for r in ranges)
 
 
-def test_a_backlog_behind_a_small_range_does_not_hold_up_the_others(place, unique_topic):
-    create_topic(place.bootstrap, unique_topic, partitions=4)
+def test_a_backlog_behind_a_small_range_does_not_hold_up_the_others(harness, unique_topic):
+    create_topic(harness.bootstrap, unique_topic, partitions=4)
     produce(
-        place.bootstrap,
+        harness.bootstrap,
         unique_topic,
         (r._replace(partition=p) for p in range(4) for r in values(20_000, 100)),
     )
-    ranges = [place.range(unique_topic, 0, 10 ** (p + 1), partition=p) for p in range(4)]
+    ranges = [harness.range(unique_topic, 0, 10 ** (p + 1), partition=p) for p in range(4)]
 
-    reached = place.read(*ranges)
+    reached = harness.read(*ranges)
 
     assert [(r.end, r.error) for r in reached] == [(10 ** (p + 1), None) for p in range(4)]
 
 
 def test_a_broker_that_falls_silent_ends_the_read_in_time(make_broker, names, monkeypatch):
-    monkeypatch.setattr(reader_module, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(reader_module, "READ_TIMEOUT_S", 1.0)
     # Of its own: after a freeze a broker may be away for a while.
     source, topic = make_broker("silent"), names()
-    place = Place(source)
-    create_topic(place.bootstrap, topic)
-    produce(place.bootstrap, topic, values(4))
-    wanted = place.range(topic)
+    harness = ReaderHarness(source)
+    create_topic(harness.bootstrap, topic)
+    produce(harness.bootstrap, topic, values(4))
+    wanted = harness.range(topic)
     source.freeze()
     try:
-        (reached,) = place.read(wanted)
+        (reached,) = harness.read(wanted)
     finally:
         source.thaw()
 
     assert isinstance(reached.error, RangeUnfinishedError)
     assert reached.end == 0
-    assert place.read(wanted)[0].error is None
+    assert harness.read(wanted)[0].error is None
 
 
 def test_offsets_that_compaction_took_are_a_gap(make_broker, names):
-    place = Place(make_broker("compacting", properties={"log.cleaner.backoff.ms": "100"}))
+    harness = ReaderHarness(make_broker("compacting", properties={"log.cleaner.backoff.ms": "100"}))
     topic = names()
     create_topic(
-        place.bootstrap,
+        harness.bootstrap,
         topic,
         cleanup_policy="compact",
         segment_ms=100,
@@ -335,17 +336,17 @@ def test_offsets_that_compaction_took_are_a_gap(make_broker, names):
     )
     same = [Record(b"same", b"%d" % i) for i in range(5)]
     give_up_at, added = time.monotonic() + 30, 0
-    while not added or len(consume_all(place.bootstrap, topic)) == added:
+    while not added or len(consume_all(harness.bootstrap, topic)) == added:
         assert time.monotonic() < give_up_at
-        produce(place.bootstrap, topic, same)  # a segment is closed by the next record
+        produce(harness.bootstrap, topic, same)  # a segment is closed by the next record
         added += len(same)
         time.sleep(0.2)
-    wanted = place.range(topic)
+    wanted = harness.range(topic)
 
-    (reached,) = place.read(wanted)
+    (reached,) = harness.read(wanted)
 
-    place.reader.close()
-    offsets = place.offsets(wanted)
+    harness.reader.close()
+    offsets = harness.offsets(wanted)
     assert (reached.end, reached.error) == (added, None)
     assert 0 < len(offsets) < added
     assert offsets == sorted(offsets)
@@ -355,31 +356,31 @@ def test_a_log_that_was_cut_and_has_grown_past_the_start_again_is_found_by_its_e
     make_broker, names
 ):
     broker = make_broker("unclean")
-    place, topic = Place(broker), names()
-    create_topic(place.bootstrap, topic)
+    harness, topic = ReaderHarness(broker), names()
+    create_topic(harness.bootstrap, topic)
     for record in values(10):
-        produce(place.bootstrap, topic, [record])
-    staged = place.marks(topic)
+        produce(harness.bootstrap, topic, [record])
+    staged = harness.marks(topic)
     broker.stop()
     _cut_log(broker.home, topic, kept=4)
     broker.start()
     elect_again(broker, TopicPartition(topic, 0), staged.leader_epoch)
-    produce(place.bootstrap, topic, values(20))
-    assert high_watermarks(place.bootstrap, topic) == {0: 24}
+    produce(harness.bootstrap, topic, values(20))
+    assert high_watermarks(harness.bootstrap, topic) == {0: 24}
 
-    cut = _read_in_the_end(place, place.range(topic, 10, 24, epoch=staged.leader_epoch))
-    fresh = _read_in_the_end(place, place.range(topic, 0, 24))
+    cut = _read_in_the_end(harness, harness.range(topic, 10, 24, epoch=staged.leader_epoch))
+    fresh = _read_in_the_end(harness, harness.range(topic, 0, 24))
 
-    place.reader.close()
+    harness.reader.close()
     assert isinstance(cut.error, LogTruncatedError)
     assert cut.end == 10
     assert (fresh.end, fresh.error) == (24, None)
 
 
-def _read_in_the_end(place, r):
+def _read_in_the_end(harness, r):
     """Read *r*, again while a broker that has just come back does not answer, as the loop does."""
     for _ in range(3):
-        (reached,) = place.read(r)
+        (reached,) = harness.read(r)
         if not isinstance(reached.error, RangeUnfinishedError):
             break
     return reached
@@ -406,36 +407,38 @@ def _words(partition):
 
 
 @pytest.fixture
-def spoken(place, unique_topic):
+def spoken(harness, unique_topic):
     """A topic of several partitions, each of whose records says where it was written."""
-    create_topic(place.bootstrap, unique_topic, SPEAKERS)
+    create_topic(harness.bootstrap, unique_topic, SPEAKERS)
     said = [Record(None, word, (), None, p) for p in range(SPEAKERS) for word in _words(p)]
-    produce(place.bootstrap, unique_topic, said)
+    produce(harness.bootstrap, unique_topic, said)
     return unique_topic
 
 
-def _read_is_exact(place, topic, starts, ends):
+def _read_is_exact(harness, topic, starts, ends):
     ranges = [
-        place.range(topic, start, end, partition=p)
+        harness.range(topic, start, end, partition=p)
         for p, (start, end) in enumerate(zip(starts, ends, strict=True))
     ]
-    assert [reached.error for reached in place.read(*ranges)] == [None] * len(ranges)
+    assert [reached.error for reached in harness.read(*ranges)] == [None] * len(ranges)
     for r in ranges:
         words = _words(r.partition.partition)[r.start : r.end]
-        assert [said.value for said in place.said(r)] == words
+        assert [said.value for said in harness.said(r)] == words
 
 
-def test_records_behind_the_end_of_one_range_are_never_taken_for_those_of_another(place, spoken):
+def test_records_behind_the_end_of_one_range_are_never_taken_for_those_of_another(harness, spoken):
     # All but the last range end long before their logs do, and go on sending.
-    _read_is_exact(place, spoken, [0] * SPEAKERS, [10] * (SPEAKERS - 1) + [WORDS])
-    _read_is_exact(place, spoken, [10] * SPEAKERS, [20] * SPEAKERS)
+    _read_is_exact(harness, spoken, [0] * SPEAKERS, [10] * (SPEAKERS - 1) + [WORDS])
+    _read_is_exact(harness, spoken, [10] * SPEAKERS, [20] * SPEAKERS)
 
 
 @given(data=st.data())
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_wherever_ranges_of_one_topic_begin_and_end_each_gets_its_own_records(place, spoken, data):
+def test_wherever_ranges_of_one_topic_begin_and_end_each_gets_its_own_records(
+    harness, spoken, data
+):
     ends = data.draw(st.lists(st.integers(0, WORDS), min_size=SPEAKERS, max_size=SPEAKERS))
     starts = [data.draw(st.integers(0, end)) for end in ends]
-    _read_is_exact(place, spoken, starts, ends)
+    _read_is_exact(harness, spoken, starts, ends)

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from demo.kafka.processes import free_ports
 from resources.config.load import read_config
 
@@ -41,7 +41,7 @@ def secured(tmp_path):
         f"{LISTENER}.plain.sasl.jaas.config": f"{MODULES}.plain.PlainLoginModule required "
         f'user_mirror="{PASSWORD}";',
     }
-    with running(broker):
+    with running_brokers(broker):
         yield f"127.0.0.1:{sasl}"
 
 

@@ -14,7 +14,7 @@ from resources.kafka.slot_producer import SlotProducer
 from resources.librdkafka import arrow_producer as column_producer
 from schemas.config.flow import Flow
 from schemas.errors import (
-    ChunkRefusedError,
+    BatchRejectedError,
     DeltamirrorError,
     FencedError,
     RangeUnfinishedError,
@@ -23,24 +23,26 @@ from schemas.errors import (
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
 from tests.support.brokers import Record, consume_all, create_topic, high_watermarks, produce
-from tests.support.fake_cluster import Said, rows, says
-from tests.support.log_segment import written
+from tests.support.fake_cluster import RecordContent, contents_of, rows
+from tests.support.log_segment import read_log
 
 pytestmark = pytest.mark.kafka
 
 ORDERS = SourcePartition("orders", "life1", 0)
 ODD = [
-    Said(None, None),
-    Said(b"", b""),
-    Said(None, b""),
-    Said(b"", None),
-    Said(b"\0\xff", b"\xfe\0"),
-    Said(b"v", b"k", (("a", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"3"))),
-    Said(b"v", b"k", (("null", None), ("empty", b""), ("", b"empty key"), ("nul", b"a\0b"))),
-    Said(b"v", b"k", (("\u00e9\u4e2d", b"\xff"),)),
-    Said(b"v", b"k", (), -1),
-    Said(b"v", b"k", (), 1),
-    Said(b"v", b"k", (), 9_300_000_000_000_000),
+    RecordContent(None, None),
+    RecordContent(b"", b""),
+    RecordContent(None, b""),
+    RecordContent(b"", None),
+    RecordContent(b"\0\xff", b"\xfe\0"),
+    RecordContent(b"v", b"k", (("a", b"1"), ("b", b"2"), ("a", b"1"), ("a", b"3"))),
+    RecordContent(
+        b"v", b"k", (("null", None), ("empty", b""), ("", b"empty key"), ("nul", b"a\0b"))
+    ),
+    RecordContent(b"v", b"k", (("\u00e9\u4e2d", b"\xff"),)),
+    RecordContent(b"v", b"k", (), -1),
+    RecordContent(b"v", b"k", (), 1),
+    RecordContent(b"v", b"k", (), 9_300_000_000_000_000),
 ]
 
 
@@ -79,7 +81,7 @@ def send(slot, remote, *said, next_offset=None):
     slot.fence()
     slot.begin()
     slot.send(remote, batch(*said))
-    offsets = slot.settle()[remote]
+    offsets = slot.flush()[remote]
     slot.commit({remote: at(next_offset or len(said))})
     return offsets.tolist()
 
@@ -93,7 +95,7 @@ def shown(target, remote, isolation="read_committed"):
     return [
         (
             m.offset(),
-            Said(m.value(), m.key(), tuple(m.headers() or ()), m.timestamp()[1]),
+            RecordContent(m.value(), m.key(), tuple(m.headers() or ()), m.timestamp()[1]),
         )
         for m in consume_all(target.bootstrap_servers, remote.topic, isolation)
         if m.partition() == remote.partition
@@ -111,9 +113,9 @@ def test_records_go_to_their_partition_whatever_their_key(open_slot, target, rem
     slot = open_slot()
     slot.fence()
     slot.begin()
-    slot.send(remote, batch(Said(b"a", b"same"), Said(b"b", b"same")))
-    slot.send(other, batch(Said(b"c", b"same")))
-    offsets = slot.settle()
+    slot.send(remote, batch(RecordContent(b"a", b"same"), RecordContent(b"b", b"same")))
+    slot.send(other, batch(RecordContent(b"c", b"same")))
+    offsets = slot.flush()
     slot.commit({remote: at(2), other: at(1)})
 
     assert {p: o.tolist() for p, o in offsets.items()} == {remote: [0, 1], other: [0]}
@@ -124,8 +126,8 @@ def test_records_go_to_their_partition_whatever_their_key(open_slot, target, rem
 def test_offsets_pass_the_marker_of_the_transaction_before(open_slot, remote):
     slot = open_slot()
 
-    assert send(slot, remote, Said(b"a"), Said(b"b")) == [0, 1]
-    assert send(slot, remote, Said(b"c")) == [3]
+    assert send(slot, remote, RecordContent(b"a"), RecordContent(b"b")) == [0, 1]
+    assert send(slot, remote, RecordContent(b"c")) == [3]
 
 
 def test_a_large_transaction_has_an_offset_for_every_record(open_slot, remote):
@@ -133,9 +135,9 @@ def test_a_large_transaction_has_an_offset_for_every_record(open_slot, remote):
     slot.fence()
     slot.begin()
     for start in range(0, 30_000, 10_000):
-        said = [Said(b"x" * 50)] * 10_000
+        said = [RecordContent(b"x" * 50)] * 10_000
         slot.send(remote, batch(*said, start=start))
-    offsets = slot.settle()[remote]
+    offsets = slot.flush()[remote]
     slot.commit({remote: at(30_000)})
 
     assert np.array_equal(offsets, np.arange(30_000))
@@ -146,7 +148,7 @@ def test_a_record_larger_than_the_clients_own_limit_arrives(open_slot, target, n
     create_topic(target.bootstrap_servers, topic, max_message_bytes=5_000_000)
     large = TopicPartition(topic, 0)
 
-    send(open_slot(), large, Said(b"x" * 3_000_000))
+    send(open_slot(), large, RecordContent(b"x" * 3_000_000))
 
     assert [len(s.value) for _, s in shown(target, large)] == [3_000_000]
 
@@ -156,8 +158,8 @@ def test_progress_is_there_with_its_incarnation_and_no_sooner(open_slot, remote)
     slot.fence()
     assert slot.progress([remote]) == {}
     slot.begin()
-    slot.send(remote, batch(Said()))
-    slot.settle()
+    slot.send(remote, batch(RecordContent()))
+    slot.flush()
 
     slot.commit({remote: at(12, "life1+2")})
 
@@ -182,7 +184,7 @@ def test_progress_moves_without_a_record_and_leaves_no_marker(open_slot, remote,
     slot = open_slot()
     slot.fence()
     slot.begin()
-    assert slot.settle() == {}
+    assert slot.flush() == {}
     slot.commit({remote: at(7)})
 
     assert slot.progress([remote]) == {remote: at(7)}
@@ -192,22 +194,22 @@ def test_progress_moves_without_a_record_and_leaves_no_marker(open_slot, remote,
 def test_progress_that_is_seeded_is_told_and_then_moved_by_transactions(open_slot, remote):
     slot = open_slot()
     slot.fence()
-    slot.seed({remote: at(40)})
+    slot.commit_progress({remote: at(40)})
 
     assert slot.progress([remote]) == {remote: at(40)}
-    send(slot, remote, Said(), next_offset=41)
+    send(slot, remote, RecordContent(), next_offset=41)
     assert slot.progress([remote]) == {remote: at(41)}
 
 
 def test_an_abort_leaves_nothing_that_is_shown_and_the_next_try_works(open_slot, remote, target):
     slot = open_slot()
-    send(slot, remote, Said(b"before"))
+    send(slot, remote, RecordContent(b"before"))
     slot.begin()
-    slot.send(remote, batch(Said(b"gone")))
-    slot.settle()
+    slot.send(remote, batch(RecordContent(b"gone")))
+    slot.flush()
     slot.abort()
 
-    assert send(slot, remote, Said(b"after"), next_offset=2) == [4]
+    assert send(slot, remote, RecordContent(b"after"), next_offset=2) == [4]
 
     assert [s.value for _, s in shown(target, remote)] == [b"before", b"after"]
     assert slot.progress([remote]) == {remote: at(2)}
@@ -217,10 +219,10 @@ def test_what_a_dead_process_left_open_is_settled_by_the_next(open_slot, remote,
     dead = open_slot()
     dead.fence()
     dead.begin()
-    dead.send(remote, batch(Said(b"gone")))
-    dead.settle()
+    dead.send(remote, batch(RecordContent(b"gone")))
+    dead.flush()
 
-    send(open_slot(), remote, Said(b"a"))
+    send(open_slot(), remote, RecordContent(b"a"))
 
     assert [s.value for _, s in shown(target, remote)] == [b"a"]
 
@@ -229,10 +231,10 @@ def test_a_zombie_is_fenced_and_nothing_of_it_is_ever_shown(open_slot, remote, t
     zombie = open_slot()
     zombie.fence()
     zombie.begin()
-    zombie.send(remote, batch(Said(b"zombie")))
-    zombie.settle()
+    zombie.send(remote, batch(RecordContent(b"zombie")))
+    zombie.flush()
 
-    send(open_slot(), remote, Said(b"a"))
+    send(open_slot(), remote, RecordContent(b"a"))
     with pytest.raises(FencedError):
         zombie.commit({remote: at(99)})
     zombie.abort()
@@ -243,11 +245,11 @@ def test_a_zombie_is_fenced_and_nothing_of_it_is_ever_shown(open_slot, remote, t
 
 def test_a_zombie_that_was_idle_is_fenced_when_it_sends(open_slot, remote, target):
     zombie = open_slot()
-    send(zombie, remote, Said(b"a"))
-    send(open_slot(), remote, Said(b"b"), next_offset=2)
+    send(zombie, remote, RecordContent(b"a"))
+    send(open_slot(), remote, RecordContent(b"b"), next_offset=2)
 
     with pytest.raises(FencedError):
-        send(zombie, remote, Said(b"c"), next_offset=99)
+        send(zombie, remote, RecordContent(b"c"), next_offset=99)
 
     assert [s.value for _, s in shown(target, remote)] == [b"a", b"b"]
 
@@ -256,7 +258,7 @@ def test_a_zombie_that_was_idle_is_fenced_when_it_sends(open_slot, remote, targe
 def test_a_transaction_may_be_limited_to_any_time(open_slot, remote, milliseconds):
     slot = open_slot(**{"transaction.timeout.ms": milliseconds})
 
-    assert send(slot, remote, Said(b"v")) == [0]
+    assert send(slot, remote, RecordContent(b"v")) == [0]
 
 
 def test_slots_do_not_fence_one_another(open_slot, target, flow, remote):
@@ -264,17 +266,17 @@ def test_slots_do_not_fence_one_another(open_slot, target, flow, remote):
     one, other = open_slot(), SlotProducer(flow, 4, places, places)
     one.fence()
 
-    send(other, remote, Said(b"a"))
-    send(one, remote, Said(b"b"), next_offset=2)
+    send(other, remote, RecordContent(b"a"))
+    send(one, remote, RecordContent(b"b"), next_offset=2)
 
     assert len(shown(target, remote)) == 2
     other.close()
 
 
 EXACT = [
-    Said(b"v", b"k", (("h", b"1"),), 0),
-    Said(None, None, ((b"\xff", b"\xfe"), (b"h", None)), 5),
-    Said(b"", b"", (("a\0b", b""), ("a", b"")), 5),
+    RecordContent(b"v", b"k", (("h", b"1"),), 0),
+    RecordContent(None, None, ((b"\xff", b"\xfe"), (b"h", None)), 5),
+    RecordContent(b"", b"", (("a\0b", b""), ("a", b"")), 5),
 ]
 
 
@@ -282,7 +284,7 @@ EXACT = [
 def test_a_record_that_confluents_producer_would_alter_lies_there_as_it_was(
     open_slot, remote, target, odd
 ):
-    slot, plain = open_slot(), Said(b"v", b"k", (("h", b"1"),), 5)
+    slot, plain = open_slot(), RecordContent(b"v", b"k", (("h", b"1"),), 5)
 
     offsets = send(slot, remote, plain, odd, plain)
     assert slot.progress([remote]) == {remote: at(3)}
@@ -291,7 +293,7 @@ def test_a_record_that_confluents_producer_would_alter_lies_there_as_it_was(
     offsets += send(slot, remote, plain, next_offset=5)
 
     sent = [plain, odd, plain, odd, plain]
-    found = {w.offset: w[1:] for w in written(target.home, remote.topic)}
+    found = {w.offset: w[1:] for w in read_log(target.home, remote.topic)}
     assert [found[o] for o in offsets] == [_as_written(said) for said in sent]
     assert [m.offset() for m in _messages(target, remote)] == offsets
     assert slot.progress([remote]) == {remote: at(5)}
@@ -309,12 +311,12 @@ def _messages(target, remote):
 def test_a_record_whose_timestamp_0_cannot_be_written_is_named(
     open_slot, remote, target, monkeypatch
 ):
-    monkeypatch.setattr(column_producer, "_STAMP", 88)
-    plain, slot = Said(b"v", b"k", (), 5), open_slot()
+    monkeypatch.setattr(column_producer, "_TIMESTAMP_POSITION", 88)
+    plain, slot = RecordContent(b"v", b"k", (), 5), open_slot()
     slot.fence()
     slot.begin()
 
-    with pytest.raises(ChunkRefusedError, match=r"timestamp 0 .*offset 21 ") as refused:
+    with pytest.raises(BatchRejectedError, match=r"timestamp 0 .*offset 21 ") as refused:
         slot.send(remote, batch(plain, EXACT[0], plain, start=20))
     slot.abort()
 
@@ -322,7 +324,9 @@ def test_a_record_whose_timestamp_0_cannot_be_written_is_named(
     assert shown(target, remote) == []
 
 
-@pytest.mark.parametrize("said", [Said(timestamp_ms=5), EXACT[0]], ids=["plain", "timestamp 0"])
+@pytest.mark.parametrize(
+    "said", [RecordContent(timestamp_ms=5), EXACT[0]], ids=["plain", "timestamp 0"]
+)
 def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
     open_slot, target, names, said
 ):
@@ -333,8 +337,8 @@ def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
     slot.begin()
     slot.send(stamped, batch(said))
 
-    with pytest.raises(ChunkRefusedError, match="LogAppendTime") as refused:
-        slot.settle()
+    with pytest.raises(BatchRejectedError, match="LogAppendTime") as refused:
+        slot.flush()
     slot.abort()
 
     assert set(refused.value.partitions) == {stamped}
@@ -344,11 +348,13 @@ def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({"max_message_bytes": 2_000}, Said(b"\xff" * 9_000), id="too large"),
-        pytest.param({"cleanup_policy": "compact"}, Said(b"v", None), id="null key, compacted"),
+        pytest.param({"max_message_bytes": 2_000}, RecordContent(b"\xff" * 9_000), id="too large"),
+        pytest.param(
+            {"cleanup_policy": "compact"}, RecordContent(b"v", None), id="null key, compacted"
+        ),
         pytest.param(
             {"message_timestamp_after_max_ms": 3_600_000},
-            Said(timestamp_ms=9_300_000_000_000_000),
+            RecordContent(timestamp_ms=9_300_000_000_000_000),
             id="far future",
         ),
     ],
@@ -361,8 +367,8 @@ def test_what_the_broker_refuses_names_its_partition(open_slot, target, names, s
     slot.begin()
     slot.send(strict, batch(said))
 
-    with pytest.raises(ChunkRefusedError) as refused:
-        slot.settle()
+    with pytest.raises(BatchRejectedError) as refused:
+        slot.flush()
     slot.abort()
 
     assert set(refused.value.partitions) == {strict}
@@ -372,18 +378,18 @@ def test_what_the_broker_refuses_names_its_partition(open_slot, target, names, s
 def test_only_the_refused_partition_is_named_and_at_once_however_much_waits_behind_it(
     open_slot, target, names, monkeypatch
 ):
-    monkeypatch.setattr(producer_module, "PATIENCE_S", 600.0)  # who waits for it never ends
+    monkeypatch.setattr(producer_module, "RESPONSE_TIMEOUT_S", 600.0)  # who waits for it never ends
     topic = names("mixed")
     create_topic(target.bootstrap_servers, topic, partitions=2, max_message_bytes=2_000)
     sick, healthy = (TopicPartition(topic, i) for i in (0, 1))
     slot = open_slot(**{"batch.size": 1_000})
     slot.fence()
     slot.begin()
-    slot.send(sick, batch(Said(b"\xff" * 9_000)))
-    slot.send(healthy, batch(*[Said(b"x" * 100)] * 20_000))
+    slot.send(sick, batch(RecordContent(b"\xff" * 9_000)))
+    slot.send(healthy, batch(*[RecordContent(b"x" * 100)] * 20_000))
 
-    with pytest.raises(ChunkRefusedError) as refused:
-        slot.settle()
+    with pytest.raises(BatchRejectedError) as refused:
+        slot.flush()
     slot.abort()
 
     assert set(refused.value.partitions) == {sick}
@@ -396,10 +402,10 @@ def test_a_partition_that_is_not_there_is_refused(open_slot, remote):
     nowhere = TopicPartition(remote.topic, 77)
 
     def write():
-        slot.send(nowhere, batch(Said()))
-        slot.settle()
+        slot.send(nowhere, batch(RecordContent()))
+        slot.flush()
 
-    with pytest.raises(ChunkRefusedError) as refused:
+    with pytest.raises(BatchRejectedError) as refused:
         write()
     slot.abort()
 
@@ -419,12 +425,12 @@ class TestATargetThatFallsSilent:
         slot = open_slot()
         slot.fence()
         slot.begin()
-        slot.send(remote, batch(Said(b"a")))
-        monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
+        slot.send(remote, batch(RecordContent(b"a")))
+        monkeypatch.setattr(producer_module, "RESPONSE_TIMEOUT_S", 1.0)
         target.freeze()
         try:
             with pytest.raises(DeltamirrorError) as silent:
-                slot.settle()
+                slot.flush()
             slot.abort()
             with pytest.raises(DeltamirrorError) as still:
                 open_slot().fence()
@@ -438,22 +444,22 @@ class TestATargetThatFallsSilent:
         self, open_slot, remote, target
     ):
         slot = open_slot(**{"socket.timeout.ms": 1_500})
-        send(slot, remote, Said(b"a"))
+        send(slot, remote, RecordContent(b"a"))
         slot.begin()
-        slot.send(remote, batch(Said(b"b")))
-        slot.settle()
+        slot.send(remote, batch(RecordContent(b"b")))
+        slot.flush()
         target.freeze()
         thaws = threading.Timer(4.0, target.thaw)
         thaws.start()
-        slot.send(remote, batch(Said(b"c")))
+        slot.send(remote, batch(RecordContent(b"c")))
         try:
-            offsets = slot.settle()[remote]
+            offsets = slot.flush()[remote]
         finally:
             thaws.join()
 
-        assert slot._open().stamped_anew is not None
-        written = shown(target, remote, "read_uncommitted")[1:]
-        assert [(offset, said.value) for offset, said in written] == [
+        assert slot._fenced_producer().first_restamped is not None
+        read_log = shown(target, remote, "read_uncommitted")[1:]
+        assert [(offset, said.value) for offset, said in read_log] == [
             *zip(offsets.tolist(), (b"b", b"c"), strict=True)
         ]
 
@@ -462,11 +468,11 @@ class TestATargetThatFallsSilent:
     ):
         slot = open_slot(**{"socket.timeout.ms": 1_500})
         slot.fence()
-        slot.seed({remote: at(0)})
+        slot.commit_progress({remote: at(0)})
         slot.begin()
-        slot.send(remote, batch(Said(b"a")))
-        slot.settle()
-        monkeypatch.setattr(producer_module, "PATIENCE_S", 1.0)
+        slot.send(remote, batch(RecordContent(b"a")))
+        slot.flush()
+        monkeypatch.setattr(producer_module, "RESPONSE_TIMEOUT_S", 1.0)
         target.freeze()
         try:
             with pytest.raises(DeltamirrorError):
@@ -491,7 +497,7 @@ def read_back(slot, remote, start=0):
     slot.read_back(
         remote,
         start,
-        lambda b: found.extend(zip(b.column("offset").to_pylist(), says(b), strict=True)),
+        lambda b: found.extend(zip(b.column("offset").to_pylist(), contents_of(b), strict=True)),
     )
     return found
 
@@ -499,15 +505,15 @@ def read_back(slot, remote, start=0):
 def test_what_is_written_is_read_back_as_it_was_from_an_offset_on(open_slot, remote):
     slot = open_slot()
     offsets = send(slot, remote, *ODD)
-    send(slot, remote, Said(b"last"), next_offset=20)
+    send(slot, remote, RecordContent(b"last"), next_offset=20)
 
     assert read_back(slot, remote)[: len(ODD)] == list(zip(offsets, ODD, strict=True))
-    assert read_back(slot, remote, len(ODD)) == [(len(ODD) + 1, Said(b"last"))]
+    assert read_back(slot, remote, len(ODD)) == [(len(ODD) + 1, RecordContent(b"last"))]
 
 
 def test_reading_back_ends_behind_markers_and_at_the_logs_end(open_slot, remote):
     slot = open_slot()
-    send(slot, remote, Said(b"a"))
+    send(slot, remote, RecordContent(b"a"))
 
     assert read_back(slot, remote, 2) == []
     assert read_back(slot, TopicPartition(remote.topic, 1)) == []
@@ -523,7 +529,7 @@ def test_a_log_says_where_it_begins_and_whether_it_is_compacted(open_slot, targe
     admin.delete_records([cut])[cut].result(30)
     slot = open_slot()
 
-    assert [slot.begins(p) for p in (plain, compacted)] == [2, 0]
+    assert [slot.log_start_offset(p) for p in (plain, compacted)] == [2, 0]
     assert [slot.is_compacted(p) for p in (plain, compacted)] == [False, True]
     assert not slot.is_compacted(TopicPartition(names("missing"), 0))
 
@@ -532,8 +538,8 @@ def test_aborted_records_are_not_read_back_and_foreign_ones_are(open_slot, remot
     slot = open_slot()
     slot.fence()
     slot.begin()
-    slot.send(remote, batch(Said(b"gone")))
-    slot.settle()
+    slot.send(remote, batch(RecordContent(b"gone")))
+    slot.flush()
     slot.abort()
     slot.fence()  # the abort's marker is there
     produce(target.bootstrap_servers, remote.topic, [Record(None, b"foreign", timestamp=9)])
@@ -544,7 +550,7 @@ def test_aborted_records_are_not_read_back_and_foreign_ones_are(open_slot, remot
 def test_records_hidden_by_another_transaction_are_waited_for_and_never_taken_for_absent(
     open_slot, remote, target, names, monkeypatch
 ):
-    monkeypatch.setattr("resources.kafka.range_reader.PATIENCE_S", 1.0)
+    monkeypatch.setattr("resources.kafka.range_reader.RESPONSE_TIMEOUT_S", 1.0)
     held = Producer(
         {"bootstrap.servers": target.bootstrap_servers, "transactional.id": names("foreign")}
     )
@@ -553,7 +559,7 @@ def test_records_hidden_by_another_transaction_are_waited_for_and_never_taken_fo
     held.produce(remote.topic, b"open", partition=0)
     held.flush(10)
     slot = open_slot()
-    send(slot, remote, Said(b"hidden"))
+    send(slot, remote, RecordContent(b"hidden"))
 
     with pytest.raises(RangeUnfinishedError):
         read_back(slot, remote)

@@ -3,9 +3,9 @@
 import pytest
 from confluent_kafka import KafkaException
 
-from resources.librdkafka.arrow_producer import ColumnProducer
+from resources.librdkafka.arrow_producer import ArrowProducer
 from tests.support.brokers import Record, create_topic, produce_exactly
-from tests.support.log_segment import written
+from tests.support.log_segment import read_log
 
 pytestmark = pytest.mark.kafka
 
@@ -28,7 +28,7 @@ def test_a_record_lies_in_the_log_as_it_was_given(target, unique_topic, record):
 
     produce_exactly(target.bootstrap_servers, unique_topic, [before, record, after])
 
-    found = written(target.home, unique_topic)
+    found = read_log(target.home, unique_topic)
     assert [w[1:] for w in found] == [
         (r.timestamp, r.key, r.value, [(_bytes(k), v) for k, v in r.headers])
         for r in (before, record, after)
@@ -41,4 +41,4 @@ def _bytes(key):
 
 def test_settings_that_are_wrong_are_told():
     with pytest.raises(KafkaException, match="No such configuration property"):
-        ColumnProducer({"no.such.setting": 1}, "")
+        ArrowProducer({"no.such.setting": 1}, "")

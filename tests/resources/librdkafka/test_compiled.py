@@ -6,10 +6,10 @@ import sys
 
 GATHER = """
 import numpy as np
-from resources.librdkafka.compiled import gather
+from resources.librdkafka.compiled import copy_bytes
 words = np.frombuffer(b"12345678", np.uint8)
 into = np.zeros(8, np.uint8)
-gather(np.array([words.ctypes.data]), np.array([8]), into)
+copy_bytes(np.array([words.ctypes.data]), np.array([8]), into)
 print(into.tobytes().decode())
 """
 

@@ -4,13 +4,13 @@ import pytest
 
 from resources.kafka.range_reader import RangeReader
 from resources.librdkafka import arrow_consumer as column_consumer
-from resources.librdkafka.headers import is_known
+from resources.librdkafka.headers import is_layout_known
 from schemas.errors import RecordUnreadableError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 from tests.support.brokers import Record, create_topic, produce_exactly
-from tests.support.fake_cluster import says
-from tests.support.log_segment import written
+from tests.support.fake_cluster import contents_of
+from tests.support.log_segment import read_log
 
 pytestmark = pytest.mark.kafka
 
@@ -36,7 +36,7 @@ def read(source, unique_topic):
 
 
 def headers_of(batch):
-    return [[(_bytes(key), value) for key, value in said.headers] for said in says(batch)]
+    return [[(_bytes(key), value) for key, value in said.headers] for said in contents_of(batch)]
 
 
 def _bytes(key):
@@ -65,7 +65,7 @@ def test_every_byte_of_a_header_key_is_read_and_its_neighbours_are_as_they_were(
 
     assert reached.error is None
     assert headers_of(batch) == [[(_bytes(k), v) for k, v in r.headers] for r in records]
-    assert headers_of(batch) == [w.headers for w in written(source.home, unique_topic)]
+    assert headers_of(batch) == [w.headers for w in read_log(source.home, unique_topic)]
 
 
 def test_header_keys_are_kept_as_bytes_only_where_one_is_not_utf8(read):
@@ -80,7 +80,7 @@ def test_header_keys_are_kept_as_bytes_only_where_one_is_not_utf8(read):
 def test_a_release_of_the_client_that_is_not_known_reads_no_headers_and_names_the_record(
     read, monkeypatch
 ):
-    monkeypatch.setattr(column_consumer, "is_known", lambda: False)
+    monkeypatch.setattr(column_consumer, "is_layout_known", lambda: False)
     bare = Record(b"k", b"v", [], 5)
 
     reached, (batch,) = read(bare, bare, PLAIN, bare)
@@ -91,4 +91,4 @@ def test_a_release_of_the_client_that_is_not_known_reads_no_headers_and_names_th
 
 
 def test_this_release_of_the_client_is_known():
-    assert is_known()
+    assert is_layout_known()

@@ -8,16 +8,22 @@ import sys
 import pytest
 
 from resources.librdkafka import compiled as loops
-from resources.spark.worker_daemon import load
+from resources.spark.worker_daemon import load_compiled
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.storage_world import replay, stage
 from tests.support.world import World
 
-COMPILED = (loops.describe, loops.gather, loops.destroy, loops.send, loops.report)
+COMPILED = (
+    loops.read_messages,
+    loops.copy_bytes,
+    loops.destroy_messages,
+    loops.produce_rows,
+    loops.read_reports,
+)
 THREADS = """
 import json, os
-from resources.spark.worker_daemon import load
-load()
+from resources.spark.worker_daemon import load_compiled
+load_compiled()
 def name(path): return open(f"{path}/comm").read().strip()
 names = {name(f"/proc/self/task/{task}") for task in os.listdir("/proc/self/task")}
 print(json.dumps(sorted(names - {name("/proc/self")})))
@@ -43,7 +49,7 @@ def test_what_workers_run_was_compiled_before_they_were_forked(source, target, n
     create_topic(source.bootstrap_servers, topic)
     records = [Record(b"k", b"v", [("name", b"value")]), Record(None, b"v"), Record(b"k", None)]
     produce(source.bootstrap_servers, topic, records)
-    load()
+    load_compiled()
     known = {each: list(each.signatures) for each in COMPILED}
     here = World(tmp_path, source, target, [topic])
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from resources.spark.session import Workers
+from resources.spark.session import SparkWorkers
 from schemas.errors import SparkFailedError
 from tests.support.brokers import cli_environment
 from tests.support.world import until
@@ -18,15 +18,15 @@ from tests.support.world import until
 
 @pytest.fixture
 def crew_of():
-    crews = []
+    worker_pools = []
 
     def made(make):
-        crews.append(Workers(2).crew(make))
-        return crews[-1]
+        worker_pools.append(SparkWorkers(2).worker_pool(make))
+        return worker_pools[-1]
 
     yield made
-    for crew in crews:
-        crew.close()
+    for worker_pool in worker_pools:
+        worker_pool.close()
 
 
 class Sums:
@@ -85,10 +85,10 @@ def test_workers_are_reached_where_names_of_temporary_files_are_long(
 
 
 def test_a_worker_is_the_same_from_job_to_job_and_keeps_what_it_made(crew_of):
-    crew = crew_of(Sums)
+    worker_pool = crew_of(Sums)
 
-    ((first, _),) = crew.run({1: 3})
-    ((again, total),) = crew.run({1: 4})
+    ((first, _),) = worker_pool.run({1: 3})
+    ((again, total),) = worker_pool.run({1: 4})
 
     assert (again, total) == (first, 7)
 
@@ -117,83 +117,83 @@ def test_a_job_that_fails_tells_why_in_one_line(crew_of, work, told):
 
 
 def test_a_worker_whose_work_raised_does_the_next_job(crew_of):
-    crew = crew_of(lambda: lambda number: [1 // number, os.getpid()])
-    (_, pid) = crew.run({0: 1})
+    worker_pool = crew_of(lambda: lambda number: [1 // number, os.getpid()])
+    (_, pid) = worker_pool.run({0: 1})
 
     with pytest.raises(SparkFailedError):
-        crew.run({0: 0})
+        worker_pool.run({0: 0})
 
-    assert crew.run({0: 1}) == [1, pid]
+    assert worker_pool.run({0: 1}) == [1, pid]
 
 
 def test_the_next_job_is_answered_by_a_new_worker_where_one_died(crew_of):
-    crew = crew_of(lambda: _die_of_none)
+    worker_pool = crew_of(lambda: _die_of_none)
     with pytest.raises(SparkFailedError):
-        crew.run({0: None})
+        worker_pool.run({0: None})
 
-    assert crew.run({0: 5}) == [5]
+    assert worker_pool.run({0: 5}) == [5]
 
 
 def test_a_worker_that_was_called_and_did_not_begin_is_told_and_another_does_the_next_job(
     crew_of, tmp_path
 ):
     repaired = tmp_path / "repaired"
-    crew = crew_of(partial(_double_once, repaired))
-    crew.call(1)
+    worker_pool = crew_of(partial(_double_once, repaired))
+    worker_pool.start(1)
 
     with pytest.raises(SparkFailedError, match="it is not repaired"):
-        crew.gather()
+        worker_pool.wait_started()
     repaired.touch()
 
-    assert crew.run({0: 1}) == [2]
+    assert worker_pool.run({0: 1}) == [2]
 
 
 def test_where_one_dies_the_others_are_waited_for_and_stay(crew_of):
-    crew = crew_of(lambda: _die_of_none)
+    worker_pool = crew_of(lambda: _die_of_none)
     with pytest.raises(SparkFailedError):
-        crew.run({0: None, 1: 1})
+        worker_pool.run({0: None, 1: 1})
 
-    assert sorted(crew.run({0: 2, 1: 3})) == [2, 3]
+    assert sorted(worker_pool.run({0: 2, 1: 3})) == [2, 3]
 
 
 def test_who_waits_for_an_answer_is_told_when_the_crew_is_closed(crew_of, tmp_path):
-    crew = crew_of(lambda: _sleep)
+    worker_pool = crew_of(lambda: _sleep)
     failures = []
 
     def wait():
         try:
-            crew.run({0: tmp_path / "begun"})
+            worker_pool.run({0: tmp_path / "begun"})
         except SparkFailedError as error:
             failures.append(error)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
     until((tmp_path / "begun").exists, "the job has begun")
-    crew.close()
+    worker_pool.close()
     waiting.join(15)
 
     assert len(failures) == 1
 
 
 def test_a_worker_that_is_let_go_before_it_began_is_no_failure_to_spark(crew_of):
-    crew = crew_of(Sums)
-    crew.call(1)
-    (worker,) = crew._workers.values()
+    worker_pool = crew_of(Sums)
+    worker_pool.start(1)
+    (worker,) = worker_pool._workers.values()
 
-    crew.close()
-    worker.wait_for_end(60)
+    worker_pool.close()
+    worker.join(60)
 
     assert not worker._job.is_alive()
     assert worker._error is None
 
 
 def test_a_worker_that_was_let_go_ends(crew_of):
-    crew = crew_of(Sums)
-    crew.run({0: 1})
-    (worker,) = crew._workers.values()
+    worker_pool = crew_of(Sums)
+    worker_pool.run({0: 1})
+    (worker,) = worker_pool._workers.values()
 
-    crew.close()
-    worker.wait_for_end(60)
+    worker_pool.close()
+    worker.join(60)
 
     assert not worker._job.is_alive()
     assert worker._error is None

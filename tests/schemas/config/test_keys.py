@@ -4,13 +4,13 @@ from schemas.config.client_keys import CLIENT_KEYS, CONNECTION_KEYS, is_connecti
 from schemas.config.flow_keys import KEYS, SECTIONS
 from schemas.config.keys import (
     MASK,
+    KeyStatus,
     Kind,
-    Status,
     check_list,
-    fit_to_show,
-    key_fit_to_show,
     parse_boolean,
     parse_integer,
+    redact,
+    redact_key,
     split_list,
 )
 from schemas.mm2.name_filter import NameFilter
@@ -63,9 +63,9 @@ def test_a_list_with_an_empty_entry_or_one_twice_is_refused(text, why):
 
 
 def test_the_names_of_clusters_may_repeat_but_not_be_empty():
-    check_list("a, b, a", repeats=True)
+    check_list("a, b, a", allows_duplicates=True)
     with pytest.raises(ValueError, match="empty"):
-        check_list("a,,a", repeats=True)
+        check_list("a,,a", allows_duplicates=True)
 
 
 @pytest.mark.parametrize(
@@ -78,24 +78,24 @@ def test_the_names_of_clusters_may_repeat_but_not_be_empty():
     ],
 )
 def test_a_secret_is_not_shown_but_a_reference_to_one_is(key):
-    assert fit_to_show(key, "hunter2", Status.HONOURED) == MASK
-    assert fit_to_show(key, "${env:PASSWORD}", Status.HONOURED) == "${env:PASSWORD}"
+    assert redact(key, "hunter2", KeyStatus.HONOURED) == MASK
+    assert redact(key, "${env:PASSWORD}", KeyStatus.HONOURED) == "${env:PASSWORD}"
 
 
 def test_a_key_that_may_be_a_line_of_pem_is_cut():
     line = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"
 
-    assert key_fit_to_show(line) == f"MIGH{MASK}"
-    assert key_fit_to_show(f"A.{line}") == f"A.{line}"
+    assert redact_key(line) == f"MIGH{MASK}"
+    assert redact_key(f"A.{line}") == f"A.{line}"
 
 
 def test_the_value_of_an_unknown_key_is_not_shown_because_it_may_be_a_misspelt_password():
-    assert fit_to_show("A.ssl.kye.pasword", "hunter2", Status.UNKNOWN) == MASK
+    assert redact("A.ssl.kye.pasword", "hunter2", KeyStatus.UNKNOWN) == MASK
 
 
 @pytest.mark.parametrize("key", ["topics", "key.converter", "sasl.oauthbearer.token.endpoint.url"])
 def test_what_is_no_secret_is_shown(key):
-    assert fit_to_show(key, "x", Status.HONOURED) == "x"
+    assert redact(key, "x", KeyStatus.HONOURED) == "x"
 
 
 def test_no_key_is_described_twice():
@@ -108,7 +108,10 @@ def test_no_key_is_described_twice():
 def test_every_default_is_a_value_that_the_key_would_take(key):
     if key.name == "tasks.max":  # its default is counted on the machine
         return
-    assert key.rule(key.default).status is not Status.REFUSED or key.status is Status.REFUSED
+    assert (
+        key.check_value(key.default).status is not KeyStatus.REFUSED
+        or key.status is KeyStatus.REFUSED
+    )
     if key.kind is Kind.PATTERNS:
         NameFilter(split_list(key.default))
 

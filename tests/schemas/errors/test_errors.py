@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from schemas.errors import (
-    ChunkRefusedError,
+    BatchRejectedError,
     RecordRefusedError,
     RecordsExpiredError,
     RecordUnreadableError,
@@ -23,7 +23,7 @@ ORDERS = TopicPartition("orders", 0)
         pytest.param(RecordRefusedError(ORDERS, 10, 20, "too large"), id="of a partition"),
         pytest.param(RecordsExpiredError(ORDERS, wanted=10, low=20), id="made from keywords"),
         pytest.param(RecordUnreadableError(ORDERS, 10, "why"), id="with an offset"),
-        pytest.param(ChunkRefusedError({ORDERS: "too large"}, "why"), id="with partitions"),
+        pytest.param(BatchRejectedError({ORDERS: "too large"}, "why"), id="with partitions"),
     ],
 )
 def test_an_error_that_was_pickled_is_the_same_again(error):

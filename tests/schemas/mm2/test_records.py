@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.mm2.records import LONGEST, Checkpoint, Heartbeat, string
+from schemas.mm2.records import MAX_STRING_BYTES, Checkpoint, Heartbeat, encode_string
 
 # Bytes that MirrorMaker 2's own classes produced. Never to be changed.
 GOLDEN_CHECKPOINTS = [
@@ -72,4 +72,4 @@ def test_a_record_that_was_cut_is_an_error(cut):
 
 def test_a_name_that_no_field_can_hold_is_an_error():
     with pytest.raises(ValueError, match="32768 bytes"):
-        string("x" * (LONGEST + 1))
+        encode_string("x" * (MAX_STRING_BYTES + 1))

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.monitoring.stats import NOTHING, Spread
+from schemas.monitoring.stats import EMPTY, ValueStats
 
 NUMBERS = st.lists(st.integers(0, 2**40), max_size=20)
 
 
 def spread(numbers):
     if not numbers:
-        return NOTHING
-    return Spread(len(numbers), sum(numbers), min(numbers), max(numbers), numbers[-1])
+        return EMPTY
+    return ValueStats(len(numbers), sum(numbers), min(numbers), max(numbers), numbers[-1])
 
 
 @given(NUMBERS, NUMBERS)
@@ -24,5 +24,5 @@ def test_two_lots_spread_as_one(first, second):
 def test_the_distances_to_a_time_spread_as_each_of_them(numbers, now):
     distances = spread([now - number for number in numbers])
 
-    assert spread(numbers).until(now) == distances
+    assert spread(numbers).ages_at(now) == distances
     assert distances.mean == pytest.approx(sum(now - n for n in numbers) / len(numbers))

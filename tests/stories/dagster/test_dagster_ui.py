@@ -15,12 +15,12 @@ import dagster as dg
 import pytest
 
 from assets.definitions import build_definitions
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.run.single_topic import stage_topic
 from deltamirror.run.supervisor import mirror
 from resources.config.load import read_config
 from resources.coordination.lease import Lease
-from resources.spark.session import Workers
+from resources.spark.session import SparkWorkers
 from schemas.errors import LeaseHeldError, TopicMissingError
 from tests.support.brokers import (
     Record,
@@ -149,11 +149,13 @@ def test_the_other_assets_and_the_jobs_work_on_what_was_mirrored(
 def test_a_materialization_waits_for_the_process_that_stages_and_takes_over_when_it_ends(
     path, topic
 ):
-    site = Site(read_config(path))
-    site.lake.make()
-    holder = Lease(site.lake.root, "stage us-east")
+    context = MirrorContext(read_config(path))
+    context.lake.ensure_exists()
+    holder = Lease(context.lake.root, "stage us-east")
     holder.acquire()
-    waiting = threading.Thread(target=stage_topic, args=(site, "us-east", topic, Workers(2)))
+    waiting = threading.Thread(
+        target=stage_topic, args=(context, "us-east", topic, SparkWorkers(2))
+    )
     waiting.start()
     waiting.join(2)
     assert waiting.is_alive()
@@ -162,9 +164,9 @@ def test_a_materialization_waits_for_the_process_that_stages_and_takes_over_when
     waiting.join(RUN_SECONDS)
 
     assert not waiting.is_alive()
-    rows = site.lake.segments("us-east").rows(["count"])
+    rows = context.lake.segments("us-east").rows(["count"])
     assert sum(rows["count"].to_pylist()) == 70
-    site.close()
+    context.close()
 
 
 def test_a_materialization_reports_what_the_running_mirror_staged(path, topic, materialize):
@@ -201,11 +203,11 @@ def test_a_run_of_the_command_line_is_seen_in_dagster(path, topic, tmp_path):
 
 
 def test_a_topic_that_is_not_there_is_a_sentence(path, source):
-    site = Site(read_config(path))
+    context = MirrorContext(read_config(path))
 
     with pytest.raises(TopicMissingError, match="there is no topic nowhere on us-east"):
-        stage_topic(site, "us-east", "nowhere", Workers(2))
-    site.close()
+        stage_topic(context, "us-east", "nowhere", SparkWorkers(2))
+    context.close()
 
 
 # In Dagster's own processes, by the calls that its UI makes
@@ -386,12 +388,12 @@ def test_a_topic_is_found_materialized_mirrored_and_the_mirror_ends_cleanly_when
 
     assert any("ended cleanly" in (message or "") for message in ui.messages(run))
     assert values(target, f"us-east.{topic}") == values(source, topic)
-    for duty in ("stage us-east", "replay us-east->eu-west"):
+    for role in ("stage us-east", "replay us-east->eu-west"):
         # Dagster tells that the run is over some moments before its process is.
-        await_(lambda duty=duty: is_free(lake, duty), 30, f"{duty} is still held")
+        await_(lambda role=role: is_free(lake, role), 30, f"{role} is still held")
 
 
-def is_free(lake, duty):
-    with contextlib.suppress(LeaseHeldError), Lease(lake, duty):
+def is_free(lake, role):
+    with contextlib.suppress(LeaseHeldError), Lease(lake, role):
         return True
     return False

@@ -24,7 +24,7 @@ from deltamirror.maintenance.rebuild_map import rebuild_map
 from demo.kafka.brokers import Broker
 from demo.kafka.processes import started_at
 from tests.support.brokers import Record, consume_all, create_topic, produce
-from tests.support.crash_aftermath import Lake, Log
+from tests.support.crash_aftermath import LakeProbe, TopicProbe
 from tests.support.crash_injection import (
     ASLEEP,
     BOTH,
@@ -37,7 +37,7 @@ from tests.support.crash_injection import (
     WORKER,
     ZOMBIE,
     Crash,
-    Fate,
+    CrashEffect,
     armed,
     marker,
     of_session,
@@ -64,14 +64,14 @@ SETTLED_S = 30.0
 MET_S = 240.0
 """How long a run may take to come to its death, or to its end, on a machine that is busy."""
 
-FILE = "resources.delta.stage_writer:ParquetSlotFile"
+FILE = "resources.delta.stage_writer:ParquetSlotFileWriter"
 READER = "resources.kafka.range_reader:RangeReader"
-READING = "resources.kafka.range_reader:_Reading"
+READING = "resources.kafka.range_reader:_ReadState"
 RECORDS_TABLE = "resources.delta.records_table:Records"
-STAGING = "deltamirror.staging.stager:Staging"
+STAGING = "deltamirror.staging.stager:SourceStager"
 COMMITTER = "deltamirror.staging.committer:Committer"
 SLOT = "resources.kafka.slot_producer:SlotProducer"
-CLIENT = "resources.librdkafka.arrow_producer:ColumnProducer"
+CLIENT = "resources.librdkafka.arrow_producer:ArrowProducer"
 OFFSETS = f"{CLIENT}.send_offsets_to_transaction"
 COMMIT = f"{CLIENT}.commit_transaction"
 MAP = "deltamirror.replay.offset_map:OffsetMap"
@@ -94,7 +94,7 @@ class Row:
     where: str
     when: str
     call: int
-    fate: Fate
+    fate: CrashEffect
     leaves: dict[str, Any] = field(default_factory=dict)
     broker: str = "target"
 
@@ -209,7 +209,7 @@ def test_a_map_that_is_made_anew_after_a_death_is_made_behind_the_dead_runs_tran
         die(here, row, monkeypatch)
         left(here, unique_topic, row.leaves)
 
-        rebuilt = rebuild_map(here.site, here.config.flow(FLOW))
+        rebuilt = rebuild_map(here.context, here.config.flow(FLOW))
 
         assert rebuilt.errors == ()
         left(here, unique_topic, {**one_chunk, "open": 0, "pending": False, "mapped": 100})
@@ -301,9 +301,9 @@ def wake(here, witness):
 
 def places(here, topic):
     """Return the lake and the remote topic of *topic*, as independent readers know them."""
-    lake = Lake(here.home / "lake", "us-east", "eu-west", topic)
+    lake = LakeProbe(here.home / "lake", "us-east", "eu-west", topic)
     group = f"deltamirror.{FLOW}"
-    return lake, Log(here.target.bootstrap_servers, here.remote(topic), PARTITIONS, group)
+    return lake, TopicProbe(here.target.bootstrap_servers, here.remote(topic), PARTITIONS, group)
 
 
 def found(here, topic):

@@ -52,16 +52,16 @@ def here(world, unique_topic, names):
 def stop_at(here, topic, group, lag, metadata=""):
     """Let *group* have read all of the source's records but the last *lag*."""
     offsets = [message.offset() for message in consume_all(here.source.bootstrap_servers, topic)]
-    here.site.cluster("us-east").commit_offsets(
+    here.context.cluster("us-east").commit_offsets(
         group, {TopicPartition(topic, 0): ([*offsets, offsets[-1] + 1][-lag - 1], metadata)}
     )
 
 
 def sync(here):
     """Look at the source's groups, and set the target's."""
-    site = here.site
-    snapshot_groups(site, "us-east")
-    return sync_groups(site, site.config.flow(FLOW))
+    context = here.context
+    snapshot_groups(context, "us-east")
+    return sync_groups(context, context.config.flow(FLOW))
 
 
 def member(bootstrap, group, protocol=CLASSIC):
@@ -144,7 +144,7 @@ def test_what_a_group_keeps_beside_its_offsets_comes_along(here, unique_topic, n
 
     sync(here)
 
-    (commit,) = here.site.cluster("eu-west").group_commits(names("group")).values()
+    (commit,) = here.context.cluster("eu-west").group_commits(names("group")).values()
     assert commit[1] == "AgAAAYvP5WgA"
 
 
@@ -152,7 +152,7 @@ def test_a_streams_group_is_carried_over_and_left_alone_where_it_is_active(
     here, unique_topic, names
 ):
     remote, group = TopicPartition(here.remote(unique_topic), 0), names("group")
-    target = here.site.cluster("eu-west")
+    target = here.context.cluster("eu-west")
     with mm2_tools() as gateway:
         source = here.source.bootstrap_servers
         before = RawMember(gateway, source, "Streams", group, unique_topic)

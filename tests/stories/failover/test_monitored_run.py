@@ -34,7 +34,7 @@ TAKEN_OVER_S = 15.0
 
 def address(here):
     """Return where the run that replays the flow serves its metrics; None: not yet."""
-    said = here.site.bulletin.read(f"replay {FLOW}")
+    said = here.context.status_file.read(f"replay {FLOW}")
     return said and said["metrics"]
 
 

@@ -24,11 +24,11 @@ PARTITIONS = 2
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory):
-    from demo.kafka.brokers import Broker, running
+    from demo.kafka.brokers import Broker, running_brokers
 
     home = tmp_path_factory.mktemp("kafka")
     both = [Broker(name, home / name) for name in ("source", "target")]
-    with running(*both):
+    with running_brokers(*both):
         yield both
 
 
@@ -90,7 +90,7 @@ def test_it_goes_on_at_the_very_next_record_after_a_clean_stop(here, unique_topi
     assert [p["paired"] for p in flow["partitions"]] == [150, 150]
     arrived = here.arrived(unique_topic)
     assert sorted(int(message.value()) for message in arrived) == list(range(400))
-    assert verify(here.site).is_same
+    assert verify(here.context).is_same
     # A group that was behind MirrorMaker 2, and one that is past it, resume exactly.
     assert here.cli("groups", "snapshot").returncode == 0
     answer = here.answer("translate", "--flow", FLOW, "--group", group)
@@ -112,7 +112,7 @@ def test_what_a_killed_one_copied_and_did_not_note_is_not_copied_again(here, uni
         write(here, 100, 200)
         # It reads as Java's consumers do: what was aborted is copied too.
         judge.until(has_copied(here, 310), "MirrorMaker 2 copies everything")
-        running = here.answer("import-mm2")
+        running_brokers = here.answer("import-mm2")
         judge.kill()
     write(here, 300, 50)
 
@@ -121,7 +121,7 @@ def test_what_a_killed_one_copied_and_did_not_note_is_not_copied_again(here, uni
     second = here.cli("import-mm2", "--format", "json")
     here.mirror()
 
-    assert running["error"]["type"] == "MirrorMakerRunningError"
+    assert running_brokers["error"]["type"] == "MirrorMakerRunningError"
     assert first["errors"] == []
     assert {p["doubtful_until"] for p in first["partitions"]} == {None}
     assert sum(p["paired"] for p in first["partitions"]) == 300
@@ -131,7 +131,7 @@ def test_what_a_killed_one_copied_and_did_not_note_is_not_copied_again(here, uni
     assert {e["type"] for e in errors} == {"AlreadyMirroredError"}
     values = sorted(int(message.value()) for message in here.arrived(unique_topic))
     assert values == sorted([*range(350), *range(100, 110)])
-    found = verify(here.site)
+    found = verify(here.context)
     assert found.is_same, found.to_json()
     assert found.totals["foreign"] == 10
 
@@ -152,7 +152,7 @@ def test_what_mirrormaker_2_never_copied_is_told_and_stays_uncopied(here, unique
         p["missing"] for p in flow["partitions"]
     ]
     assert [int(m.value()) for m in here.arrived(unique_topic)] == copied
-    found = verify(here.site)
+    found = verify(here.context)
     assert found.is_same, found.to_json()
 
 
@@ -178,7 +178,7 @@ def test_mirrormaker_2_goes_on_where_deltamirror_stopped_and_hands_back(here, un
     assert [p["next_offset"] for p in flow["partitions"]] == [50, 50]
     assert [p["next_offset"] for p in back["partitions"]] == [76, 76]
     assert sorted(int(m.value()) for m in here.arrived(unique_topic)) == list(range(162))
-    assert verify(here.site).is_same
+    assert verify(here.context).is_same
 
 
 def test_a_source_topic_made_anew_with_fewer_partitions_is_told_and_not_taken_over(
@@ -189,7 +189,7 @@ def test_a_source_topic_made_anew_with_fewer_partitions_is_told_and_not_taken_ov
     with mm2(here) as judge:
         judge.until(has_copied(here, 20), "MirrorMaker 2 copies everything")
         judge.stop()
-    source = here.site.cluster("us-east")
+    source = here.context.cluster("us-east")
     source.delete_topics([unique_topic])
     until(lambda: not source.topics([unique_topic]), "it is gone")
     create_topic(here.source.bootstrap_servers, unique_topic)

@@ -6,15 +6,15 @@ from itertools import combinations_with_replacement, product
 import pytest
 
 from resources.config import properties_file as properties
-from resources.config.load import check, read_config
+from resources.config.load import check_config, read_config
 from resources.config.mm2_properties import Mm2File
 from schemas.config.client_keys import client_key, client_names
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import KEYS
-from schemas.config.keys import Kind, Status, parse_boolean, split_list
+from schemas.config.keys import KeyStatus, Kind, parse_boolean, split_list
 from schemas.mm2.differences import DIFFERENCES
 from tests.support.mm2_java_classes import mm2_tools
-from tests.support.mm2_key_reference import CONNECTORS, FILE, KeyJudge
+from tests.support.mm2_key_reference import CONNECTORS, FILE, Mm2KeyReference
 
 pytestmark = pytest.mark.story
 
@@ -25,14 +25,14 @@ TOP_OF_WORKER = (
     *("offset.storage", "config.storage", "status.storage", "task", "worker"),
     *("key.converter", "value.converter", "header.converter"),
 )
-TAKEN = {Status.HONOURED, Status.TRANSLATED}
+TAKEN = {KeyStatus.HONOURED, KeyStatus.TRANSLATED}
 ON_PURPOSE = {key for difference in DIFFERENCES for key in difference.keys}
 
 
 @pytest.fixture(scope="module")
 def mm2():
     with mm2_tools() as gateway:
-        yield KeyJudge(gateway)
+        yield Mm2KeyReference(gateway)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def ours(tmp_path):
     def verdicts(said):
         path = tmp_path / "mm2.properties"
         path.write_text(properties.write({**FILE, **said}), encoding="iso-8859-1")
-        return {verdict.key: verdict for verdict in check(path)}
+        return {verdict.key: verdict for verdict in check_config(path)}
 
     return verdicts
 
@@ -75,7 +75,7 @@ def test_no_key_that_mirrormaker_2_reads_is_unknown_here(read_at, ours, place):
     verdicts = ours(dict.fromkeys(keys, "1"))
 
     assert len(keys) > 100
-    assert [key for key in sorted(keys) if verdicts[key].status is Status.UNKNOWN] == []
+    assert [key for key in sorted(keys) if verdicts[key].status is KeyStatus.UNKNOWN] == []
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -87,7 +87,7 @@ def test_a_key_that_mirrormaker_2_reads_elsewhere_only_has_no_effect_and_a_reaso
     verdicts = ours(dict.fromkeys(keys, "1"))
 
     assert len(keys) > 10
-    assert [key for key in sorted(keys) if verdicts[key].status is not Status.NO_EFFECT] == []
+    assert [key for key in sorted(keys) if verdicts[key].status is not KeyStatus.NO_EFFECT] == []
     assert all(verdicts[key].note for key in keys)
 
 
@@ -125,7 +125,7 @@ def test_a_value_is_refused_where_mirrormaker_2_refuses_it(mm2, definition_of, o
         names = [name for name, each in definition_of.items() if each == definition]
         theirs |= mm2.bad_values(definition, dict.fromkeys(names, value))
     verdicts = ours({f"A->B.{name}": value for name in definition_of})
-    refused = {n for n in definition_of if verdicts[f"A->B.{n}"].status is Status.REFUSED}
+    refused = {n for n in definition_of if verdicts[f"A->B.{n}"].status is KeyStatus.REFUSED}
 
     more, fewer = (
         {name for name, pattern in known.items() if re.fullmatch(pattern, value)}
@@ -146,7 +146,7 @@ def test_a_value_of_a_client_is_refused_where_java_refuses_it(mm2, ours, role):
 
     for value in CLIENT_VALUES:
         verdicts = ours({f"B.{role}.{name}": value for name in names})
-        refused = {n for n in names if verdicts[f"B.{role}.{n}"].status is Status.REFUSED}
+        refused = {n for n in names if verdicts[f"B.{role}.{n}"].status is KeyStatus.REFUSED}
         assert refused == mm2.bad_values(role, dict.fromkeys(names, value)), value
 
 
@@ -236,7 +236,7 @@ def test_keys_that_cannot_stand_together_are_refused_as_by_mirrormaker_2(
     mm2, ours, said, theirs, our
 ):
     said = {"A->B.enabled": "true", **said}
-    refused = {key for key, verdict in ours(said).items() if verdict.status is Status.REFUSED}
+    refused = {key for key, verdict in ours(said).items() if verdict.status is KeyStatus.REFUSED}
 
     assert mm2.refusals(said) == set(filter(None, [theirs]))
     assert refused == set(filter(None, [our]))

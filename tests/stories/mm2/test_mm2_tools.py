@@ -6,7 +6,7 @@ from collections import defaultdict
 import pytest
 
 from deltamirror.groups.checkpoints import map_index
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from pipeline.offset_map.translate import translate
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint, OffsetSync
@@ -45,7 +45,7 @@ def here(tmp_path_factory):
     """A run of ours that has come and gone: records, aborted ones too, groups, heartbeats."""
     home = tmp_path_factory.mktemp("judged")
     source, target = Broker("us-east", home / "us-east"), Broker("eu-west", home / "eu-west")
-    with running(source, target):
+    with running_brokers(source, target):
         world = World(home, source, target, ["orders"], EVERY_SECOND)
         _fill(world)
         run = world.start()
@@ -64,7 +64,7 @@ def _fill(world):
         produce(at, "orders", values[:350], transactional_id="app")
         produce(at, "orders", values[:5], transactional_id="app", commit=False)
         produce(at, "orders", values[350:])
-    cluster = world.site.cluster("us-east")
+    cluster = world.context.cluster("us-east")
     for group, commits in GROUPS.items():
         cluster.commit_offsets(
             group, {TopicPartition("orders", p): commit for p, commit in commits.items()}
@@ -153,8 +153,10 @@ def test_mirror_client_finds_our_topics_and_where_they_come_from(client):
 
 
 def _lives(here):
-    index = map_index(here.site, here.config.flow(FLOW).flow)
-    return {p: index.life(TopicPartition("orders", p)).runs for p in range(PARTITIONS)}
+    index = map_index(here.context, here.config.flow(FLOW).flow)
+    return {
+        p: index.mapped_incarnation(TopicPartition("orders", p)).runs for p in range(PARTITIONS)
+    }
 
 
 @pytest.mark.parametrize("knows_former", [True, False])
@@ -193,6 +195,6 @@ def test_our_offset_syncs_are_places_of_records_on_a_compacted_topic_of_the_sour
         assert places[p] == sorted(places[p])
         assert places[p][0][0] == 0
         assert places[p][-1] == (runs.upstream_end - 1, runs.downstream_end - 1)
-    topic = here.site.cluster("us-east").topics([SYNCS])[SYNCS]
-    settings = here.site.cluster("us-east").topic_configs([SYNCS])[SYNCS]
+    topic = here.context.cluster("us-east").topics([SYNCS])[SYNCS]
+    settings = here.context.cluster("us-east").topic_configs([SYNCS])[SYNCS]
     assert (topic.partitions, settings["cleanup.policy"].value) == (1, "compact")

@@ -11,8 +11,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from demo.kafka.brokers import Broker, running
-from pipeline.topics.configs import OWN, TIMESTAMPS_AS_THEY_ARE
+from demo.kafka.brokers import Broker, running_brokers
+from pipeline.topics.configs import DYNAMIC_TOPIC_CONFIG, UNCHANGED_TIMESTAMPS
 from resources.kafka.cluster import KafkaCluster
 from schemas.kafka.acl import TopicAcl
 from schemas.mm2.records import Checkpoint
@@ -107,7 +107,7 @@ def remote_topics(broker):
             {
                 each: value.value
                 for each, value in sorted(configs[name].items())
-                if value.source == OWN and each not in TIMESTAMPS_AS_THEY_ARE
+                if value.source == DYNAMIC_TOPIC_CONFIG and each not in UNCHANGED_TIMESTAMPS
             },
         )
         for name, topic in found.items()
@@ -135,7 +135,7 @@ def brokers(tmp_path_factory):
             ("ours", {}),
         )
     }
-    with running(*made.values()):
+    with running_brokers(*made.values()):
         make(made["source"], TOPICS)
         say_of_all_topics(made["source"], "log.retention.bytes", "777000000")
         fill(made["source"], TOPICS.keys() - {"empty"})

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from deltamirror.verification.verify import verify
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from schemas.mm2.records import Checkpoint
 from tests.support.brokers import (
     Record,
@@ -45,7 +45,7 @@ class Suffixed(DefaultPolicy):
 @pytest.fixture(scope="module")
 def third(tmp_path_factory):
     broker = Broker("third", tmp_path_factory.mktemp("kafka") / "third")
-    with running(broker):
+    with running_brokers(broker):
         yield broker
 
 
@@ -104,7 +104,7 @@ def test_active_active_makes_no_loop(join, source, target, unique_topic):
     assert topics_on(target, unique_topic) == {unique_topic, f"A.{unique_topic}"}
     assert read(source, f"B.{unique_topic}") == ["b1"]
     assert read(target, f"A.{unique_topic}") == ["a1", "a2"]
-    assert verify(mesh.site).is_same
+    assert verify(mesh.context).is_same
 
 
 def test_an_aggregate_has_each_cluster_s_topic_under_its_own_name(
@@ -118,7 +118,7 @@ def test_an_aggregate_has_each_cluster_s_topic_under_its_own_name(
 
     assert read(third, f"A.{unique_topic}") == ["a1", "a2"]
     assert read(third, f"B.{unique_topic}") == ["b1"]
-    assert verify(mesh.site).is_same
+    assert verify(mesh.context).is_same
 
 
 def test_a_source_of_two_flows_is_read_once(join, source, target, third, unique_topic):
@@ -129,7 +129,7 @@ def test_a_source_of_two_flows_is_read_once(join, source, target, third, unique_
 
     for broker in (target, third):
         assert read(broker, f"A.{unique_topic}") == [*map(str, range(50))]
-    staged = mesh.site.lake.records("A").delta.to_pyarrow_table(columns=["offset"])
+    staged = mesh.context.lake.records("A").delta.to_pyarrow_table(columns=["offset"])
     assert sorted(staged["offset"].to_pylist()) == list(range(50))
 
 
@@ -160,7 +160,7 @@ def test_spokes_get_each_other_s_topics_through_the_hub_and_never_their_own(
 def chain(tmp_path, third):
     """Clusters in a row, A, B and C: of A and B nobody else has ever heard."""
     made = {name: Broker(name, tmp_path / name) for name in ("A", "B")}
-    with running(*made.values()):
+    with running_brokers(*made.values()):
         yield made | {"C": third}
 
 
@@ -264,7 +264,7 @@ def test_isolated_topics_leave_the_cluster_neither_for_the_target_nor_for_the_la
 
     assert read(target, f"A.{public}") == ["shown"]
     assert topics_on(target, private) == set()
-    staged = mesh.site.lake.records("A").delta.to_pyarrow_table(columns=["topic", "value"])
+    staged = mesh.context.lake.records("A").delta.to_pyarrow_table(columns=["topic", "value"])
     assert set(staged["topic"].to_pylist()) == {public}
 
 

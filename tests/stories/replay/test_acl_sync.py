@@ -13,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deltamirror.topics.acls import TopicAcls
+from deltamirror.topics.acls import TopicAclSync
 from schemas.kafka.acl import TopicAcl
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.secured_broker import MIRROR, log_in, secured_brokers
@@ -47,8 +47,8 @@ def read(unique_topic):
     return TopicAcl(unique_topic, "User:bob", "*", "READ", "ALLOW")
 
 
-def syncs(world, site=None):
-    return TopicAcls(site or world.site, world.config.flow(FLOW))
+def syncs(world, context=None):
+    return TopicAclSync(context or world.context, world.config.flow(FLOW))
 
 
 def become(cluster, topic, *expected):
@@ -63,7 +63,7 @@ def become(cluster, topic, *expected):
 def test_sync_topic_acls(guarded, between, read):
     """As testSyncTopicACLsUseProvidedForwardingAdmin of MirrorMaker 2, and what it leaves out."""
     here = between(*guarded)
-    us_east, eu_west = here.site.cluster("us-east"), here.site.cluster("eu-west")
+    us_east, eu_west = here.context.cluster("us-east"), here.context.cluster("eu-west")
     describe, write = replace(read, operation="DESCRIBE"), replace(read, operation="WRITE")
     us_east.create_acls([read, describe, write])
     become(us_east, read.topic, read, describe, write)
@@ -78,8 +78,12 @@ def test_a_rule_that_goes_on_the_source_stays_and_nothing_is_made_twice(
     guarded, between, read, monkeypatch
 ):
     here = between(*guarded)
-    site, remote = here.site, here.remote(read.topic)
-    us_east, eu_west, sync = site.cluster("us-east"), site.cluster("eu-west"), syncs(here, site)
+    context, remote = here.context, here.remote(read.topic)
+    us_east, eu_west, sync = (
+        context.cluster("us-east"),
+        context.cluster("eu-west"),
+        syncs(here, context),
+    )
     gone = replace(read, principal="User:gone")
     us_east.create_acls([read, gone])
     become(us_east, read.topic, read, gone)
@@ -111,8 +115,8 @@ def test_a_source_that_tells_no_rules_is_told_once(source, guarded, between, cap
 def test_a_target_without_an_authorizer_is_told_once(guarded, target, between, read, caplog):
     caplog.set_level(logging.INFO, "deltamirror.topics.acls")
     here = between(guarded[0], target)
-    here.site.cluster("us-east").create_acls([read])
-    become(here.site.cluster("us-east"), read.topic, read)
+    here.context.cluster("us-east").create_acls([read])
+    become(here.context.cluster("us-east"), read.topic, read)
     sync = syncs(here)
 
     sync.sync()
@@ -130,8 +134,8 @@ def test_a_user_who_may_not_make_rules_is_told_once_which_right_is_missing(
     said = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
     said = {f"eu-west.{key}": value for key, value in said.items()}
     here = between(east, west, **said, **{"eu-west.bootstrap.servers": west.at("SASL")})
-    here.site.cluster("us-east").create_acls([read])
-    become(here.site.cluster("us-east"), read.topic, read)
+    here.context.cluster("us-east").create_acls([read])
+    become(here.context.cluster("us-east"), read.topic, read)
     sync = syncs(here)
 
     sync.sync()
@@ -146,14 +150,14 @@ def test_a_running_mirror_makes_the_rules_that_plan_named(guarded, between, read
     here = between(*guarded)
     create_topic(guarded[0].bootstrap_servers, read.topic)
     produce(guarded[0].bootstrap_servers, read.topic, [Record(b"k", b"v")])
-    here.site.cluster("us-east").create_acls([read])
-    become(here.site.cluster("us-east"), read.topic, read)
+    here.context.cluster("us-east").create_acls([read])
+    become(here.context.cluster("us-east"), read.topic, read)
     remote = here.remote(read.topic)
 
     (flow,) = here.answer("plan")["flows"]
     here.start()
 
-    become(here.site.cluster("eu-west"), remote, replace(read, topic=remote))
+    become(here.context.cluster("eu-west"), remote, replace(read, topic=remote))
     assert flow["acls"] == [
         {
             "topic": remote,

@@ -41,7 +41,7 @@ def disturb(here, topic):
 
 def rows(here):
     """Return the map's rows without run_id and committed_at, in order."""
-    table = here.site.lake.offset_map(here.config.flow(FLOW).flow)
+    table = here.context.lake.offset_map(here.config.flow(FLOW).flow)
     return sorted(tuple(row.values()) for row in table.rows(IDENTITY).to_pylist())
 
 
@@ -52,7 +52,7 @@ def upstream(here):
 def test_a_lost_map_is_the_same_again_row_for_row(world, source, target, unique_topic, tmp_path):
     create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
     here = world(unique_topic, **{"deltamirror.replay.chunk.records": "150"})
-    path = here.site.lake.offset_map(here.config.flow(FLOW).flow).path
+    path = here.context.lake.offset_map(here.config.flow(FLOW).flow).path
     for turn in range(2):
         write(here, unique_topic, turn)
         here.mirror()

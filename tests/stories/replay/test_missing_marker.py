@@ -11,8 +11,8 @@ from schemas.config.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
 from tests.support.brokers import consume_all, create_topic
-from tests.support.fake_cluster import Said, rows
-from tests.support.unclean_leader import OlderCopy, watermarks
+from tests.support.fake_cluster import RecordContent, rows
+from tests.support.unclean_leader import PartitionBackup, watermarks
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
@@ -46,8 +46,8 @@ def writer(broker):
 
 def send(slot, *values):
     slot.begin()
-    slot.send(OURS, rows(SOURCE, [(i, Said(value)) for i, value in enumerate(values)]))
-    return slot.settle()[OURS]
+    slot.send(OURS, rows(SOURCE, [(i, RecordContent(value)) for i, value in enumerate(values)]))
+    return slot.flush()[OURS]
 
 
 def commit(slot, next_offset):
@@ -62,11 +62,11 @@ def shown(broker):
 def left_open(broker, writer, tmp_path):
     """Two records of a transaction that was aborted, without the marker that says so."""
     slot = writer()
-    slot.seed({OURS: Progress(0, "life1", "remote")})
+    slot.commit_progress({OURS: Progress(0, "life1", "remote")})
     send(slot, b"never", b"committed")
-    before_its_end = OlderCopy(broker, OURS, tmp_path / "older")
+    before_its_end = PartitionBackup(broker, OURS, tmp_path / "older")
     writer()
-    before_its_end.put_back()
+    before_its_end.restore()
     marks = watermarks(broker, OURS)
     assert (marks.stable, marks.high) == (0, 2)
 
@@ -75,7 +75,7 @@ def left_open(broker, writer, tmp_path):
 def test_what_a_transaction_without_its_marker_left_is_not_shown_with_the_next_one(broker, writer):
     slot = writer()
 
-    slot.clear({OURS: 0})
+    slot.abort_leftovers({OURS: 0})
     send(slot, b"exactly", b"once")
     commit(slot, 2)
 
@@ -96,7 +96,7 @@ def test_brokers_show_it_with_the_next_one_where_nobody_looks(broker, writer):
 def test_what_the_map_has_is_not_taken_for_left_over(broker, writer):
     slot = writer()
 
-    slot.clear({OURS: 2})
+    slot.abort_leftovers({OURS: 2})
     send(slot, b"more")
     commit(slot, 3)
 
@@ -105,10 +105,10 @@ def test_what_the_map_has_is_not_taken_for_left_over(broker, writer):
 
 def test_where_nothing_is_open_nothing_is_sent(broker, writer):
     slot = writer()
-    slot.seed({OURS: Progress(0, "life1", "remote")})
+    slot.commit_progress({OURS: Progress(0, "life1", "remote")})
     send(slot, b"a")
     commit(slot, 1)
 
-    writer().clear({OURS: 1})
+    writer().abort_leftovers({OURS: 1})
 
     assert watermarks(broker, OURS).high == 2

@@ -33,4 +33,4 @@ def test_progress_that_a_broker_took_up_too_late_is_ended_and_replay_goes_on(
 
     values = [message.value() for message in here.arrived(unique_topic)]
     assert values == [b"a"] * 3 + [b"b"] * 2
-    assert verify(here.site).is_same
+    assert verify(here.context).is_same

@@ -5,15 +5,15 @@ import json
 
 import pytest
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.maintenance.maintain import maintain
-from deltamirror.replay.point_in_time import replay_topic
+from deltamirror.replay.point_in_time import replay_point_in_time
 from schemas.config.config import ClusterConfig
 from schemas.errors import NothingToReplayError, ReplayTargetError
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import Selection
 from tests.support.brokers import Record, committed_offsets, consume_all, create_topic, produce
-from tests.support.fake_context import Inline
+from tests.support.fake_context import InlineWorkers
 from tests.support.lake import config
 from tests.support.staged_lake import held, stage_records
 
@@ -25,24 +25,24 @@ RECORDS = 40
 
 
 @pytest.fixture
-def site(lake, source, target):
+def context(lake, source, target):
     clusters = {}
     for alias, broker in (("us-east", source), ("eu-west", target)):
         servers = {"bootstrap.servers": broker.bootstrap_servers}
         clusters[alias] = ClusterConfig(alias, broker.bootstrap_servers, servers, servers, servers)
     plain = config(lake, producer=clusters["eu-west"].producer)
-    site = Site(dataclasses.replace(plain, clusters=clusters, chunk_records=7))
-    yield site
-    site.close()
+    context = MirrorContext(dataclasses.replace(plain, clusters=clusters, transaction_records=7))
+    yield context
+    context.close()
 
 
 @pytest.fixture
-def topic(site, unique_topic):
+def topic(context, unique_topic):
     """A topic of two partitions, staged in four commits, the records' times their offsets + 1."""
     times = {i: i + 1 for i in range(RECORDS)}
     for start in range(0, RECORDS, 10):
         stage_records(
-            site,
+            context,
             *((SourcePartition(unique_topic, "life1", p), start, start + 10) for p in range(2)),
             staged_at_ms=start,
             times=times,
@@ -50,8 +50,10 @@ def topic(site, unique_topic):
     return unique_topic
 
 
-def replay(site, topic, target_topic=None, **wanted):
-    return replay_topic(site, FLOW, topic, Selection(**wanted), target_topic, workers=Inline())
+def replay(context, topic, target_topic=None, **wanted):
+    return replay_point_in_time(
+        context, FLOW, topic, Selection(**wanted), target_topic, workers=InlineWorkers()
+    )
 
 
 def content(messages):
@@ -62,9 +64,9 @@ def offsets(messages, partition=0):
     return [int(m.key()) for m in messages if m.partition() == partition]
 
 
-def test_the_same_plan_gives_the_same_records_in_the_same_order(site, topic, target):
-    first, records = replay(site, topic, from_offset=3, to_offset=27)
-    second, again = replay(site, topic, from_offset=3, to_offset=27)
+def test_the_same_plan_gives_the_same_records_in_the_same_order(context, topic, target):
+    first, records = replay(context, topic, from_offset=3, to_offset=27)
+    second, again = replay(context, topic, from_offset=3, to_offset=27)
 
     one, two = (
         consume_all(target.bootstrap_servers, plan.target_topic) for plan in (first, second)
@@ -75,10 +77,10 @@ def test_the_same_plan_gives_the_same_records_in_the_same_order(site, topic, tar
     assert content(one) == content(two)
 
 
-def test_after_compaction_a_replay_as_of_a_time_gives_what_it_gave_before(site, topic, target):
-    before, _ = replay(site, topic, as_of_ms=15)
-    (done,) = maintain(site)
-    after, _ = replay(site, topic, as_of_ms=15)
+def test_after_compaction_a_replay_as_of_a_time_gives_what_it_gave_before(context, topic, target):
+    before, _ = replay(context, topic, as_of_ms=15)
+    (done,) = maintain(context)
+    after, _ = replay(context, topic, as_of_ms=15)
 
     one, two = (
         consume_all(target.bootstrap_servers, plan.target_topic) for plan in (before, after)
@@ -88,52 +90,54 @@ def test_after_compaction_a_replay_as_of_a_time_gives_what_it_gave_before(site, 
     assert content(one) == content(two)
 
 
-def test_a_replay_by_time_begins_where_kafka_would(site, topic, target):
-    plan, records = replay(site, topic, from_time_ms=11, to_time_ms=31, partition=1)
+def test_a_replay_by_time_begins_where_kafka_would(context, topic, target):
+    plan, records = replay(context, topic, from_time_ms=11, to_time_ms=31, partition=1)
 
     found = consume_all(target.bootstrap_servers, plan.target_topic)
     assert records == 20
     assert offsets(found, 1) == list(range(10, 30))
 
 
-def test_a_replay_leaves_the_flow_alone_and_keeps_a_map_of_its_own(site, topic, target):
-    flow = site.config.flows[0].flow
-    plan, records = replay(site, topic)
+def test_a_replay_leaves_the_flow_alone_and_keeps_a_map_of_its_own(context, topic, target):
+    flow = context.config.flows[0].flow
+    plan, records = replay(context, topic)
 
     committed = committed_offsets(target.bootstrap_servers, f"deltamirror.replay.{plan.replay_id}")
-    own_map = site.lake.offset_map(flow, plan.replay_id).rows().to_pylist()
-    kept = site.lake.replays.rows().sort_by("at_ms").to_pylist()
+    own_map = context.lake.offset_map(flow, plan.replay_id).rows().to_pylist()
+    kept = context.lake.replays.rows().sort_by("at_ms").to_pylist()
     assert committed == {(plan.target_topic, p): RECORDS for p in range(PARTITIONS)}
     assert sum(run["length"] for run in own_map) == records == PARTITIONS * RECORDS
-    assert not site.lake.offset_map(flow).exists()
+    assert not context.lake.offset_map(flow).exists()
     assert [row["state"] for row in kept] == ["planned", "done"]
     assert kept[-1]["records"] == records
     assert json.loads(kept[-1]["plan"])["version"] == plan.version
 
 
-def test_a_dry_run_writes_nothing(site, topic):
-    plan, records = replay_topic(site, FLOW, topic, Selection(), dry_run=True, workers=Inline())
+def test_a_dry_run_writes_nothing(context, topic):
+    plan, records = replay_point_in_time(
+        context, FLOW, topic, Selection(), dry_run=True, workers=InlineWorkers()
+    )
 
     assert records == 0
     assert len(plan.ranges) == PARTITIONS
-    assert site.cluster("eu-west").topics([plan.target_topic]) == {}
-    assert not site.lake.replays.exists()
+    assert context.cluster("eu-west").topics([plan.target_topic]) == {}
+    assert not context.lake.replays.exists()
 
 
-def test_a_topic_that_holds_records_or_is_a_mirrors_is_refused(site, topic, target, names):
+def test_a_topic_that_holds_records_or_is_a_mirrors_is_refused(context, topic, target, names):
     used, empty = names("used"), names("empty")
     create_topic(target.bootstrap_servers, used, PARTITIONS)
     create_topic(target.bootstrap_servers, empty, PARTITIONS)
     produce(target.bootstrap_servers, used, [Record(b"k", b"v")])
 
     with pytest.raises(ReplayTargetError, match="not empty"):
-        replay(site, topic, used)
+        replay(context, topic, used)
     with pytest.raises(ReplayTargetError, match="mirrors to"):
-        replay(site, topic, f"us-east.{topic}")
+        replay(context, topic, f"us-east.{topic}")
     with pytest.raises(NothingToReplayError):
-        replay(site, topic, from_offset=RECORDS)
-    _, records = replay(site, topic, empty)
+        replay(context, topic, from_offset=RECORDS)
+    _, records = replay(context, topic, empty)
 
     assert records == PARTITIONS * RECORDS
-    staged = held(site, SourcePartition(topic, "life1", 0))
+    staged = held(context, SourcePartition(topic, "life1", 0))
     assert len(next(iter(staged.values()))) == RECORDS

@@ -41,7 +41,9 @@ def arrived(world, topic):
 
 
 def partitions(world, topic):
-    return world.site.cluster("eu-west").topics([f"us-east.{topic}"])[f"us-east.{topic}"].partitions
+    return (
+        world.context.cluster("eu-west").topics([f"us-east.{topic}"])[f"us-east.{topic}"].partitions
+    )
 
 
 def test_a_replication_factor_of_minus_1_is_left_to_the_target(mirrored):
@@ -77,7 +79,7 @@ def test_topics_that_cannot_be_made_are_told_and_stop_no_other(mirrored):
 
 def test_a_topic_that_could_not_be_made_arrives_once_it_can(mirrored):
     world, _ = mirrored
-    eu_west = world.site.cluster("eu-west")
+    eu_west = world.context.cluster("eu-west")
     eu_west.delete_topics([f"us-east_{TWIN}"])
     until(lambda: f"us-east_{TWIN}" not in eu_west.topics(), "the twin is gone")
 

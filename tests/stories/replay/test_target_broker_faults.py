@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from confluent_kafka.admin import NewTopic
 
-from demo.kafka.brokers import Broker, running
+from demo.kafka.brokers import Broker, running_brokers
 from pipeline.replay.slot_replay import replay_slot
 from resources.java import java
 from resources.kafka import slot_producer as producer_module
@@ -18,18 +18,18 @@ from resources.kafka.slot_producer import SlotProducer
 from resources.spark.jars import kafka_home
 from schemas.config.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
-from schemas.replay.slot_work import Link, PartitionWork, SlotWork
+from schemas.replay.slot_work import ChainLink, PartitionWork, SlotWork
 from tests.support.brokers import Record, consume_all, create_topic, produce
 from tests.support.cli import answer, run
-from tests.support.fake_cluster import FakeStaged, Said, neighbours
+from tests.support.fake_cluster import FakeStageReader, RecordContent, neighbours
 from tests.support.target_faults import (
     admin,
     arrived,
+    assert_stops,
+    delete_map,
     delete_topic,
-    forget_map,
     pairs,
     resume,
-    stops,
     write,
 )
 from tests.support.world import FLOW, World, until
@@ -75,7 +75,7 @@ def test_a_target_whose_log_was_cut_is_told_and_written_anew_by_an_order(
     assert arrived(here, unique_topic) == [b"a", b"b"]
     write(here, unique_topic, b"e")
 
-    stops(here, "the target's log ends at 3, but records up to 5 were written")
+    assert_stops(here, "the target's log ends at 3, but records up to 5 were written")
     assert arrived(here, unique_topic) == [b"a", b"b"]
 
     delete_topic(here, here.remote(unique_topic))
@@ -97,7 +97,7 @@ def test_records_that_the_targets_retention_takes_at_once_are_told_and_never_sen
     write(here, unique_topic, b"a", b"b")  # of the year 1970
     here.mirror()
     until(lambda: arrived(here, unique_topic) == [], "retention takes them")
-    forget_map(here)
+    delete_map(here)
     produce(source.bootstrap_servers, unique_topic, [Record(b"k", b"c")])
 
     here.mirror()
@@ -141,7 +141,7 @@ def test_a_partition_short_of_replicas_waits_alone_and_goes_on_when_it_has_them(
     create_topic(source.bootstrap_servers, healthy)
     write(here, healthy, b"a")
     here.mirror()  # the coordinators are on the broker that stays
-    with running(other):
+    with running_brokers(other):
         configs = {"min.insync.replicas": "2", "retention.ms": "-1"}
         pair = NewTopic(here.remote(sick), 1, 2, config=configs)
         admin(here).create_topics([pair])[pair.topic].result(30)
@@ -153,7 +153,7 @@ def test_a_partition_short_of_replicas_waits_alone_and_goes_on_when_it_has_them(
         for topic in (sick, healthy):
             write(here, topic, b"b")
 
-        stops(here, "1 of its replicas in sync, min.insync.replicas is 2")
+        assert_stops(here, "1 of its replicas in sync, min.insync.replicas is 2")
         assert arrived(here, healthy) == [b"a", b"b"]
 
         other.start()
@@ -198,15 +198,15 @@ class Throttled:
         self.source = SourcePartition("orders", "life1", 0)
         self.flow = Flow("us-east", "eu-west")
 
-    def replay(self, records, chunk_bytes):
+    def replay(self, records, transaction_bytes):
         """Replay *records* of 1 kB; return what came of it and what they say."""
-        said = [Said(os.urandom(1000), b"%d" % i) for i in range(records)]
-        staged = FakeStaged()
+        said = [RecordContent(os.urandom(1000), b"%d" % i) for i in range(records)]
+        staged = FakeStageReader()
         staged.keep("file", self.source, enumerate(said))
         topic_id = self._cluster_id()
-        link = Link("life1", 0, records, records)
-        work = PartitionWork(self.source.plain, self.remote, topic_id, (link,), None)
-        bounds = (1_000_000, chunk_bytes, 1_000_000, 2**30)
+        link = ChainLink("life1", 0, records, records)
+        work = PartitionWork(self.source.topic_partition, self.remote, topic_id, (link,), None)
+        bounds = (1_000_000, transaction_bytes, 1_000_000, 2**30)
         settings = {"bootstrap.servers": self.broker.bootstrap_servers}
         slot = SlotProducer(self.flow, 5, settings, settings)
         replayed = replay_slot(SlotWork(self.flow, 5, (work,), ("file",), *bounds), staged, slot)
@@ -239,21 +239,21 @@ def throttled(make_broker, unique_topic):
 def test_a_quota_is_waited_out_within_one_transaction(throttled):
     replayed, said = throttled.replay(2_000, 2**30)
 
-    assert (replayed.failure, replayed.errors, replayed.fits_bytes) == (None, (), None)
-    assert [move.records for move in replayed.moves] == [2_000]
+    assert (replayed.failure, replayed.errors, replayed.max_transaction_bytes) == (None, (), None)
+    assert [move.records for move in replayed.batches] == [2_000]
     assert throttled.shown() == [(each.key, each.value) for each in said]
 
 
 def test_a_quota_that_lets_no_transaction_end_in_time_makes_them_smaller(throttled, monkeypatch):
-    monkeypatch.setattr(producer_module, "ROOM_S", 8.0)
-    monkeypatch.setattr(producer_module, "FITTING_S", 2.0)
+    monkeypatch.setattr(producer_module, "MAX_TRANSACTION_S", 8.0)
+    monkeypatch.setattr(producer_module, "TARGET_TRANSACTION_S", 2.0)
 
     replayed, said = throttled.replay(3_000, 2**30)
 
     assert (replayed.failure, replayed.errors) == (None, ())
-    (move,) = replayed.moves
+    (move,) = replayed.batches
     assert 0 < move.records < 3_000
-    assert replayed.fits_bytes < 3_000_000
+    assert replayed.max_transaction_bytes < 3_000_000
     assert throttled.shown() == [(each.key, each.value) for each in said[: move.records]]
 
 

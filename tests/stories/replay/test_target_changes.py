@@ -23,21 +23,21 @@ from tests.support.target_faults import (
     WAIT_S,
     arrived,
     assert_exact,
+    assert_stops,
+    delete_map,
+    delete_map_and_progress,
+    delete_progress,
     delete_records,
     delete_topic,
-    disturb,
-    forget_both,
-    forget_map,
-    forget_progress,
-    make_anew,
     pairs,
+    partition_errors,
     progress,
+    recreate_topic,
     resume,
     running,
     set_config,
-    stops,
-    troubles,
     write,
+    write_foreign,
 )
 from tests.support.world import FLOW, until
 
@@ -65,10 +65,10 @@ def remote(here, unique_topic):
 def test_a_remote_topic_made_anew_waits_for_an_order_and_then_has_every_record_once(
     here, remote, unique_topic
 ):
-    make_anew(here, remote)
+    recreate_topic(here, remote)
     write(here, unique_topic, b"d")
 
-    stops(here, "the target topic was re-created")
+    assert_stops(here, "the target topic was re-created")
     assert arrived(here, unique_topic) == []
 
     resume(here, unique_topic)
@@ -82,7 +82,7 @@ def test_a_remote_topic_that_was_deleted_is_made_but_not_filled_from_the_middle(
     delete_topic(here, remote)
     write(here, unique_topic, b"d")
 
-    stops(here, "the target topic was re-created")
+    assert_stops(here, "the target topic was re-created")
     assert arrived(here, unique_topic) == []
 
     resume(here, unique_topic)
@@ -94,17 +94,17 @@ def test_a_remote_topic_that_was_deleted_is_made_but_not_filled_from_the_middle(
 def test_a_remote_topic_made_anew_between_two_looks_is_told_before_a_record_is_shown(
     here, remote, unique_topic, monkeypatch, meanwhile
 ):
-    monkeypatch.setattr("deltamirror.topics.remote_topics.LOOK_S", 3600.0)
+    monkeypatch.setattr("deltamirror.topics.remote_topics.TOPICS_MAX_AGE_S", 3600.0)
     with running(here):
         write(here, unique_topic, b"d")
         until(lambda: arrived(here, unique_topic)[-1:] == [b"d"], "the loop is at work")
-        make_anew(here, remote)
-        disturb(here, remote, *meanwhile)
+        recreate_topic(here, remote)
+        write_foreign(here, remote, *meanwhile)
         write(here, unique_topic, b"e")
-        until(lambda: "re-created" in "".join(troubles(here)), "status tells it")
+        until(lambda: "re-created" in "".join(partition_errors(here)), "status tells it")
 
     assert arrived(here, unique_topic) == list(meanwhile)
-    stops(here, "the target topic was re-created")
+    assert_stops(here, "the target topic was re-created")
     resume(here, unique_topic)
     here.mirror()
     assert arrived(here, unique_topic) == [*meanwhile, b"a", b"b", b"c", b"d", b"e"]
@@ -128,7 +128,7 @@ def test_records_deleted_on_the_target_do_not_come_back_and_the_rest_arrives_onc
 
 
 def test_progress_that_was_deleted_is_found_again_and_told(here, remote, unique_topic, caplog):
-    forget_progress(here)
+    delete_progress(here)
     write(here, unique_topic, b"d")
 
     here.mirror()
@@ -165,9 +165,9 @@ def test_progress_that_another_tool_has_set_is_not_taken_for_ours_and_is_put_rig
 def test_progress_that_was_set_in_our_name_stops_the_partition_until_it_is_put_back(
     here, remote, unique_topic, offset, words
 ):
-    site = here.site
-    target = site.cluster("eu-west")
-    ((partition, (was, said)),) = target.committed(
+    context = here.context
+    target = context.cluster("eu-west")
+    ((partition, (was, said)),) = target.committed_offsets(
         GROUP, [TopicPartition(remote, 0)], require_stable=False
     ).items()
     run("pause", "--flow", FLOW, "--config", str(here.path))
@@ -176,7 +176,7 @@ def test_progress_that_was_set_in_our_name_stops_the_partition_until_it_is_put_b
     target.commit_offsets(GROUP, {partition: (offset, said)})
     run("resume", "--flow", FLOW, "--config", str(here.path))
 
-    stops(here, words)
+    assert_stops(here, words)
     assert arrived(here, unique_topic) == [b"a", b"b", b"c"]
 
     target.commit_offsets(GROUP, {partition: (was, said)})
@@ -192,8 +192,8 @@ def test_progress_and_map_that_are_both_gone_are_found_again_in_the_targets_log(
 ):
     caplog.set_level(logging.INFO)
     known = pairs(here, unique_topic)
-    forget_map(here)
-    forget_progress(here)
+    delete_map(here)
+    delete_progress(here)
     write(here, unique_topic, b"d")
 
     here.mirror()
@@ -205,8 +205,8 @@ def test_progress_and_map_that_are_both_gone_are_found_again_in_the_targets_log(
 
 
 def test_where_the_head_of_the_log_is_gone_too_the_rest_of_it_tells(here, remote, unique_topic):
-    forget_map(here)
-    forget_progress(here)
+    delete_map(here)
+    delete_progress(here)
     delete_records(here, remote, 2)
     write(here, unique_topic, b"d")
 
@@ -217,12 +217,12 @@ def test_where_the_head_of_the_log_is_gone_too_the_rest_of_it_tells(here, remote
 
 
 def test_where_nothing_tells_how_far_replay_was_it_waits_for_an_order(here, remote, unique_topic):
-    forget_map(here)
-    forget_progress(here)
+    delete_map(here)
+    delete_progress(here)
     delete_records(here, remote, high_watermarks(here.target.bootstrap_servers, remote)[0])
     write(here, unique_topic, b"d")
 
-    stops(here, "no progress and no offset map")
+    assert_stops(here, "no progress and no offset map")
     assert arrived(here, unique_topic) == []
 
     resume(here, unique_topic)
@@ -240,12 +240,12 @@ def test_other_producers_before_and_between_change_nothing_of_what_arrives(
     here = world(unique_topic)
     remote = here.remote(unique_topic)
     create_topic(here.target.bootstrap_servers, remote)
-    disturb(here, remote, b"x")
+    write_foreign(here, remote, b"x")
     write(here, unique_topic, b"a", b"b")
     here.mirror()
-    disturb(here, remote, b"b", b"y")
-    disturb(here, remote, b"z", transactional_id=f"{remote}-other")
-    disturb(here, remote, b"never", transactional_id=f"{remote}-other", commit=False)
+    write_foreign(here, remote, b"b", b"y")
+    write_foreign(here, remote, b"z", transactional_id=f"{remote}-other")
+    write_foreign(here, remote, b"never", transactional_id=f"{remote}-other", commit=False)
     write(here, unique_topic, b"c", b"d")
     here.mirror()
 
@@ -253,15 +253,15 @@ def test_other_producers_before_and_between_change_nothing_of_what_arrives(
     assert_exact(here, unique_topic, b"a", b"b", b"c", b"d")
 
 
-@pytest.mark.parametrize("gone", [forget_map, forget_both])
+@pytest.mark.parametrize("gone", [delete_map, delete_map_and_progress])
 def test_a_map_that_is_gone_beside_identical_foreign_records_is_never_guessed(
     here, remote, unique_topic, gone
 ):
-    disturb(here, remote, b"c")
+    write_foreign(here, remote, b"c")
     gone(here)
     write(here, unique_topic, b"d")
 
-    stops(here, "fits, but so does another one")
+    assert_stops(here, "fits, but so does another one")
 
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"c"]
 
@@ -289,8 +289,8 @@ def test_a_foreign_transaction_that_stays_open_holds_up_no_replay_and_a_rebuild_
     assert [m.value() for m in hidden] == [b"a", b"b", b"c", b"foreign", aborted, b"d"]
     assert progress(here, remote) == 4
     known = pairs(here, unique_topic)
-    forget_map(here)
-    stops(here, "another producer's transaction is open there since offset 4")
+    delete_map(here)
+    assert_stops(here, "another producer's transaction is open there since offset 4")
     assert pairs(here, unique_topic) == []
 
     open_one.commit_transaction(WAIT_S)
@@ -341,7 +341,7 @@ def test_a_record_that_the_target_refuses_stops_its_partition_alone_until_the_li
         create_topic(source.bootstrap_servers, topic)
         produce(source.bootstrap_servers, topic, [Record(b"k", b"%d" % i) for i in range(5)])
 
-    stops(here, r"the target refused a record in \[0, 3\)")
+    assert_stops(here, r"the target refused a record in \[0, 3\)")
 
     for topic in healthy:
         assert arrived(here, topic) == [b"%d" % i for i in range(5)]

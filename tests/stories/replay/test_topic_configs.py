@@ -2,8 +2,8 @@
 
 import pytest
 
-from deltamirror.topics.configs import TopicSettings
-from pipeline.topics.configs import OWN, TIMESTAMPS_AS_THEY_ARE
+from deltamirror.topics.configs import TopicConfigSync
+from pipeline.topics.configs import DYNAMIC_TOPIC_CONFIG, UNCHANGED_TIMESTAMPS
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.world import FLOW, until
 
@@ -19,8 +19,8 @@ class Pair:
 
     def __init__(self, world, topic, here, there):
         self.world, self.topic, self.remote = world, topic, world.remote(topic)
-        self.site = world.site
-        self.source, self.target = self.site.cluster("us-east"), self.site.cluster("eu-west")
+        self.context = world.context
+        self.source, self.target = self.context.cluster("us-east"), self.context.cluster("eu-west")
         self.source.create_topic(topic, 1, 1, here)
         self.target.create_topic(self.remote, 1, 1, there)
 
@@ -30,12 +30,16 @@ class Pair:
         until(lambda: own_settings(self.target, self.remote) == wanted, f"it has {wanted}", 30)
 
     def sync(self):
-        TopicSettings(self.site, self.world.config.flow(FLOW)).sync()
+        TopicConfigSync(self.context, self.world.config.flow(FLOW)).sync()
 
 
 def own_settings(cluster, topic):
     found = cluster.topic_configs([topic])[topic]
-    return {name: setting.value for name, setting in found.items() if setting.source == OWN}
+    return {
+        name: setting.value
+        for name, setting in found.items()
+        if setting.source == DYNAMIC_TOPIC_CONFIG
+    }
 
 
 @pytest.fixture
@@ -123,7 +127,7 @@ def test_a_topic_that_is_refused_is_told_once_and_the_others_follow(
         create_topic(source.bootstrap_servers, topic, min_compaction_lag_ms=5_000)
     create_topic(target.bootstrap_servers, here.remote(sick), max_compaction_lag_ms=1_000)
     create_topic(target.bootstrap_servers, here.remote(sound))
-    settings = TopicSettings(here.site, here.config.flow(FLOW))
+    settings = TopicConfigSync(here.context, here.config.flow(FLOW))
 
     settings.sync()
     settings.sync()
@@ -132,7 +136,7 @@ def test_a_topic_that_is_refused_is_told_once_and_the_others_follow(
     assert [here.remote(sick) in line and "max.compaction.lag.ms" in line for line in warnings] == [
         True
     ]
-    eu_west = here.site.cluster("eu-west")
+    eu_west = here.context.cluster("eu-west")
     until(lambda: "min.compaction.lag.ms" in own_settings(eu_west, here.remote(sound)), "it has it")
 
 
@@ -142,7 +146,7 @@ def test_a_running_mirror_follows_what_plan_said_it_would_change(world, source, 
     produce(source.bootstrap_servers, unique_topic, [Record(b"k", b"v")])
     here = world(unique_topic, **{"sync.topic.configs.interval.seconds": "1"})
     here.mirror()
-    remote, us_east, eu_west = here.remote(unique_topic), *map(here.site.cluster, ALIASES)
+    remote, us_east, eu_west = here.remote(unique_topic), *map(here.context.cluster, ALIASES)
     made_with = own_settings(eu_west, remote)
     us_east.alter_topic_configs({unique_topic: {"retention.bytes": None, "segment.ms": "9000"}})
     until(lambda: "segment.ms" in own_settings(us_east, unique_topic), "the source has it")
@@ -158,7 +162,7 @@ def test_a_running_mirror_follows_what_plan_said_it_would_change(world, source, 
             "before": {"retention.bytes": "1000000", "segment.ms": "604800000"},
         }
     ]
-    kept = {"retention.ms": "-1", **TIMESTAMPS_AS_THEY_ARE}
+    kept = {"retention.ms": "-1", **UNCHANGED_TIMESTAMPS}
     assert made_with == {"retention.bytes": "1000000", **kept}
     assert own_settings(eu_west, remote) == {"segment.ms": "9000", **kept}
     until(lambda: f"settings of {remote} on eu-west: " in here.log(), "the change is logged")

@@ -9,10 +9,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.groups.checkpoints import write_checkpoints
 from deltamirror.groups.snapshots import snapshot_groups
-from pipeline.offset_map.encode import encode
+from pipeline.offset_map.encode import encode_runs
 from schemas.config.config import ClusterConfig
 from schemas.mm2.name_filter import NameFilter
 from tests.support.brokers import Record, commit_group, consume_all, create_topic, produce
@@ -27,7 +27,7 @@ def records(*numbers):
 
 
 @pytest.fixture
-def site(lake, source, target, unique_topic, names):
+def context(lake, source, target, unique_topic, names):
     """A flow of one topic and one group between the two real clusters."""
     clusters = {}
     for alias, broker in (("us-east", source), ("eu-west", target)):
@@ -39,9 +39,9 @@ def site(lake, source, target, unique_topic, names):
         groups=NameFilter((names("billing"),)),
         emit_checkpoints_interval_s=60.0,
     )
-    site = Site(dataclasses.replace(plain, clusters=clusters))
-    yield site
-    site.close()
+    context = MirrorContext(dataclasses.replace(plain, clusters=clusters))
+    yield context
+    context.close()
 
 
 def write_with_gaps(bootstrap, topic, transactional_id):
@@ -53,7 +53,7 @@ def write_with_gaps(bootstrap, topic, transactional_id):
     produce(bootstrap, topic, records(5, 6, 7, 8))
 
 
-def carry_over(site, source, target, topic, transactional_id):
+def carry_over(context, source, target, topic, transactional_id):
     """Write the topic's committed records to the target in two transactions, and map them."""
     upstream = consume_all(source.bootstrap_servers, topic)
     remote = f"us-east.{topic}"
@@ -62,37 +62,39 @@ def carry_over(site, source, target, topic, transactional_id):
     for half in (copies[:4], copies[4:]):
         produce(target.bootstrap_servers, remote, half, transactional_id=transactional_id)
     downstream = consume_all(target.bootstrap_servers, remote)
-    runs = encode(*(np.array([m.offset() for m in side]) for side in (upstream, downstream)))
-    topic_id = site.cluster("us-east").topics([topic])[topic].topic_id
+    runs = encode_runs(*(np.array([m.offset() for m in side]) for side in (upstream, downstream)))
+    topic_id = context.cluster("us-east").topics([topic])[topic].topic_id
     for_map = dataclasses.replace(ORDERS, topic=topic)
     rows = [(run.upstream_start, run.downstream_start, run.length) for run in runs]
-    replay(site, *rows, partition=for_map, incarnation=topic_id)
+    replay(context, *rows, partition=for_map, incarnation=topic_id)
     return upstream, downstream
 
 
 def test_a_group_reads_on_at_its_very_next_record_wherever_it_stopped(
-    site, source, target, unique_topic, names
+    context, source, target, unique_topic, names
 ):
     write_with_gaps(source.bootstrap_servers, unique_topic, names("app"))
-    upstream, downstream = carry_over(site, source, target, unique_topic, names("replay"))
+    upstream, downstream = carry_over(context, source, target, unique_topic, names("replay"))
     end = upstream[-1].offset() + 1
 
     for committed in range(end + 1):
         commit_group(source.bootstrap_servers, names("billing"), {(unique_topic, 0): committed})
-        assert snapshot_groups(site, "us-east").changed == 1
-        (checkpoint,) = write_checkpoints(site, site.config.flows[0])
+        assert snapshot_groups(context, "us-east").changed == 1
+        (checkpoint,) = write_checkpoints(context, context.config.flows[0])
 
         unread = [m.value() for m in upstream if m.offset() >= committed]
         resumes_at = checkpoint["downstream_offset"]
         assert [m.value() for m in downstream if m.offset() >= resumes_at] == unread
 
 
-def test_mirrormaker_2s_own_tool_reads_our_checkpoints(site, source, target, unique_topic, names):
+def test_mirrormaker_2s_own_tool_reads_our_checkpoints(
+    context, source, target, unique_topic, names
+):
     write_with_gaps(source.bootstrap_servers, unique_topic, names("app"))
-    carry_over(site, source, target, unique_topic, names("replay"))
+    carry_over(context, source, target, unique_topic, names("replay"))
     commit_group(source.bootstrap_servers, names("billing"), {(unique_topic, 0): 3})
-    snapshot_groups(site, "us-east")
-    (checkpoint,) = write_checkpoints(site, site.config.flows[0])
+    snapshot_groups(context, "us-east")
+    (checkpoint,) = write_checkpoints(context, context.config.flows[0])
 
     with mm2_tools() as tools:
         found = translate_offsets(tools, target.bootstrap_servers, FLOW.source, names("billing"))

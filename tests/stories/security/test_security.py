@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.run.supervisor import mirror
 from resources.config.load import read_config
 from schemas.tables import CHECKPOINTS
@@ -135,7 +135,9 @@ def test_a_mirror_runs_through_every_way_of_logging_in_and_no_two_clusters_are_a
     for each in config.flows:
         arrived = consume_all(there, f"{each.flow.source}.orders")
         assert [(m.key(), m.value(), m.timestamp()) for m in arrived] == sent, each.flow
-        (checkpoint,) = Site(config).lake.of_flow(each.flow, CHECKPOINTS).rows().to_pylist()
+        (checkpoint,) = (
+            MirrorContext(config).lake.flow_table(each.flow, CHECKPOINTS).rows().to_pylist()
+        )
         assert (checkpoint["group"], checkpoint["upstream_offset"]) == ("billing", 20)
         assert len(consume_all(there, f"{each.flow.source}.checkpoints.internal")) == 1
     assert len(config.flows) == len(WAYS)

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-from deltamirror.control import ACCEPT_GAP, Orders
-from resources.delta.views import ask
+from deltamirror.control import ACCEPT_GAP, ControlTable
+from resources.delta.views import query_view
 from resources.spark.session import spark_session
 from schemas.errors import RecordsExpiredError
 from schemas.kafka.partition import TopicPartition
@@ -34,7 +34,7 @@ def gaps(here, topic):
     """Return (start, end, cause) of each gap, as the view tells them."""
     return [
         (row["start_offset"], row["end_offset"], row["cause"])
-        for row in ask(GAPS, here.site.lake, "us-east", topic).to_pylist()
+        for row in query_view(GAPS, here.context.lake, "us-east", topic).to_pylist()
     ]
 
 
@@ -100,7 +100,7 @@ def test_what_was_compacted_is_a_gap_of_a_compacted_topic_and_the_rest_arrives(
 
     found = gaps(here, unique_topic)
     kept = [m.value() for m in consume_all(here.source.bootstrap_servers, unique_topic)]
-    staged = here.site.lake.records("us-east").rows(["offset", "value"]).sort_by("offset")
+    staged = here.context.lake.records("us-east").rows(["offset", "value"]).sort_by("offset")
     assert {cause for *_, cause in found} == {COMPACTED}
     assert offsets(found) == [
         offset
@@ -134,11 +134,11 @@ def test_records_that_retention_took_before_they_were_staged_stop_the_partition_
 
         staging.tick()
 
-        assert isinstance(staging.troubles[partition], RecordsExpiredError)
-        assert "[2, 5) expired" in str(staging.troubles[partition])
+        assert isinstance(staging.partition_errors[partition], RecordsExpiredError)
+        assert "[2, 5) expired" in str(staging.partition_errors[partition])
         assert staging.frontier(TopicPartition(other, 0)) == 1
 
-        Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+        ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
         staging.tick()
     here.mirror()
     assert gaps(here, unique_topic) == [(2, 5, "expired, accepted")]
@@ -195,7 +195,7 @@ def test_spark_sql_answers_the_view_that_the_docs_print_as_the_command_does(
     with here.staging() as staging:
         staging.tick()
     spark = spark_session().newSession()
-    cluster = here.site.lake.root.absolute() / "clusters" / "us-east"
+    cluster = here.context.lake.root.absolute() / "clusters" / "us-east"
     for table in ("records", "segments"):
         spark.sql(f"CREATE TEMPORARY VIEW {table} AS SELECT * FROM delta.`{cluster / table}`")
 

@@ -7,7 +7,7 @@ import zlib
 import pytest
 
 from tests.support.brokers import create_topic, high_watermarks
-from tests.support.log_segment import written
+from tests.support.log_segment import read_log
 from tests.support.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
@@ -80,5 +80,5 @@ def test_records_of_message_formats_0_and_1_arrive_unchanged(make_broker, target
 
     World(tmp_path, source, target, [TOPIC]).mirror()
 
-    arrived = written(target.home, f"us-east.{TOPIC}")
+    arrived = read_log(target.home, f"us-east.{TOPIC}")
     assert [(r.timestamp, r.key, r.value) for r in arrived] == ARRIVES

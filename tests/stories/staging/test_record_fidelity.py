@@ -16,7 +16,7 @@ from tests.support.brokers import (
     produce,
     produce_exactly,
 )
-from tests.support.log_segment import Written, written
+from tests.support.log_segment import LogRecord, read_log
 from tests.support.world import World
 
 pytestmark = pytest.mark.kafka
@@ -53,10 +53,10 @@ class Mirrored(NamedTuple):
 
     world: World
 
-    def logs(self, topic: str) -> list[tuple[Written, Written]]:
+    def logs(self, topic: str) -> list[tuple[LogRecord, LogRecord]]:
         """Return each record as it lies in the source's and in the target's log."""
-        before = written(self.world.source.home, topic)
-        after = written(self.world.target.home, self.world.remote(topic))
+        before = read_log(self.world.source.home, topic)
+        after = read_log(self.world.target.home, self.world.remote(topic))
         return list(zip(before, after, strict=True))
 
     def shown(self, topic: str) -> tuple[list[Message], list[Message]]:

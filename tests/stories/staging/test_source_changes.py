@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from deltamirror.control import ACCEPT_GAP, Orders
+from deltamirror.control import ACCEPT_GAP, ControlTable
 from resources.kafka.range_reader import RangeReader
 from schemas.errors import (
     DeltamirrorError,
@@ -19,7 +19,7 @@ from schemas.errors import (
 )
 from schemas.kafka.partition import TopicPartition
 from tests.support.brokers import Record, create_topic, high_watermarks, produce
-from tests.support.fake_context import Inline
+from tests.support.fake_context import InlineWorkers
 from tests.support.world import until
 
 pytestmark = pytest.mark.kafka
@@ -52,28 +52,28 @@ def _make_anew(broker, topic, values):
 
 
 def _staged(here, topic):
-    rows = here.site.lake.records("us-east").rows(["topic", "value"])
+    rows = here.context.lake.records("us-east").rows(["topic", "value"])
     return sorted(row["value"] for row in rows.to_pylist() if row["topic"] == topic)
 
 
 def _tick_into(staging, partition, kind):
     """Tick until an error of *kind* stands in the way of *partition*; return what it says."""
     until(
-        lambda: (staging.tick(), isinstance(staging.troubles.get(partition), kind))[1],
+        lambda: (staging.tick(), isinstance(staging.partition_errors.get(partition), kind))[1],
         f"{kind.__name__} of {partition}",
     )
-    return str(staging.troubles[partition])
+    return str(staging.partition_errors[partition])
 
 
-class Meanwhile(Inline):
+class Meanwhile(InlineWorkers):
     """Workers that let something happen once, between what they have read and its commit."""
 
     def __init__(self, happens):
         self._happens = [happens]
 
-    def crew(self, make):
-        crew = super().crew(make)
-        run = crew.run
+    def worker_pool(self, make):
+        worker_pool = super().worker_pool(make)
+        run = worker_pool.run
 
         def run_and_more(jobs):
             answers = run(jobs)
@@ -81,8 +81,8 @@ class Meanwhile(Inline):
                 self._happens.pop()()
             return answers
 
-        crew.run = run_and_more
-        return crew
+        worker_pool.run = run_and_more
+        return worker_pool
 
 
 class Interrupted(RangeReader):
@@ -200,10 +200,10 @@ def test_records_deleted_before_they_were_staged_stop_the_partition_with_their_i
         here.mirror()
     assert _values(here, unique_topic) == [b"0", b"well"]
 
-    Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+    ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
     here.mirror()
     assert _values(here, unique_topic) == [b"0", b"3", b"well"]
-    causes = here.site.lake.segments("us-east").rows(["gap_cause"]).column(0).to_pylist()
+    causes = here.context.lake.segments("us-east").rows(["gap_cause"]).column(0).to_pylist()
     assert "expired, accepted" in causes
 
 
@@ -220,7 +220,7 @@ def test_a_former_life_that_was_not_staged_to_its_end_stops_the_partition(
     with pytest.raises(NotCaughtUpError, match=r"\[1, 3\) of its former life"):
         here.mirror()
 
-    Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+    ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
     here.mirror()
     assert _values(here, unique_topic) == [b"0", b"new"]
 
@@ -238,7 +238,7 @@ def test_a_topic_made_anew_with_more_offsets_is_not_read_on_where_the_former_one
         until(lambda: staging.tick().segments != (), "the new life is staged")
 
         assert _staged(here, unique_topic) == [b"new 0", b"new 1", b"new 2", b"old 0", b"old 1"]
-        assert staging.troubles == {}
+        assert staging.partition_errors == {}
 
 
 @pytest.mark.parametrize("count", [1, 9], ids=["with fewer offsets", "with more offsets"])
@@ -255,7 +255,7 @@ def test_a_topic_made_anew_between_plan_and_commit_is_not_mixed_with_its_former_
         assert "[0, 3) of its former life" in said
         assert _staged(here, unique_topic) == []
 
-        Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+        ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
         staging.tick()
 
         assert _staged(here, unique_topic) == new
@@ -284,7 +284,7 @@ def test_a_topic_made_anew_while_it_is_read_is_not_mixed_with_its_former_life(
         assert _staged(here, other) == [b"well"]
         assert _staged(here, unique_topic) == []
 
-        Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+        ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
         staging.tick()
     here.mirror()
 
@@ -301,11 +301,11 @@ def test_a_topic_deleted_before_it_was_staged_is_told_with_its_interval_until_th
         said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicDeletedError)
         assert "[0, 3) were not staged" in said
 
-        Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+        ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
         staging.tick()
         staging.tick()
 
-        assert staging.troubles == {}
+        assert staging.partition_errors == {}
 
 
 def test_aborted_records_and_markers_are_no_records_and_lag_reaches_zero(

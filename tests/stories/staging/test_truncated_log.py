@@ -4,11 +4,11 @@ import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from deltamirror.control import ACCEPT_GAP, Orders
+from deltamirror.control import ACCEPT_GAP, ControlTable
 from schemas.errors import LogTruncatedError, RecordsExpiredError
 from schemas.kafka.partition import TopicPartition
 from tests.support.brokers import Record, create_topic, high_watermarks, produce
-from tests.support.unclean_leader import OlderCopy, elect_again, watermarks
+from tests.support.unclean_leader import PartitionBackup, elect_again, watermarks
 from tests.support.world import World, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
@@ -28,11 +28,11 @@ class Cut:
             create_topic(broker.bootstrap_servers, topic)
         self.here = World(tmp_path, broker, target, [self.topic, self.other])
         self.write(values(0, 4))
-        older = OlderCopy(broker, self.partition, tmp_path / "older")
+        older = PartitionBackup(broker, self.partition, tmp_path / "older")
         self.write(values(4, 10))
         with self.here.staging() as staging:
             staging.tick()
-        older.put_back()
+        older.restore()
 
     def write(self, written, topic=None):
         records = [Record(None, value) for value in written]
@@ -42,7 +42,9 @@ class Cut:
         return [m.value() for m in self.here.arrived(self.topic)]
 
     def staged(self):
-        rows = self.here.site.lake.records("us-east").rows(["topic", "topic_id", "offset", "value"])
+        rows = self.here.context.lake.records("us-east").rows(
+            ["topic", "topic_id", "offset", "value"]
+        )
         return sorted(
             ("+" in row["topic_id"], row["offset"], row["value"])
             for row in rows.to_pylist()
@@ -59,9 +61,9 @@ def trouble(staging, cut):
     """Tick until the broker that came back has answered; return what stands in the way."""
     for _ in range(5):
         staging.tick()
-        if isinstance(staging.troubles.get(cut.partition), LogTruncatedError):
+        if isinstance(staging.partition_errors.get(cut.partition), LogTruncatedError):
             break
-    return staging.troubles.get(cut.partition)
+    return staging.partition_errors.get(cut.partition)
 
 
 def test_a_log_that_ends_before_what_is_staged_is_told_with_what_is_gone(cut):
@@ -86,7 +88,7 @@ def test_a_log_that_was_cut_and_has_grown_past_the_frontier_is_found_by_its_lead
         assert [value for *_, value in cut.staged()] == values(0, 10)
         assert staging.frontier(TopicPartition(cut.other, 0)) == 1
 
-        Orders(cut.here.site.lake.control).give(ACCEPT_GAP, "us-east", cut.topic)
+        ControlTable(cut.here.context.lake.control).add_request(ACCEPT_GAP, "us-east", cut.topic)
         staging.tick()
     cut.here.mirror()
     now = values(0, 4) + values(100, 120)
@@ -118,14 +120,14 @@ def test_an_election_that_cuts_nothing_is_no_cut_also_behind_a_gap_that_was_acce
         [future.result(30) for future in deleted.values()]
         until(lambda: _expired(staging, partition), "the gap is told")
 
-        Orders(here.site.lake.control).give(ACCEPT_GAP, "us-east", unique_topic)
+        ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
         until(lambda: (staging.tick(), staging.frontier(partition) == 6)[1], "it goes on")
 
-        assert staging.troubles == {}
-    rows = here.site.lake.records("us-east").rows(["offset", "value"]).sort_by("offset")
+        assert staging.partition_errors == {}
+    rows = here.context.lake.records("us-east").rows(["offset", "value"]).sort_by("offset")
     assert rows["value"].to_pylist() == [b"0", b"1", b"4", b"5"]
 
 
 def _expired(staging, partition):
     staging.tick()
-    return isinstance(staging.troubles.get(partition), RecordsExpiredError)
+    return isinstance(staging.partition_errors.get(partition), RecordsExpiredError)

@@ -50,7 +50,7 @@ def test_compaction_beside_a_loop_and_retention_after_it_change_nothing_that_arr
         expected = (turn + 1) * AT_ONCE * PARTITIONS
         until(lambda: arrived(here, unique_topic) >= expected, "they arrive", PATIENCE_S)  # noqa: B023
         if turn % 4 == 3:
-            joined += maintain_cluster(here.site, "us-east").joined
+            joined += maintain_cluster(here.context, "us-east").joined
     refused = here.cli("maintain", "--format", "json")
     run.send_signal(signal.SIGTERM)
     run.wait(30)
@@ -59,11 +59,11 @@ def test_compaction_beside_a_loop_and_retention_after_it_change_nothing_that_arr
     assert refused.returncode == 1
     assert json.loads(refused.stdout)["error"]["type"] == "LeaseHeldError"
 
-    site = here.site
-    site.config = dataclasses.replace(here.config, stage_retention_ms=0)
-    (done,) = maintain(site)
+    context = here.context
+    context.config = dataclasses.replace(here.config, stage_retention_ms=0)
+    (done,) = maintain(context)
     assert done.removed > 0
-    assert site.lake.records("us-east").files() == []
+    assert context.lake.records("us-east").files() == []
 
     write(source.bootstrap_servers, unique_topic, 8)
     here.mirror()

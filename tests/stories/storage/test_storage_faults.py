@@ -20,10 +20,10 @@ from deltalake import DeltaTable
 
 from deltamirror.maintenance.maintain import maintain
 from deltamirror.replay.offset_map import OffsetMap
-from deltamirror.replay.replayer import Replaying
+from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.staging.committer import Committer
-from deltamirror.staging.stager import Staging
-from resources.delta.records_table import Records
+from deltamirror.staging.stager import SourceStager
+from resources.delta.records_table import RecordsTable
 from resources.spark.session import spark_session
 from schemas.errors import (
     CommitsGoneError,
@@ -34,14 +34,14 @@ from schemas.errors import (
 )
 from tests.support.brokers import create_topic
 from tests.support.disk_faults import fill, small_disk
-from tests.support.fake_context import Inline
+from tests.support.fake_context import InlineWorkers
 from tests.support.storage_world import (
     AT_ONCE,
     PARTITIONS,
     assert_all_arrived_once,
     data_files,
-    go_on,
     keys,
+    mirror_next_turn,
     records_path,
     refused,
     replay,
@@ -96,7 +96,7 @@ def test_a_damaged_file_is_not_used_and_restaging_reads_its_records_again(here, 
     done = here.answer("maintain", "--restage")
     assert (done["clusters"][0]["files"], done["errors"]) == (1, [])
     assert done["clusters"][0]["from_source"] == AT_ONCE
-    go_on(here)
+    mirror_next_turn(here)
     assert_all_arrived_once(here)
 
 
@@ -116,7 +116,7 @@ def test_what_the_source_no_longer_holds_either_is_named_and_a_copy_of_the_file_
     assert (done.returncode, error["type"]) == (1, "SegmentLostError")
     assert f"{AT_ONCE} records staged in [0, {AT_ONCE})" in error["message"]
     file.write_bytes(copy)
-    go_on(here)
+    mirror_next_turn(here)
     for p in range(PARTITIONS):
         assert keys(here, p) == [b"%d" % n for n in range(2 * AT_ONCE)]
 
@@ -137,7 +137,7 @@ def test_a_lost_commit_is_told_before_anything_is_staged_behind_it_and_made_good
     assert "maintain --restage" in told.value.hint
 
     assert here.answer("maintain", "--restage")["clusters"][0]["from_source"] == 2 * AT_ONCE
-    go_on(here)
+    mirror_next_turn(here)
     assert_all_arrived_once(here)
 
 
@@ -164,13 +164,13 @@ def test_a_stage_whose_log_is_broken_is_moved_away_and_staged_anew(here, damage)
 
     cluster = records_path(here).parent
     shutil.move(cluster, cluster.with_name("damaged"))
-    go_on(here)
+    mirror_next_turn(here)
     assert_all_arrived_once(here)
 
 
 def rows(here: World) -> list[tuple[int, ...]]:
     """Return the map's runs in the order of their offsets."""
-    table = here.site.lake.offset_map(here.config.flow(FLOW).flow)
+    table = here.context.lake.offset_map(here.config.flow(FLOW).flow)
     found = table.rows(["upstream_start", "partition", "downstream_start", "length"]).to_pylist()
     return sorted(tuple(row.values()) for row in found)
 
@@ -181,7 +181,7 @@ def test_an_offset_map_whose_log_is_broken_is_moved_away_and_paired_anew(here, d
         stage(here)
         assert replay(here) == {}
         write(here)
-    table = here.site.lake.offset_map(here.config.flow(FLOW).flow)
+    table = here.context.lake.offset_map(here.config.flow(FLOW).flow)
     before = rows(here)
     damage(commits(table.path))
 
@@ -191,7 +191,7 @@ def test_an_offset_map_whose_log_is_broken_is_moved_away_and_paired_anew(here, d
     shutil.move(table.path, table.path.with_name("damaged"))
     assert replay(here) == {}
     assert rows(here)[: len(before)] == before
-    go_on(here)
+    mirror_next_turn(here)
     assert_all_arrived_once(here)
 
 
@@ -200,7 +200,7 @@ def test_a_broken_ledger_is_moved_away_and_told_again_by_the_records(here):
         stage(here)
         assert replay(here) == {}
         write(here)
-    table = here.site.lake.segments("us-east")
+    table = here.context.lake.segments("us-east")
     before = table.rows().num_rows
     garbled(commits(table.path))
 
@@ -209,14 +209,14 @@ def test_a_broken_ledger_is_moved_away_and_told_again_by_the_records(here):
 
     shutil.move(table.path, table.path.with_name("damaged"))
     stage(here)
-    assert here.site.lake.segments("us-east").rows().num_rows == before + PARTITIONS
-    go_on(here)
+    assert here.context.lake.segments("us-east").rows().num_rows == before + PARTITIONS
+    mirror_next_turn(here)
     assert_all_arrived_once(here)
 
 
 FULL_AT = [
-    pytest.param(Staging, "_stage", stage, id="at a data file"),
-    pytest.param(Records, "stage", stage, id="at the commit of records"),
+    pytest.param(SourceStager, "_stage", stage, id="at a data file"),
+    pytest.param(RecordsTable, "stage", stage, id="at the commit of records"),
     pytest.param(Committer, "seal", stage, id="at the ledger"),
     pytest.param(OffsetMap, "write", replay, id="at the offset map"),
 ]
@@ -230,7 +230,7 @@ def test_a_full_disk_loses_nothing_and_room_is_all_that_the_next_run_needs(
     with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
         here = world(unique_topic, **{"deltamirror.lake": str(disk / "lake")})
         here.topic, here.turns = unique_topic, 0
-        go_on(here)
+        mirror_next_turn(here)
         write(here)
         if step is replay:
             stage(here)
@@ -247,17 +247,17 @@ def test_a_full_disk_loses_nothing_and_room_is_all_that_the_next_run_needs(
         assert "free space" in told.value.hint
         assert fillers
         monkeypatch.undo()
-        if owner is Records:
+        if owner is RecordsTable:
             assert set((disk / "lake").rglob("*.parquet")) == before, "room is taken by nothing"
 
         fillers[-1].unlink()
-        go_on(here)
+        mirror_next_turn(here)
         assert_all_arrived_once(here)
 
 
 def test_a_second_run_on_a_lake_is_refused_and_says_who_is_at_it(here):
     with here.staging():
-        replaying = Replaying(here.site, here.config.flow(FLOW), Inline())
+        replaying = FlowReplayer(here.context, here.config.flow(FLOW), InlineWorkers())
         replaying.open()
         try:
             error = refused(here, "run", "--until-caught-up")
@@ -301,7 +301,7 @@ def test_a_stage_that_somebody_rewrote_is_not_used_until_it_is_restaged(here, re
     DeltaTable(str(records_path(here))).vacuum(
         0, dry_run=False, enforce_retention_duration=False, full=True
     )
-    go_on(here)
+    mirror_next_turn(here)
     assert_all_arrived_once(here)
 
 
@@ -309,11 +309,11 @@ def test_a_clock_that_is_set_back_and_ahead_changes_nothing_that_arrives(here, m
     now = time.time
     for days in (0, -400, 400, 0):
         monkeypatch.setattr(time, "time", lambda: now() + days * DAY_S)  # noqa: B023
-        go_on(here)
+        mirror_next_turn(here)
         stage(here)
-        site = here.site
-        site.config = replace(site.config, stage_retention_ms=30 * DAY_S * 1000)
-        maintain(site)
+        context = here.context
+        context.config = replace(context.config, stage_retention_ms=30 * DAY_S * 1000)
+        maintain(context)
         write(here)
         stage(here)
     monkeypatch.undo()
@@ -343,7 +343,7 @@ def test_a_copy_of_a_lake_in_use_that_is_run_into_the_same_target_doubles_and_lo
     outcome = there.cli("run", "--until-caught-up", "--format", "json", timeout=300)
     if outcome.returncode != 0:
         assert json.loads(outcome.stdout)["error"]["hint"], outcome.stderr
-    go_on(here)
+    mirror_next_turn(here)
     assert_all_arrived_once(here)
 
 

@@ -6,55 +6,57 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from pipeline.record_digest import Digest
 from resources.delta.arrow_schema import file_schema
-from resources.delta.records_table import Records, RecordsFile
-from resources.delta.stage_reader import StagedLog
-from resources.delta.stage_writer import RecordsFolder
+from resources.delta.records_table import RecordsFile, RecordsTable
+from resources.delta.stage_reader import StageReader
+from resources.delta.stage_writer import RecordsDirectory
 from resources.kafka.range_reader import RangeReader
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
 from schemas.staging.read_range import OffsetRange
 from schemas.staging.segment import Segment, StagedFile
 from schemas.tables import RECORDS
 
-Change = Callable[[pa.Table], pa.Table]
+TableChange = Callable[[pa.Table], pa.Table]
 
 
-def files_of(site: Site, topic: str) -> tuple[Records, list[RecordsFile]]:
+def files_of(context: MirrorContext, topic: str) -> tuple[RecordsTable, list[RecordsFile]]:
     """Return the staged files of *topic*: nobody else's records are in its slot."""
-    records = site.lake.records("us-east")
+    records = context.lake.records("us-east")
     records.refresh()
     return records, [f for f in records.files() if f.slot == slot_of(topic, 0)]
 
 
-def rewrite(site: Site, topic: str, change: Change) -> None:
+def rewrite(context: MirrorContext, topic: str, change: TableChange) -> None:
     """Put what *change* makes of its rows in place of every staged file of *topic*."""
-    records, files = files_of(site, topic)
+    records, files = files_of(context, topic)
     for file in files:
         records.replace([file], [_written(records, change(_rows(records, file)), file)])
 
 
-def double(site: Site, topic: str) -> None:
+def double(context: MirrorContext, topic: str) -> None:
     """Commit the rows of the one staged file of *topic* once more."""
-    records, (file,) = files_of(site, topic)
+    records, (file,) = files_of(context, topic)
     records.stage([_written(records, _rows(records, file), file)], [], {})
 
 
-def stage_by_hand(site: Site, topic: str, change: Change) -> None:
+def stage_by_hand(context: MirrorContext, topic: str, change: TableChange) -> None:
     """Stage what the source holds past the frontier as *change* makes it, with fitting evidence.
 
     The next run puts that evidence into `segments`, as after a crash. So the ledger and the stage
     agree, and only the source knows better.
     """
-    records = site.lake.records("us-east")
+    records = context.lake.records("us-east")
     records.refresh()
-    topic_id = site.cluster("us-east").topics([topic])[topic].topic_id
+    topic_id = context.cluster("us-east").topics([topic])[topic].topic_id
     source = SourcePartition(topic, topic_id, 0)
     start = records.frontier(source) or 0
-    marks = site.cluster("us-east").watermarks([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+    marks = context.cluster("us-east").watermarks([TopicPartition(topic, 0)])[
+        TopicPartition(topic, 0)
+    ]
     assert isinstance(marks, Watermarks)
-    rows = change(_read(site, OffsetRange(source, start, marks.stable, None, None, marks)))
+    rows = change(_read(context, OffsetRange(source, start, marks.stable, None, None, marks)))
     digest = Digest()
     size = sum(digest.add(batch) for batch in rows.to_batches())
     sequence = records.version + 1
@@ -69,7 +71,7 @@ def stage_by_hand(site: Site, topic: str, change: Change) -> None:
     records.stage(made, [segment], {source: start})
 
 
-def altered(number: int) -> Change:
+def altered(number: int) -> TableChange:
     """Return a change of the value of row *number*."""
 
     def change(rows: pa.Table) -> pa.Table:
@@ -86,7 +88,7 @@ def swapped(rows: pa.Table) -> pa.Table:
     return _with(other, "offset", rows["offset"])
 
 
-def without(*numbers: int) -> Change:
+def without(*numbers: int) -> TableChange:
     """Return a change that leaves rows *numbers* out."""
     return lambda rows: rows.take(
         pa.array([i for i in range(rows.num_rows) if i not in numbers], pa.int64())
@@ -98,21 +100,21 @@ def _with(rows: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return rows.set_column(at, rows.schema.field(at), column)
 
 
-def _read(site: Site, wanted: OffsetRange) -> pa.Table:
+def _read(context: MirrorContext, wanted: OffsetRange) -> pa.Table:
     batches: list[pa.RecordBatch] = []
-    reader = RangeReader(site.config.clusters["us-east"].consumer)
+    reader = RangeReader(context.config.clusters["us-east"].consumer)
     reader.read([wanted], 2**62, lambda _, rows: batches.append(rows))
     reader.close()
     return pa.Table.from_batches(batches)
 
 
-def _rows(records: Records, file: RecordsFile) -> pa.Table:
-    batches = [rows for _, rows in StagedLog(records.path).all_rows([file.path])]
+def _rows(records: RecordsTable, file: RecordsFile) -> pa.Table:
+    batches = [rows for _, rows in StageReader(records.path).all_rows([file.path])]
     return pa.Table.from_batches(batches).cast(file_schema(RECORDS))
 
 
-def _written(records: Records, rows: pa.Table, like: RecordsFile) -> StagedFile:
-    with RecordsFolder(records.path).slot_file(like.slot, like.sequence) as file:
+def _written(records: RecordsTable, rows: pa.Table, like: RecordsFile) -> StagedFile:
+    with RecordsDirectory(records.path).slot_file(like.slot, like.sequence) as file:
         for batch in rows.to_batches():
             file.write(batch)
         made = file.close()

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from deltamirror.control import PAUSE, Orders
+from deltamirror.control import PAUSE, ControlTable
 from deltamirror.verification.verify import verify
 from resources.delta.table import LakeTable
 from schemas.errors import NotCaughtUpError, TopicMissingError
@@ -81,18 +81,18 @@ def send_instead(here, topic, sent, mapped=()):
 
     *mapped*: for each of the first records, how far behind the target's end it is said to be.
     """
-    site, remote = here.site, TopicPartition(here.remote(topic), 0)
-    group = site.config.flow(FLOW).flow.progress_group
-    offset, metadata = site.cluster("eu-west").committed(group, [remote])[remote]
-    Orders(site.lake.control).give(PAUSE, FLOW, topic)
+    context, remote = here.context, TopicPartition(here.remote(topic), 0)
+    group = context.config.flow(FLOW).flow.progress_group
+    offset, metadata = context.cluster("eu-west").committed_offsets(group, [remote])[remote]
+    ControlTable(context.lake.control).add_request(PAUSE, FLOW, topic)
     produce(here.source.bootstrap_servers, topic, more())
     with pytest.raises(NotCaughtUpError):
         here.mirror()
-    end = site.cluster("eu-west").watermarks([remote])[remote].high
+    end = context.cluster("eu-west").watermarks([remote])[remote].high
     produce(here.target.bootstrap_servers, remote.topic, sent)
     progress = Progress.read(offset, metadata)
-    site.cluster("eu-west").commit_offsets(group, {remote: (offset + 4, progress.metadata)})
-    runs = site.lake.offset_map(site.config.flow(FLOW).flow)
+    context.cluster("eu-west").commit_offsets(group, {remote: (offset + 4, progress.metadata)})
+    runs = context.lake.offset_map(context.config.flow(FLOW).flow)
     for number, behind in enumerate(mapped):
         runs.append(
             [
@@ -111,18 +111,18 @@ def test_what_is_planted_in_the_stage_is_found_and_nothing_else(world, topics):
     named = topics("deleted", "changed", "swapped", "doubled", "shortened", "untouched")
     here = world(*named.values())
     here.mirror()
-    site = here.site
-    clean = verify(site)
+    context = here.context
+    clean = verify(context)
     assert clean.is_same, clean.to_json()
     assert clean.totals == {"records": SIZE * len(named), **NONE}
 
-    records, (file,) = files_of(site, named["deleted"])
+    records, (file,) = files_of(context, named["deleted"])
     (records.path / file.path).unlink()
-    rewrite(site, named["changed"], altered(4))
-    rewrite(site, named["swapped"], swapped)
-    double(site, named["doubled"])
-    rewrite(site, named["shortened"], without(37, 38, 39))
-    found = verify(site)
+    rewrite(context, named["changed"], altered(4))
+    rewrite(context, named["swapped"], swapped)
+    double(context, named["doubled"])
+    rewrite(context, named["shortened"], without(37, 38, 39))
+    found = verify(context)
 
     counts = by_topic(found)
     assert counts[named["deleted"]] == NONE | {"lost": SIZE}
@@ -131,10 +131,10 @@ def test_what_is_planted_in_the_stage_is_found_and_nothing_else(world, topics):
     assert counts[named["doubled"]] == NONE | {"duplicated": SIZE}
     assert counts[named["shortened"]] == NONE | {"lost": 3}
     assert counts[named["untouched"]] == NONE
-    alone = verify(site, topics=[named["changed"]], sides=["staged"])
+    alone = verify(context, topics=[named["changed"]], sides=["staged"])
     assert alone.totals["altered"] == 1
     with pytest.raises(TopicMissingError):
-        verify(site, topics=["no-such-topic"])
+        verify(context, topics=["no-such-topic"])
 
 
 def test_what_only_the_source_knows_better_is_found_though_the_ledger_agrees_with_the_stage(
@@ -146,11 +146,11 @@ def test_what_only_the_source_knows_better_is_found_though_the_ledger_agrees_wit
     changes = [without(0, 1, 2, 3), without(1, 3), altered(2), swapped]
     for topic, change in zip(named.values(), changes, strict=True):
         produce(here.source.bootstrap_servers, topic, more())
-        stage_by_hand(here.site, topic, change)
+        stage_by_hand(here.context, topic, change)
     here.mirror()
 
-    assert verify(here.site, sides=["staged", "target"]).is_same
-    found = verify(here.site, sides=["source", "staged"])
+    assert verify(here.context, sides=["staged", "target"]).is_same
+    found = verify(here.context, sides=["source", "staged"])
 
     counts = by_topic(found)
     assert counts[named["sealed-empty"]] == NONE | {"lost": 4}
@@ -176,7 +176,7 @@ def test_what_is_planted_on_the_target_is_found_and_nothing_else(world, topics):
     other = Record(b"k", b"changed", timestamp=2_001)
     send_instead(here, named["changed"], [one, other, three, four], mapped=range(4))
 
-    found = verify(here.site)
+    found = verify(here.context)
 
     counts = by_topic(found)
     assert counts[named["copied"]] == NONE | {"duplicated": 1, "foreign": 1}
@@ -193,7 +193,7 @@ def test_it_exits_with_1_and_names_the_first_differences_and_their_sides(world, 
     here = world(*named.values())
     here.mirror()
     assert here.cli("verify").returncode == 0
-    rewrite(here.site, named["changed"], altered(4))
+    rewrite(here.context, named["changed"], altered(4))
 
     shown = here.cli("verify")
     done = here.cli("verify", "--format", "json")
@@ -206,7 +206,7 @@ def test_it_exits_with_1_and_names_the_first_differences_and_their_sides(world, 
     assert (difference["flow"], difference["topic"]) == (FLOW, named["changed"])
     assert (difference["partition"], difference["offset"]) == (0, 4)
     assert (difference["kind"], difference["sides"]) == ("altered", ["source", "staged"])
-    place = here.site.lake.of_flow(here.site.config.flow(FLOW).flow, VERIFICATION).path
+    place = here.context.lake.flow_table(here.context.config.flow(FLOW).flow, VERIFICATION).path
     kept = LakeTable(place, VERIFICATION).rows(["altered"]).column("altered").to_pylist()
     assert sorted(kept) == [0, 1, 1]
 
@@ -220,7 +220,7 @@ def test_a_cluster_that_is_down_is_an_error_of_its_side_and_the_others_are_compa
     here.mirror()
     alone.kill()
 
-    found = verify(here.site)
+    found = verify(here.context)
 
     assert [error["type"] for error in found.errors] == ["UnreachableError"]
     assert not found.is_same
@@ -230,7 +230,7 @@ def test_a_cluster_that_is_down_is_an_error_of_its_side_and_the_others_are_compa
 def test_an_open_transaction_on_the_target_is_told_and_what_lies_before_it_is_compared(
     world, topics, names, monkeypatch
 ):
-    monkeypatch.setattr("deltamirror.verification.verify.SETTLE_S", 0.5)
+    monkeypatch.setattr("deltamirror.verification.verify.TRANSACTION_WAIT_S", 0.5)
     (topic,) = topics("hanging").values()
     here = world(topic)
     here.mirror()
@@ -244,9 +244,9 @@ def test_an_open_transaction_on_the_target_is_told_and_what_lies_before_it_is_co
     produce(here.source.bootstrap_servers, topic, more())
     here.mirror()
 
-    hidden = verify(here.site)
+    hidden = verify(here.context)
     producer.commit_transaction(30)
-    shown = verify(here.site)
+    shown = verify(here.context)
 
     assert [error["type"] for error in hidden.errors] == ["TargetHeldBackError"]
     assert hidden.totals == {"records": SIZE + 4, **NONE}
@@ -262,7 +262,7 @@ def test_what_left_the_source_since_it_was_staged_is_told_and_not_lost(world, to
     (deleted,) = admin.delete_records([KafkaPartition(topic, 0, 13)]).values()
     deleted.result(30)
 
-    found = verify(here.site)
+    found = verify(here.context)
 
     assert found.is_same
     assert found.totals == {"records": SIZE, **NONE, "gone_upstream": 13}
@@ -276,11 +276,11 @@ def test_both_lives_of_a_topic_that_was_made_anew_are_compared(world, topics, so
     admin.delete_topics([topic])[topic].result(30)
     _make(source.bootstrap_servers, topic, names("second"))
     here.mirror()
-    assert verify(here.site).totals == {"records": 2 * SIZE, **NONE}
+    assert verify(here.context).totals == {"records": 2 * SIZE, **NONE}
 
-    records, (first, _) = files_of(here.site, topic)
+    records, (first, _) = files_of(here.context, topic)
     (records.path / first.path).unlink()
-    found = verify(here.site)
+    found = verify(here.context)
 
     assert found.totals == {"records": SIZE, **NONE, "lost": SIZE}
 

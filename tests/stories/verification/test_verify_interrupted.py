@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from deltamirror.verification.digest_pass import Silent
+from deltamirror.verification.digest_pass import NullProgressListener
 from deltamirror.verification.verify import verify
 from schemas.errors import WorkerDiedError
 from schemas.verification import EXPLAINED, KINDS
@@ -76,7 +76,7 @@ def test_a_verify_that_was_killed_is_gone_on_with_and_forgets_no_difference(worl
     here = world(*named.values())
     here.mirror()
     for topic in named.values():
-        rewrite(here.site, topic, altered(4))
+        rewrite(here.context, topic, altered(4))
 
     children = killed_verify(here, many)
     answer = here.answer("verify")
@@ -84,7 +84,7 @@ def test_a_verify_that_was_killed_is_gone_on_with_and_forgets_no_difference(worl
     assert bool(children) == (many == 0)
     until(lambda: not any(map(is_there, children)), "its processes end with it")
     (flow,) = answer["flows"]
-    assert not [*(here.site.lake.root / "audits").glob("*")]
+    assert not [*(here.context.lake.root / "audits").glob("*")]
     assert answer["records"] == SIZE * len(named)
     assert answer["altered"] == len(named)
     assert flow["resumed"] >= 2 * SIZE
@@ -97,16 +97,16 @@ def test_a_verify_whose_process_dies_is_an_error_and_the_next_one_is_whole(
     here = world(*named.values())
     here.mirror()
 
-    class Kills(Silent):
+    class Kills(NullProgressListener):
         def compared(self, flow, records):
             for child in multiprocessing.active_children()[:1]:
                 with suppress(ProcessLookupError):  # asked again, and the killed one is just gone
                     os.kill(child.pid, signal.SIGKILL)
 
-    monkeypatch.setattr("deltamirror.verification.digest_pass.MANY", 0)
+    monkeypatch.setattr("deltamirror.verification.digest_pass.MIN_RECORDS_FOR_POOL", 0)
     with pytest.raises(WorkerDiedError):
-        verify(here.site, reporter=Kills())
-    found = verify(here.site)
+        verify(here.context, listener=Kills())
+    found = verify(here.context)
 
     assert found.is_same
     assert found.totals == {"records": SIZE * len(named), **NONE}
@@ -122,13 +122,13 @@ def test_a_sample_reads_a_part_of_each_partition_and_says_so(world, topics, monk
         here.mirror()
     monkeypatch.setattr("deltamirror.verification.digest_pass.SAMPLE_RECORDS", 1)
 
-    found = verify(here.site, share=1e-9)
+    found = verify(here.context, share=1e-9)
 
     assert found.is_same
     assert {each.records for each in found.partitions} <= {SIZE, 10, 20}
     for topic in named.values():
-        rewrite(here.site, topic, altered(4))
-    altered_ones = verify(here.site, share=1e-9)
+        rewrite(here.context, topic, altered(4))
+    altered_ones = verify(here.context, share=1e-9)
     assert altered_ones.totals["altered"] == 2
     shown = here.cli("verify", "--sample", "1")
     assert "a sample of 1 % of each partition" in shown.stdout
@@ -151,13 +151,13 @@ def test_beside_a_running_mirror_nothing_is_taken_for_a_difference(world, topics
     try:
         for topic in named.values():
             until(lambda topic=topic: has_arrived(here, topic), f"{topic} arrives")
-        found = [verify(here.site) for _ in range(4)]
+        found = [verify(here.context) for _ in range(4)]
     finally:
         stop.set()
         writer.join()
         here.end()
     here.mirror()
-    found.append(verify(here.site))
+    found.append(verify(here.context))
 
     assert [each.to_json()["differences"] for each in found] == [[]] * 5
     assert all(each.is_same for each in found), [each.errors for each in found]
@@ -172,13 +172,13 @@ def test_a_transaction_opened_since_the_first_look_hides_nothing_of_what_is_look
     (topic,) = topics("opened").values()
     here = world(topic)
     here.mirror()
-    rewrite(here.site, topic, altered(4))
+    rewrite(here.context, topic, altered(4))
     producer = Producer(
         {"bootstrap.servers": here.target.bootstrap_servers, "transactional.id": names("open")}
     )
     producer.init_transactions(30)
 
-    class Opens(Silent):
+    class Opens(NullProgressListener):
         def compared(self, flow, records):
             if not opened:
                 producer.begin_transaction()
@@ -186,7 +186,7 @@ def test_a_transaction_opened_since_the_first_look_hides_nothing_of_what_is_look
                 opened.append(producer.flush(30))
 
     opened = []
-    found = verify(here.site, reporter=Opens())
+    found = verify(here.context, listener=Opens())
     producer.abort_transaction(30)
 
     assert opened == [0]
@@ -214,7 +214,7 @@ def test_what_compaction_takes_on_either_side_is_told_and_not_lost(
     for broker, topic in ((source, unique_topic), (target, here.remote(unique_topic))):
         until(lambda b=broker, t=topic: is_compacted(b.bootstrap_servers, t), f"{topic} shrinks")
 
-    found = verify(here.site)
+    found = verify(here.context)
 
     totals = found.totals
     assert found.is_same, found.to_json()

@@ -28,7 +28,7 @@ END_S = 60.0
 VARIANTS = ("default", "identity", "transactions", "tls")
 
 
-class Pair:
+class ClusterPair:
     """Clusters `primary` and `backup`, mirrored as upstream does, under names of its own."""
 
     def __init__(self, home, clusters, variant):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from demo.kafka.brokers import Broker, running
-from tests.stories.mm2.acceptance.cluster_pair import VARIANTS, Pair
+from demo.kafka.brokers import Broker, running_brokers
+from tests.stories.mm2.acceptance.cluster_pair import VARIANTS, ClusterPair
 from tests.support.mm2_java_classes import mm2_tools
 from tests.support.secured_broker import Certificates, SecuredBroker
 
@@ -16,7 +16,7 @@ def clusters(tmp_path_factory):
     certificates = Certificates.make(home / "certificates")
     primary = Broker("primary", home / "primary")
     backup = SecuredBroker("backup", home / "backup", certificates)
-    with running(primary, backup):
+    with running_brokers(primary, backup):
         yield {"primary": primary, "backup": backup}
 
 
@@ -28,15 +28,15 @@ def tools():
 
 @pytest.fixture(params=VARIANTS)
 def pair(request, tmp_path, clusters):
-    return Pair(tmp_path, clusters, request.param)
+    return ClusterPair(tmp_path, clusters, request.param)
 
 
 @pytest.fixture(params=["default", "tls"])
 def either(request, tmp_path, clusters):
     """A pair whose target is reached in the open, or by TLS."""
-    return Pair(tmp_path, clusters, request.param)
+    return ClusterPair(tmp_path, clusters, request.param)
 
 
 @pytest.fixture
 def plain(tmp_path, clusters):
-    return Pair(tmp_path, clusters, "default")
+    return ClusterPair(tmp_path, clusters, "default")

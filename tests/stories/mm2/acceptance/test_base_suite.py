@@ -49,7 +49,7 @@ def test_replication(either, tools):
             for m in pair.read(pair.remote(1, source), alias)
             if m.offset() >= places[m.partition()]
         ]
-    cluster = mesh.site.cluster("backup")
+    cluster = mesh.context.cluster("backup")
     configs = cluster.topic_configs([pair.remote(1), pair.remote(2)])
     assert configs[pair.remote(1)]["cleanup.policy"].value == "compact"
     assert configs[pair.remote(2)]["retention.bytes"].value == "1000"
