@@ -79,14 +79,12 @@ class AdminSession:
             return kept.group_client
 
     def renew_group_client(self, former: GroupClient) -> None:
-        """End *former*, which did not answer: the next question goes to a new client."""
+        """Drop *former*, which did not answer: the next question goes to a new client."""
         kept = self._cached_client()
         with _cache_lock:
             # Another thread may have done so already.
-            if kept.group_client is not former:
-                return
-            kept.group_client = None
-        former.close()
+            if kept.group_client is former:
+                kept.group_client = None
 
     def _cached_client(self) -> _CachedClients:
         if self._cached is None:
