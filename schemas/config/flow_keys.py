@@ -172,7 +172,8 @@ CONNECTOR = (
 
 DELTAMIRROR_KEYS = (
     Key("deltamirror.lake", _S, "./lake", "T", _H,
-        "Where records are staged: a folder (relative to the file's) or an object-store URI."),
+        "The folder where records are staged. A relative path starts at the file's folder.",
+        allowed="(?!.*://).*", refusal="object stores are not supported yet, only folders"),
     Key("deltamirror.stage.max.records", _LONG, "2000000", "T", _H,
         "Records that one staging commit holds at most.", minimum=1),
     Key("deltamirror.stage.max.bytes", _LONG, "536870912", "T", _H,

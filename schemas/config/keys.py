@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from schemas.errors import ConfigError
+
 SECRET_NAME = re.compile(
     r"password|passphrase|secret|token(?!\.endpoint)|jaas|credential|(keystore|ssl|truststore)\.key$"
     r"|keystore\.certificate|private|assertion",
@@ -49,11 +51,17 @@ BITS = {Kind.SHORT: 16, Kind.INTEGER: 32, Kind.LONG: 64}
 
 
 @dataclass(frozen=True)
-class KeyResult:
-    """What becomes of a key, and why."""
+class KeyCheck:
+    """What becomes of a key, and why.
 
+    For a key of a file *value* is redacted, and *error* is what running with it raises.
+    """
+
+    key: str
     status: KeyStatus
     note: str
+    value: str = ""
+    error: ConfigError | None = None
 
 
 @dataclass(frozen=True)
@@ -77,13 +85,13 @@ class Key:
     refusal: str = ""
     allows_duplicates: bool = False
 
-    def check_value(self, value: str) -> KeyResult:
+    def check(self, value: str) -> KeyCheck:
         """Return what becomes of this key where it holds *value*."""
         try:
             self._read(value)
         except ValueError as failure:
-            return KeyResult(KeyStatus.REFUSED, str(failure))
-        return KeyResult(self.status, self.note)
+            return KeyCheck(self.name, KeyStatus.REFUSED, str(failure))
+        return KeyCheck(self.name, self.status, self.note)
 
     def _read(self, value: str) -> None:
         if self.kind is Kind.BOOLEAN:
@@ -94,16 +102,6 @@ class Key:
             check_list(value, allows_duplicates=self.allows_duplicates)
         if self.allowed is not None and not re.fullmatch(self.allowed, value.strip()):
             raise ValueError(self.refusal)
-
-
-@dataclass(frozen=True)
-class KeyReport:
-    """What becomes of one key of a file; *value* is fit to be shown."""
-
-    key: str
-    value: str
-    status: KeyStatus
-    note: str
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from schemas.errors.base import (
 from schemas.errors.configuration import (
     ClientSettingsError,
     ConfigFileError,
+    InvalidKeysError,
     InvalidPatternError,
     RefusedKeyError,
     SecretError,
@@ -103,6 +104,7 @@ __all__ = [
     "DownloadFailedError",
     "FencedError",
     "GroupActiveError",
+    "InvalidKeysError",
     "InvalidPatternError",
     "JavaMissingError",
     "LakeError",
