@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
@@ -151,7 +151,7 @@ def describe_flight(message: Message | None) -> str:
     if message is None or value is None:
         return "(no record)"
     row = json.loads(value)
-    at = datetime.fromtimestamp(message.timestamp()[1] / 1000, timezone.utc)
+    at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     return f"{row['carrier']} {row['flight']} {row['origin']}→{row['dest']} {at:%Y-%m-%d %H:%M}"
 
 

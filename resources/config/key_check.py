@@ -63,7 +63,7 @@ SCOPE_NAMES = {"T": "at the top level", "C": "as alias.{}", "F": "as A->B.{}"}
 def check_keys(file: Mm2File) -> list[KeyCheck]:
     """Return what becomes of every key of *file*, in the file's order."""
     known = file.without_unlisted_flows()
-    return [check_key(known, key) for key in file.full_key]
+    return [check_key(known, key) for key in file.written]
 
 
 def check_key(file: Mm2File, key: str) -> KeyCheck:
@@ -85,7 +85,7 @@ def check_key(file: Mm2File, key: str) -> KeyCheck:
         status, note, error = KeyStatus.UNKNOWN, f"{failure}. {failure.hint}", failure
     except ConfigError as failure:
         status, note, error = KeyStatus.REFUSED, str(failure), failure
-    shown = redact(key, file.full_key[key], status)
+    shown = redact(key, file.written[key], status)
     return KeyCheck(redact_key(key), status, note, shown, error)
 
 

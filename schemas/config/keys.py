@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 from schemas.errors import ConfigError
 
@@ -24,7 +24,7 @@ MAX_KEY_PART_LENGTH = 40
 """Longer than any part of a key that is between two dots, shorter than a line of PEM."""
 
 
-class KeyStatus(str, Enum):
+class KeyStatus(StrEnum):
     """What becomes of a key."""
 
     HONOURED = "honoured"
@@ -34,7 +34,7 @@ class KeyStatus(str, Enum):
     UNKNOWN = "unknown"
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What a value looks like."""
 
     STRING = "string"

@@ -9,10 +9,10 @@ follow Prometheus: `deltamirror_`, a unit, `_total` for what only rises.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What a metric's values do, in Prometheus' words."""
 
     GAUGE = "gauge"
