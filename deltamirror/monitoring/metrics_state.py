@@ -62,6 +62,59 @@ class GroupCommit:
     committed: int
 
 
+class LoopStatus:
+    """What one loop says of itself, for any thread to read.
+
+    Only the loop's thread writes. Each change replaces `state` in one go: no lock is needed.
+    """
+
+    def __init__(self, loop: str, source: str, target: str = "") -> None:
+        now_s = time.monotonic()
+        self.state = LoopState(loop, source, target, last_sign_at_s=now_s, began_at_s=now_s)
+
+    def started(self) -> None:
+        """Note that a tick begins."""
+        now_s = time.monotonic()
+        self.state = replace(self.state, began_at_s=now_s, last_sign_at_s=now_s)
+
+    def waiting(self) -> None:
+        """Note that another process has the lease."""
+        now_s = time.monotonic()
+        self.state = replace(
+            self.state, state="waiting", failing_since_s=None, last_sign_at_s=now_s
+        )
+
+    def succeeded(
+        self, partition_errors: Collection[DeltamirrorError], *, is_paused: bool = False
+    ) -> None:
+        """Record a successful tick and its *partition_errors*; *is_paused*: all are paused."""
+        now_s = time.monotonic()
+        self.state = replace(
+            self.state,
+            state="paused" if is_paused else "running",
+            last_sign_at_s=now_s,
+            ticks=self.state.ticks + 1,
+            ticks_s=self.state.ticks_s + now_s - self.state.began_at_s,
+            failing_since_s=None,
+            partition_errors=Counter(error.kind for error in partition_errors),
+        )
+
+    def failed(self, error: DeltamirrorError) -> None:
+        """Note that the tick failed with *error*."""
+        now_s, before = time.monotonic(), self.state.failing_since_s
+        self.state = replace(
+            self.state,
+            state="failed",
+            last_sign_at_s=now_s,
+            ticks=self.state.ticks + 1,
+            ticks_s=self.state.ticks_s + now_s - self.state.began_at_s,
+            failures=self.state.failures + 1,
+            failing_since_s=now_s if before is None else before,
+            error=error,
+            error_at_ms=int(time.time() * 1000),
+        )
+
+
 class MetricsState:
     """What is known of the *flows* of a run. Its methods are called from the loops' threads.
 
@@ -189,56 +242,6 @@ class MetricsState:
 
     def _traffic_of(self, flow: Flow, target: TopicPartition) -> PartitionTraffic:
         return self.traffic.setdefault((flow, target), PartitionTraffic())
-
-
-class LoopStatus:
-    """The watch on one loop. Each change replaces `state` in one go: no lock is needed."""
-
-    def __init__(self, loop: str, source: str, target: str = "") -> None:
-        now_s = time.monotonic()
-        self.state = LoopState(loop, source, target, last_sign_at_s=now_s, began_at_s=now_s)
-
-    def started(self) -> None:
-        """Note that a tick begins."""
-        now_s = time.monotonic()
-        self.state = replace(self.state, began_at_s=now_s, last_sign_at_s=now_s)
-
-    def waiting(self) -> None:
-        """Note that another process has the lease."""
-        now_s = time.monotonic()
-        self.state = replace(
-            self.state, state="waiting", failing_since_s=None, last_sign_at_s=now_s
-        )
-
-    def succeeded(
-        self, partition_errors: Collection[DeltamirrorError], *, is_paused: bool = False
-    ) -> None:
-        """Record a successful tick and its *partition_errors*; *is_paused*: all are paused."""
-        now_s = time.monotonic()
-        self.state = replace(
-            self.state,
-            state="paused" if is_paused else "running",
-            last_sign_at_s=now_s,
-            ticks=self.state.ticks + 1,
-            ticks_s=self.state.ticks_s + now_s - self.state.began_at_s,
-            failing_since_s=None,
-            partition_errors=Counter(error.kind for error in partition_errors),
-        )
-
-    def failed(self, error: DeltamirrorError) -> None:
-        """Note that the tick failed with *error*."""
-        now_s, before = time.monotonic(), self.state.failing_since_s
-        self.state = replace(
-            self.state,
-            state="failed",
-            last_sign_at_s=now_s,
-            ticks=self.state.ticks + 1,
-            ticks_s=self.state.ticks_s + now_s - self.state.began_at_s,
-            failures=self.state.failures + 1,
-            failing_since_s=now_s if before is None else before,
-            error=error,
-            error_at_ms=int(time.time() * 1000),
-        )
 
 
 def write_timed_checkpoints(

@@ -192,8 +192,8 @@ DELTAMIRROR_KEYS = (
         minimum=-1),
     Key("deltamirror.metrics.listen", _S, METRICS_LISTEN, "T", _H,
         "Where `deltamirror run` serves /metrics and /healthz, as host:port; empty: nowhere. Port "
-        "0 is any free one (the log and `status --format json` say which). A port that is taken "
-        "is logged, and taken over once it is free.",
+        "0 is any free one (the log and `status --format json` say which). If the port is "
+        "taken, the run logs a warning and serves nothing until it is restarted.",
         allowed=_LISTEN, refusal="it must be host:port, [IPv6 address]:port, or empty"),
 )  # fmt: skip
 

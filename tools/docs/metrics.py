@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from deltamirror.backoff import FAILURE_TIMEOUT_S
+from deltamirror.monitoring.metrics_samples import family_of
 from deltamirror.monitoring.metrics_state import LAG_INTERVAL_S
 from pipeline.monitoring.health import LIVENESS_TIMEOUT_S
 from schemas.config.flow_keys import METRICS_LISTEN
@@ -26,9 +27,10 @@ INTRODUCTION = f"""\
 
 Neither asks for a login or shows a secret, but both name your topics and groups: they are served on
 the loopback interface unless you say otherwise. Each instance on a host needs a port of its own.
-With port 0 the log and `deltamirror status --format json` (`metrics`) say which one it is. A port
-that is taken ends nothing: the log says so, and it is taken over once it is free, so a standby on
-the same host begins to answer when the other one is gone.
+With port 0 the log and `deltamirror status --format json` (`metrics`) say which one it is. If the
+port is taken, the log says so once, and that process mirrors without the pages until you restart it
+with another port. So a standby on the same host needs its own port; with a port that is taken it
+has no pages, also after the active process is gone.
 
 A scrape costs some 10 µs for each value, of which a partition that moves has {PER_PARTITION}, and
 nothing while nobody scrapes. Offsets and lags are at most {LAG_INTERVAL_S:.0f} s old. Counts begin
@@ -96,7 +98,7 @@ def metrics_page() -> str:
 def _metrics_table(metrics: Iterable[Metric]) -> str:
     cells = [("metric", "type", "labels", "what it is"), ("---", "---", "---", "---")]
     cells += [
-        (f"`{metric.name}`", metric.kind.value, ", ".join(metric.labels) or "-", metric.help)
+        (f"`{metric.name}`", family_of(metric).type, ", ".join(metric.labels) or "-", metric.help)
         for metric in metrics
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)

@@ -1,14 +1,13 @@
 """A standby waits for what others do, and takes over each flow that is left alone."""
 
 import dataclasses
-import json
 import threading
 from contextlib import contextmanager
 
 import pytest
 
 from deltamirror.listener import NullListener
-from deltamirror.monitoring.metrics_server import health_page
+from deltamirror.monitoring.metrics_server import health
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.run import background as beside
 from deltamirror.run.supervisor import Mirror
@@ -102,7 +101,7 @@ def held(context, *flows):
 
 
 def status(run):
-    return json.loads(health_page(run.metrics_state).body)["status"]
+    return health(run.metrics_state)[1]["status"]
 
 
 def waits(run, *flows):
