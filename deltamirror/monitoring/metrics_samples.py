@@ -29,9 +29,9 @@ _Sample = tuple[Metric, tuple[str, ...], float]
 
 
 def registry_of(metrics_state: MetricsState) -> CollectorRegistry:
-    """Return the metrics of *metrics_state*, and `process_*` of this process without Spark's processes."""
+    """Return the metrics of *metrics_state* and `process_*` of this process, without Spark."""
     registry = CollectorRegistry(auto_describe=True)
-    registry.register(BoardCollector(metrics_state))
+    registry.register(MetricsCollector(metrics_state))
     ProcessCollector(registry=registry)
     return registry
 
@@ -42,7 +42,7 @@ def family_of(metric: Metric) -> _Family:
     return family(metric.name, metric.help, labels=metric.labels)
 
 
-class BoardCollector(Collector):
+class MetricsCollector(Collector):
     """Reads *metrics_state* at each scrape."""
 
     def __init__(self, metrics_state: MetricsState) -> None:
@@ -57,7 +57,7 @@ class BoardCollector(Collector):
         families = {metric.name: family_of(metric) for metric in METRICS.values()}
         for metric, labels, value in _samples(self._metrics_state):
             families[metric.name].add_metric(labels, value)
-        return [family for family in families.values() if family.collect_samples]
+        return [family for family in families.values() if family.samples]
 
 
 def _samples(metrics_state: MetricsState) -> list[_Sample]:

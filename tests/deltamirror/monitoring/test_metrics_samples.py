@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deltamirror.control import PAUSE, ControlTable
 from deltamirror.monitoring import metrics_state as metrics_board
-from deltamirror.monitoring.metrics_samples import BoardCollector, registry_of
+from deltamirror.monitoring.metrics_samples import MetricsCollector, registry_of
 from deltamirror.monitoring.metrics_server import health, served
 from deltamirror.monitoring.metrics_state import GroupCommit
 from deltamirror.run.supervisor import Mirror
@@ -211,7 +211,7 @@ def test_a_scrape_says_nothing_twice_and_nothing_that_the_list_of_metrics_does_n
         comes(run, m.LAG, PLACE, 0)
         found = [
             each
-            for family in BoardCollector(run.metrics_state).collect()
+            for family in MetricsCollector(run.metrics_state).collect()
             for each in family.samples
         ]
 

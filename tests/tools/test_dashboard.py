@@ -5,7 +5,7 @@ import json
 import pytest
 
 from schemas.monitoring.metrics import LAG, METRICS
-from tests.dashboard import dashboard, metric_names, queries, undeclared
+from tests.support.dashboard import dashboard, metric_names, queries, undeclared
 
 WIDTH = 24  # of Grafana's grid
 

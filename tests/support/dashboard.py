@@ -6,7 +6,7 @@ from pathlib import Path
 
 from schemas.monitoring.metrics import METRICS
 
-DASHBOARD = Path(__file__).parent.parent / "deploy" / "grafana" / "deltamirror.json"
+DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "deltamirror.json"
 STRING = r'"(?:\\.|[^"\\])*"'
 KEYWORDS = {"and", "bool", "inf", "nan", "offset", "or", "unless"}
 
