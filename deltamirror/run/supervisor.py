@@ -30,6 +30,7 @@ from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.run.background import BackgroundTasks
 from deltamirror.run.catch_up import CatchUpTarget
 from deltamirror.staging.stager import SourceStager
+from resources.librdkafka.bindings import log_limits
 from resources.spark.session import SparkWorkers
 from resources.spark.worker_pool import WorkerPool
 from schemas.config.config import Config, FlowConfig, HeartbeatConfig
@@ -110,6 +111,7 @@ class Mirror:
         partition is failed or paused.
         """
         self.context.lake.ensure_exists()
+        log_limits()
         try:
             self._acquire_leases()
             threads = self._start_threads()

@@ -22,7 +22,6 @@ from schemas.errors import (
     DeltamirrorError,
     PartitionError,
     RangeUnfinishedError,
-    RecordUnreadableError,
     TopicDeletedError,
     TopicRecreatedError,
 )
@@ -207,9 +206,7 @@ class SourceStager:
         """Leave the partition alone: for a while, or until an operator accepts the gap."""
         partition = source.topic_partition
         # A partition that has not begun has no gap: it begins where the log does by then.
-        has_begun = partition in self._committer.frontiers or isinstance(
-            error, RecordUnreadableError
-        )
+        has_begun = partition in self._committer.frontiers
         passing = isinstance(error, RangeUnfinishedError) or not has_begun
         until = time.monotonic() + PARTITION_RETRY_S if passing else float("inf")
         self._blocked[partition] = _BlockedPartition(error, until, base_id(source.topic_id))

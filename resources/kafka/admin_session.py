@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import ctypes
 import os
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from resources.kafka.connection_diagnosis import diagnose
 from resources.kafka.group_offsets_client import GroupClient
+from resources.librdkafka.bindings import never_free
 from schemas.errors import (
     ClientSettingsError,
     DeltamirrorError,
@@ -201,8 +201,7 @@ def _cached_clients(settings: Mapping[str, Any]) -> _CachedClients:
 def _new_client(settings: Mapping[str, Any], reported: deque[KafkaError]) -> AdminClient:
     reporting: dict[str, Any] = {**settings, "error_cb": reported.append}
     client = AdminClient(reporting)
-    # One reference that nobody gives back, so that the interpreter's end leaves it alone.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+    never_free(client)
     return client
 
 
