@@ -21,7 +21,7 @@ from benchmarks import report
 from demo.kafka.broker import Broker
 from demo.kafka.brokers import running
 from resources.kafka.cluster import KafkaCluster
-from resources.kafka.group_offsets_client import GroupClient
+from resources.librdkafka.group_offsets_client import GroupClient
 from schemas.kafka.partition import TopicPartition
 
 GROUPS = [f"group-{n}" for n in range(200)]

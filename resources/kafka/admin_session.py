@@ -16,8 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 from confluent_kafka.admin import AdminClient
 
 from resources.kafka.connection_diagnosis import diagnose
-from resources.kafka.group_offsets_client import GroupClient
 from resources.librdkafka.bindings import never_free
+from resources.librdkafka.group_offsets_client import GroupClient
 from schemas.errors import (
     ClientSettingsError,
     DeltamirrorError,

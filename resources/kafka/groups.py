@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from confluent_kafka import KafkaError
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, Answer, retry_until
-from resources.kafka.group_offsets_client import CommittedOffsets, GroupClient
+from resources.librdkafka.group_offsets_client import CommittedOffsets, GroupClient
 from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition

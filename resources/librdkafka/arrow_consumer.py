@@ -192,4 +192,4 @@ def _topic_of(field: np.void) -> str:
 def _close_client(client: int, queue: int) -> None:
     bindings.queue_destroy(queue)
     bindings.consumer_close(client)
-    bindings.destroy_messages(client)
+    bindings.destroy(client)

@@ -224,7 +224,7 @@ bytes), two links of a list and two 32-bit numbers. It is compared before it is 
 
 @cache
 def is_layout_known() -> bool:
-    """Return whether this librdkafka is the release `KNOWN_VERSION`, and keys of headers lie as in it."""
+    """Return whether this librdkafka is `KNOWN_VERSION` and stores header keys as that does."""
     if libversion()[0] != KNOWN_VERSION or ctypes.sizeof(c_void_p) != 8:
         return False
     names = (b"", b"name", b"a\0b\xff", b"long" * 20)

@@ -8,11 +8,11 @@ forks itself; NumPy's OpenBLAS is told to start none (`resources.spark.session`)
 
 from __future__ import annotations
 
-import confluent_kafka.admin  # noqa: F401 - for the workers, as others here are
 import pyarrow as pa
 import pyarrow.dataset
 from pyspark.daemon import manager
 
+import resources.kafka.cluster  # noqa: F401 - for the workers, as others here are
 from resources.librdkafka.compiled import compile_all
 from resources.librdkafka.produce_columns import PRODUCE_SCHEMA, to_produce_batch
 

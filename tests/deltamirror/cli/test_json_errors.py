@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.golden import Golden
+from tests.support.golden import Golden
 
 GOOD = """
 clusters = us-east, eu-west

@@ -1,6 +1,6 @@
 """The JSON that commands print, compared with the JSON that they printed when it was recorded.
 
-The golden files are `tests/stories/golden/<name>.json`. To record one again, delete it and run its
+The golden files are `tests/support/golden/<name>.json`. To record one again, delete it and run its
 test: the test writes the file and fails, so that nobody records by mistake.
 
 Commands run through the installed entry point `deltamirror`, so that modules and classes can move.
@@ -21,7 +21,7 @@ from click.testing import CliRunner
 
 from tests.support.brokers import COMMAND_SECONDS, cli_environment
 
-GOLDEN = Path(__file__).parent / "stories" / "golden"
+GOLDEN = Path(__file__).parent / "golden"
 
 # Sentences are reworded; whether there is one is kept.
 TEXTS = frozenset({"message", "hint", "note", "error", "detail"})
@@ -46,14 +46,14 @@ class Golden:
 
         *given* says in the golden file what the command met.
         """
-        done = CliRunner().invoke(self._main, self._complete_segments(args))
+        done = CliRunner().invoke(self._main, self._arguments(args))
         self._keep(name, args, given, done.exit_code, done.stdout)
 
     def start(self, name: str, *args: str, given: str = "") -> None:
         """Do the same with the console script, in a process of its own."""
         script = Path(sys.executable).with_name("deltamirror")
         done = subprocess.run(
-            [script, *self._complete_segments(args)],
+            [script, *self._arguments(args)],
             capture_output=True,
             text=True,
             timeout=COMMAND_SECONDS,
@@ -68,7 +68,7 @@ class Golden:
         ]
         assert not problems, "\n".join(problems)
 
-    def _complete_segments(self, args: tuple[str, ...]) -> list[str]:
+    def _arguments(self, args: tuple[str, ...]) -> list[str]:
         return [*args, "--config", str(self.config), "--format", "json"]
 
     def _keep(self, name: str, args: tuple[str, ...], given: str, code: int, stdout: str) -> None:

@@ -17,8 +17,8 @@ from confluent_kafka.admin import (
     NewPartitions,
 )
 
-from tests.golden import Golden
 from tests.support.brokers import Record, commit_group, create_topic, produce
+from tests.support.golden import Golden
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
