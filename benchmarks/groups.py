@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import report
 from demo.kafka.broker import Broker
-from demo.kafka.brokers import running
+from demo.kafka.brokers import running_brokers
 from resources.kafka.cluster import KafkaCluster
 from resources.librdkafka.group_offsets_client import GroupClient
 from schemas.kafka.partition import TopicPartition
@@ -34,7 +34,7 @@ def main() -> None:
     """Let 200 groups commit 50 partitions each, in a cluster of 2,000, and read them all back."""
     with tempfile.TemporaryDirectory(prefix="deltamirror-groups-") as home:
         broker = Broker("groups", Path(home))
-        with running(broker):
+        with running_brokers(broker):
             seconds = measure(broker.bootstrap_servers)
     result = {
         "date": date.today().isoformat(),

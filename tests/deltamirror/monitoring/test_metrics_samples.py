@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from deltamirror.control import PAUSE, ControlTable
 from deltamirror.monitoring import metrics_state as metrics_board
 from deltamirror.monitoring.metrics_samples import MetricsCollector, registry_of
-from deltamirror.monitoring.metrics_server import health, served
+from deltamirror.monitoring.metrics_server import health, serve_metrics
 from deltamirror.monitoring.metrics_state import GroupCommit
 from deltamirror.run.supervisor import Mirror
 from resources.delta.lake import DeltaLake
@@ -175,7 +175,7 @@ def test_healthz_says_ok_and_how_each_loop_is(context, run):
         comes(run, m.LAG, PLACE, 0)
 
         with (
-            served(("127.0.0.1", 0), run.metrics_state),
+            serve_metrics(("127.0.0.1", 0), run.metrics_state),
             urllib.request.urlopen(
                 f"{run.metrics_state.address}/healthz", timeout=WAIT_S
             ) as answer,
@@ -195,7 +195,7 @@ def test_healthz_names_the_flow_that_fails_for_too_long(context, run, monkeypatc
     write(context, b"a")
     with running_loops(run, run._stop):
         until(lambda: health(run.metrics_state)[0] == 503, "it is told", WAIT_S)
-        with served(("127.0.0.1", 0), run.metrics_state), pytest.raises(HTTPError) as answer:
+        with serve_metrics(("127.0.0.1", 0), run.metrics_state), pytest.raises(HTTPError) as answer:
             urllib.request.urlopen(f"{run.metrics_state.address}/healthz", timeout=WAIT_S)
         with answer.value as sick:
             status, said = sick.code, json.load(sick)
@@ -242,7 +242,7 @@ def test_values_come_with_their_labels_their_help_and_their_type(context, run):
 
 def test_the_page_is_the_text_that_every_scraper_reads_whole_or_the_metrics_it_names(run):
     accepted = {"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"}
-    with served(("127.0.0.1", 0), run.metrics_state):
+    with serve_metrics(("127.0.0.1", 0), run.metrics_state):
         page = f"{run.metrics_state.address}/metrics"
         with urllib.request.urlopen(urllib.request.Request(page, headers=accepted)) as answer:
             kind, text = answer.headers["Content-Type"], answer.read().decode()

@@ -14,7 +14,7 @@ import pytest
 from resources.librdkafka.bindings import KNOWN_VERSION
 from tests.stories.staging.test_record_fidelity import CODECS, FEW, RECORDS
 from tests.support.brokers import ROOT, Record, create_topic, produce, produce_exactly, run_cli
-from tests.support.log_segment import written
+from tests.support.log_segment import read_log
 from tests.support.world import World
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
@@ -56,8 +56,8 @@ def test_another_release_of_the_client_carries_records_unchanged(world, names, o
 
     _run(story, other, "run", "--until-caught-up", code=0)
 
-    assert [r[1:] for r in written(story.target.home, story.remote(odd))] == [
-        r[1:] for r in written(story.source.home, odd)
+    assert [r[1:] for r in read_log(story.target.home, story.remote(odd))] == [
+        r[1:] for r in read_log(story.source.home, odd)
     ]
     done = _run(story, other, "verify", "--format", "json", code=0)
     found = json.loads(done.stdout)
@@ -81,16 +81,16 @@ def test_another_release_of_the_client_refuses_timestamp_0_by_name_and_cuts_a_ke
     assert (
         done.stderr.count(f"{mine} is not the release {KNOWN_VERSION} that deltamirror knows") == 1
     )
-    refusal = f"timestamp 0 cannot be written with {mine}"
+    refusal = f"timestamp 0 cannot be read_log with {mine}"
     lines = [line for line in done.stderr.splitlines() if refusal in line]
     assert lines
     assert all(f"{story.remote(late)}[0]" in line and "offset 1 of" in line for line in lines)
     assert story.arrived(late) == []
-    (cut,) = written(story.target.home, story.remote(nul))
+    (cut,) = read_log(story.target.home, story.remote(nul))
     assert cut[1:] == (5, b"k", b"v", [(b"a", b"x"), (b"a", b"y")])
 
     assert story.cli("run", "--until-caught-up").returncode == 0
-    assert [r.timestamp for r in written(story.target.home, story.remote(late))][1] == 0
+    assert [r.timestamp for r in read_log(story.target.home, story.remote(late))][1] == 0
 
 
 def _run(
