@@ -114,8 +114,8 @@ docs: setup ## Write the pages that are made from the code
 lock: $(INSTALLED) ## Write both lock files from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra demo \
 		--custom-compile-command "make lock" pyproject.toml --output-file requirements.lock
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra dev --constraint requirements.lock \
-		--custom-compile-command "make lock" pyproject.toml --output-file requirements-dev.lock
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --group dev --constraint requirements.lock \
+		--custom-compile-command "make lock" --output-file requirements-dev.lock
 
 .PHONY: clean
 clean: ## Delete what can be made again, except .venv
