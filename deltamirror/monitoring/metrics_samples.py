@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from deltamirror.backoff import FAILURE_TIMEOUT_S
 from deltamirror.monitoring.metrics_state import GroupCommit, MetricsState
 from pipeline.monitoring.health import STANDBY as ON_STANDBY
 from pipeline.monitoring.health import check_health
@@ -63,7 +62,7 @@ class MetricsCollector(Collector):
 def _samples(metrics_state: MetricsState) -> list[_Sample]:
     now_s, now_ms = time.monotonic(), int(time.time() * 1000)
     loops = [loop_status.state for loop_status in metrics_state.loop_statuses()]
-    status = check_health(loops, now_s, FAILURE_TIMEOUT_S).status
+    status = check_health(loops, now_s, metrics_state.timings.failure_timeout_s).status
     found: list[_Sample] = [
         (m.INFO, (version("deltamirror"),), 1),
         (m.STANDBY, (), status == ON_STANDBY),

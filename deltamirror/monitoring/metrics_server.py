@@ -13,7 +13,6 @@ from typing import Any
 
 from prometheus_client import make_wsgi_app
 
-from deltamirror.backoff import FAILURE_TIMEOUT_S
 from deltamirror.monitoring.metrics_samples import registry_of
 from deltamirror.monitoring.metrics_state import MetricsState
 from pipeline.monitoring.health import FAILING, check_health
@@ -46,7 +45,7 @@ def pages_of(metrics_state: MetricsState) -> dict[str, Page]:
 def health(metrics_state: MetricsState) -> tuple[HTTPStatus, dict[str, Any]]:
     """Return how the loops of *metrics_state* are: 503 if one is sick, which `failing` names."""
     loops = [loop_status.state for loop_status in metrics_state.loop_statuses()]
-    found = check_health(loops, time.monotonic(), FAILURE_TIMEOUT_S)
+    found = check_health(loops, time.monotonic(), metrics_state.timings.failure_timeout_s)
     status = HTTPStatus.SERVICE_UNAVAILABLE if found.status == FAILING else HTTPStatus.OK
     return status, {
         "status": found.status,

@@ -14,19 +14,18 @@ from threading import Lock
 from deltamirror.context import MirrorContext
 from deltamirror.groups.checkpoints import write_checkpoints
 from deltamirror.groups.snapshots import latest_commits
+from deltamirror.listener import Listener
+from deltamirror.timings import Timings
 from pipeline.monitoring.sampled_stat import SampledStat
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError
+from schemas.errors import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.monitoring.flow_state import LoopState, PartitionLag
 from schemas.monitoring.stats import ValueStats
 from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 from schemas.tables import GROUP_OFFSETS
-
-LAG_INTERVAL_S = 5.0
-"""How often a loop tells how far its partitions are, at most: 1,000 topics cost some 10 ms."""
 
 
 @dataclass(slots=True)
@@ -115,14 +114,15 @@ class LoopStatus:
         )
 
 
-class MetricsState:
+class MetricsState(Listener):
     """What is known of the *flows* of a run. Its methods are called from the loops' threads.
 
     *address* is where it can be read over HTTP, once it can.
     """
 
-    def __init__(self, flows: Sequence[FlowConfig]) -> None:
+    def __init__(self, flows: Sequence[FlowConfig], timings: Timings | None = None) -> None:
         self.flows = tuple(flows)
+        self.timings = timings or Timings()
         self.address: str | None = None
         sources = dict.fromkeys(config.flow.source for config in flows)
         self.stage_loops = {alias: LoopStatus("stage", alias) for alias in sources}
@@ -138,14 +138,36 @@ class MetricsState:
         self.traffic: dict[tuple[Flow, TopicPartition], PartitionTraffic] = {}
         self.latencies: dict[tuple[Flow, str, TopicPartition], CheckpointLatency] = {}
         self.commits: dict[Flow, Sequence[GroupCommit]] = {}
-        self._lag_updated_at: dict[Flow, float] = {}
+        self._statuses = {each.state.name: each for each in self.loop_statuses()}
 
     def loop_statuses(self) -> list[LoopStatus]:
         """Return the watch on every loop."""
         return [*self.stage_loops.values(), *self.replay_loops.values()]
 
+    def tick_started(self, role: str) -> None:
+        """Record the start of a tick."""
+        self._statuses[role].started()
+
+    def tick_succeeded(
+        self,
+        role: str,
+        errors: Mapping[TopicPartition, PartitionError],
+        *,
+        is_paused: bool = False,
+    ) -> None:
+        """Record a successful tick."""
+        self._statuses[role].succeeded(errors.values(), is_paused=is_paused)
+
+    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
+        """Record a failed tick."""
+        self._statuses[role].failed(error)
+
+    def lease_refused(self, role: str) -> None:
+        """Record that another process holds the lease."""
+        self._statuses[role].waiting()
+
     def staged(
-        self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats]
+        self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()
     ) -> None:
         """Count *segments* of source cluster *alias*, each with its records' timestamps."""
         now_s, now_ms = time.monotonic(), int(time.time() * 1000)
@@ -160,18 +182,18 @@ class MetricsState:
                         partition = TopicPartition(target, segment.partition)
                         self._age(config.flow, partition, spread.ages_at(now_ms), now_s)
 
-    def record_watermarks(
+    def watermarks_read(
         self,
         alias: str,
         watermarks: Mapping[TopicPartition, Watermarks],
-        partition_errors: Collection[TopicPartition],
+        errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
-        """Record watermarks of *alias*; partitions in *partition_errors* keep their former ones."""
+        """Record watermarks of *alias*; partitions in *errors* keep their former ones."""
         former = self.watermarks.get(alias, {})
-        kept = {p: former[p] for p in partition_errors if p in former}
+        kept = {p: former[p] for p in errors if p in former}
         self.watermarks[alias] = {**kept, **watermarks}
 
-    def replayed(self, flow: Flow, moves: Iterable[CommittedBatch]) -> None:
+    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
         """Count *moves* of *flow*; those that were found by pairing brought no record."""
         now_s, now_ms = time.monotonic(), int(time.time() * 1000)
         with self.lock:
@@ -189,11 +211,7 @@ class MetricsState:
                     partition_traffic.latencies.add(latencies, now_s)
                     partition_traffic.last_latency_ms = latencies.last
 
-    def is_lag_due(self, flow: Flow) -> bool:
-        """Return whether it is time to tell how far the partitions of *flow* are."""
-        return time.monotonic() - self._lag_updated_at.get(flow, float("-inf")) >= LAG_INTERVAL_S
-
-    def record_partition_lags(self, flow: Flow, partition_lags: Sequence[PartitionLag]) -> None:
+    def lag_measured(self, flow: Flow, partition_lags: Sequence[PartitionLag]) -> None:
         """Note how far the partitions of *flow* are; forget those that are gone.
 
         Gone is what the source does not have any more, as far as this process looks at it, and
@@ -209,7 +227,6 @@ class MetricsState:
         with self.lock:
             known = {s.target for s in (*self.partition_lags.get(flow, ()), *partition_lags)}
             gone = known - {s.target for s in there}
-            self._lag_updated_at[flow] = time.monotonic()
             self.partition_lags[flow] = there
             for place in [p for p in self.traffic if p[0] == flow and p[1] in gone]:
                 del self.traffic[place]

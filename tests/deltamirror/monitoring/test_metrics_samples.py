@@ -1,5 +1,6 @@
 """What the loops tell the board is what a scrape shows, and what is gone is not shown."""
 
+import dataclasses
 import json
 import threading
 import urllib.request
@@ -10,7 +11,6 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from deltamirror.control import PAUSE, ControlTable
-from deltamirror.monitoring import metrics_state as metrics_board
 from deltamirror.monitoring.metrics_samples import MetricsCollector, registry_of
 from deltamirror.monitoring.metrics_server import health, serve_metrics
 from deltamirror.monitoring.metrics_state import GroupCommit
@@ -32,8 +32,7 @@ WAIT_S = 20.0
 
 @pytest.fixture
 def context(lake, monkeypatch):
-    monkeypatch.setattr(metrics_board, "LAG_INTERVAL_S", 0.0)
-    return looping_context(lake, monkeypatch)
+    return looping_context(lake, monkeypatch, lag_interval_s=0.0)
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def comes(run, metric, labels, wanted):
 
 def test_what_arrived_is_counted_with_its_bytes_its_age_and_its_latency(context, run):
     write(context, b"abc", None, b"de")
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.RECORD_COUNT, PLACE, 3)
         comes(run, m.STAGED_RECORDS, ("us-east",), 3)
 
@@ -72,7 +71,7 @@ def test_what_arrived_is_counted_with_its_bytes_its_age_and_its_latency(context,
 
 def test_a_target_that_is_down_shows_how_the_lag_grows_and_what_is_wrong(context, run):
     write(context, b"a")
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.LAG, PLACE, 0)
         context.target.is_down = True
         write(context, b"b", b"c")
@@ -97,14 +96,14 @@ def test_partitions_that_are_left_out_are_counted_by_what_is_wrong_with_them(con
     Mirror(context.config, flows=context.config.flows, until_caught_up=True).run()
     write(context, b"b", b"c")
     context.source.expire(ORDERS, 2)
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.FAILING_PARTITIONS, ("stage", "us-east", "", "RecordsExpiredError"), 1)
 
 
 def test_a_flow_that_an_operator_paused_is_shown_as_that_and_is_no_failure(context, run):
     write(context, b"a")
     ControlTable(DeltaLake(context.config.lake).control).add_request(PAUSE, context.flow.flow.name)
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.STATE, ("replay", "us-east", "eu-west", "paused"), 1)
 
         comes(run, m.PAUSED, ("us-east", "eu-west"), 1)
@@ -117,7 +116,7 @@ def test_a_topic_that_is_gone_takes_its_series_with_it(context, run):
     write(context, b"a")
     write(context, b"b", partition=USERS)
     users = ("us-east", "eu-west", "us-east.users", "0")
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.RECORD_COUNT, users, 1)
         comes(run, m.LAG, users, 0)
 
@@ -130,13 +129,13 @@ def test_a_topic_that_is_gone_takes_its_series_with_it(context, run):
 
 def test_what_was_staged_while_a_flow_told_where_it_stands_keeps_its_series(context, run):
     flow, users = context.flow.flow, ("us-east", "eu-west", "us-east.users", "0")
-    run.metrics_state.record_partition_lags(flow, [])
+    run.metrics_state.lag_measured(flow, [])
     source = SourcePartition("users", "life1", 0)
 
     run.metrics_state.staged(
         "us-east", [segment_of(source, [row(source, 0)], 1, 1)], [ValueStats(1, 0)]
     )
-    run.metrics_state.record_partition_lags(flow, [])
+    run.metrics_state.lag_measured(flow, [])
 
     assert value(run, m.RECORD_AGE[0], *users) > 0
 
@@ -144,7 +143,7 @@ def test_what_was_staged_while_a_flow_told_where_it_stands_keeps_its_series(cont
 def test_groups_show_how_far_behind_they_are_in_the_present_life_of_a_topic(context, run):
     write(context, b"a", b"b", b"c")
     flow, life = context.flow.flow, context.source.ids["orders"]
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.SOURCE_END, PLACE, 3)
         run.metrics_state.committed(
             flow,
@@ -158,7 +157,7 @@ def test_groups_show_how_far_behind_they_are_in_the_present_life_of_a_topic(cont
 def test_a_round_of_checkpoints_is_shown_for_each_group_until_the_group_is_gone(context, run):
     write(context, b"a")
     flow, place = context.flow.flow, ("us-east", "eu-west", "billing", *PLACE[2:])
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.LAG, PLACE, 0)
         remote = TopicPartition("us-east.orders", 0)
         run.metrics_state.record_checkpoints(flow, [("billing", remote)], 10.0)
@@ -171,7 +170,7 @@ def test_a_round_of_checkpoints_is_shown_for_each_group_until_the_group_is_gone(
 
 def test_healthz_says_ok_and_how_each_loop_is(context, run):
     write(context, b"a")
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.LAG, PLACE, 0)
 
         with (
@@ -189,11 +188,11 @@ def test_healthz_says_ok_and_how_each_loop_is(context, run):
     }
 
 
-def test_healthz_names_the_flow_that_fails_for_too_long(context, run, monkeypatch):
-    monkeypatch.setattr("deltamirror.monitoring.metrics_server.FAILURE_TIMEOUT_S", 0.05)
+def test_healthz_names_the_flow_that_fails_for_too_long(context, run):
+    run.metrics_state.timings = dataclasses.replace(context.timings, failure_timeout_s=0.05)
     context.target.is_down = True
     write(context, b"a")
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         until(lambda: health(run.metrics_state)[0] == 503, "it is told", WAIT_S)
         with serve_metrics(("127.0.0.1", 0), run.metrics_state), pytest.raises(HTTPError) as answer:
             urllib.request.urlopen(f"{run.metrics_state.address}/healthz", timeout=WAIT_S)
@@ -207,7 +206,7 @@ def test_healthz_names_the_flow_that_fails_for_too_long(context, run, monkeypatc
 
 def test_a_scrape_says_nothing_twice_and_nothing_that_the_list_of_metrics_does_not(context, run):
     write(context, b"a")
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.LAG, PLACE, 0)
         found = [
             each
@@ -224,7 +223,7 @@ def test_a_scrape_says_nothing_twice_and_nothing_that_the_list_of_metrics_does_n
 def test_values_come_with_their_labels_their_help_and_their_type(context, run):
     odd = 'a "quoted\\ topic'
     source = SourcePartition(odd, "life1", 0)
-    run.metrics_state.record_partition_lags(
+    run.metrics_state.lag_measured(
         context.flow.flow, [PartitionLag(source, odd, 0, 7, 7, 0, None, is_paused=False)]
     )
 
@@ -265,7 +264,7 @@ def test_each_metric_has_values_in_a_run_that_saw_everything(context, run):
     write(context, b"a", partition=USERS)
     users, flow = TopicPartition("us-east.users", 0), context.flow.flow
     context.target.is_down = True
-    with running_loops(run, run._stop):
+    with running_loops(run, run._signals.stop):
         comes(run, m.STATE, ("replay", "us-east", "eu-west", "failed"), 1)
         context.target.is_down = False
         comes(run, m.RECORD_COUNT, ("us-east", "eu-west", "us-east.users", "0"), 1)
