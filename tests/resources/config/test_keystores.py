@@ -150,7 +150,7 @@ def listed(commands):
     return [command for command in commands if "-list" in command]
 
 
-@pytest.mark.parametrize("password", [STORE_PASSWORD, "hunter2"])
+@pytest.mark.parametrize("password", [STORE_PASSWORD, "hunter2"], ids=["right", "wrong"])
 def test_a_store_is_opened_once_and_again_when_it_has_changed(authority, commands, password):
     def read():
         try:
@@ -167,7 +167,7 @@ def test_a_store_is_opened_once_and_again_when_it_has_changed(authority, command
     assert len(listed(commands)) == 2
 
 
-@pytest.mark.parametrize("password", [STORE_PASSWORD, "wrong-password"])
+@pytest.mark.parametrize("password", [STORE_PASSWORD, "wrong-password"], ids=["right", "wrong"])
 def test_no_password_is_in_a_command_line(authority, client, commands, password):
     read = {
         read_store: [authority.truststore("JKS"), authority.truststore("PKCS12")],
