@@ -1,10 +1,9 @@
-"""What is done to records on their way, as pure functions.
+"""Rules of staging, replay, offset mapping, translation and verification, without I/O.
 
-Put here: planning, ordering, mapping, translating, measuring, comparing. Values,
-batches and DataFrames come in; values, batches and DataFrames go out. What a step asks
-of a cluster or of a lake is a small Protocol beside the function that calls it.
-Put elsewhere: anything that opens a connection (resources), anything that says when
-(assets), anything that only describes (schemas).
+Belongs here: functions that take and return values, Arrow batches and tables. If a rule
+needs a cluster or a lake, it takes a small Protocol that is declared in the same module.
+Does not: opening connections (`resources`), deciding when a step runs (`deltamirror`,
+`assets`), plain value types (`schemas`).
 
-Read in this order: plan, stage, seal, replay, map, translate, measure, verify.
+Read in this order: staging, replay, offset_map, topics, monitoring, verification.
 """
