@@ -91,5 +91,5 @@ def test_a_difference_is_an_error(after):
 
 
 def test_offsets_that_do_not_rise_are_an_error():
-    with pytest.raises(LakeError, match="do not rise"):
+    with pytest.raises(LakeError, match="do not increase"):
         collect_stats([rows(A, 2), rows(A, 1)])
