@@ -40,7 +40,7 @@ class SegmentLookup:
     def split(
         self, source: SourcePartition, rows: pa.RecordBatch
     ) -> Iterator[tuple[Segment, pa.RecordBatch]]:
-        """Yield *rows* split at the bounds of segments; rows outside of all segments are dropped."""
+        """Yield *rows* split at the bounds of segments, without rows that are in no segment."""
         if source not in self._of:
             return
         offsets = rows.column("offset").to_numpy()
