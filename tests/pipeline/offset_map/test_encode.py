@@ -75,8 +75,10 @@ def test_runs_of_two_chunks_join_to_the_runs_of_one(pairs, cut):
 @pytest.mark.parametrize(
     ("upstream", "downstream", "says"),
     [
-        pytest.param([5, 5], [1, 2], "upstream offsets do not rise: 5 after 5", id="repeated"),
-        pytest.param([5, 6], [2, 1], "downstream offsets do not rise: 1 after 2", id="reordered"),
+        pytest.param([5, 5], [1, 2], "upstream offsets do not increase: 5 after 5", id="repeated"),
+        pytest.param(
+            [5, 6], [2, 1], "downstream offsets do not increase: 1 after 2", id="reordered"
+        ),
         pytest.param([5, 6], [2], "2 upstream offsets, 1 downstream", id="a report is missing"),
         pytest.param([5], [-1001], "downstream offset -1001 is negative", id="not delivered"),
     ],
@@ -87,5 +89,5 @@ def test_offsets_that_cannot_be_become_an_error_with_the_numbers(upstream, downs
 
 
 def test_runs_that_overlap_are_never_joined():
-    with pytest.raises(ValueError, match="do not rise"):
+    with pytest.raises(ValueError, match="do not increase"):
         join_runs([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)])
