@@ -271,7 +271,7 @@ class WrongSource:
 def test_offsets_that_fall_or_lie_outside_of_the_range_are_a_defect(cluster, lake, offsets):
     orders = topic(cluster, "orders", *letters(9))
 
-    with pytest.raises(ValueError, match="do not rise"):
+    with pytest.raises(ValueError, match="do not increase"):
         run(cluster, lake, planned(cluster, orders, 1, 5), source=WrongSource(*offsets))
 
 
