@@ -130,7 +130,7 @@ def test_a_separator_that_kafka_does_not_take_stops_the_topic():
 
     [step] = plan_remote_topics(flow, topics(orders=1), {"orders": {}}, {})
 
-    assert "topic us-east/orders cannot be made on eu-west" in str(step.error)
+    assert "topic us-east/orders cannot be created on eu-west" in str(step.error)
 
 
 def test_a_topic_whose_settings_cannot_be_read_is_not_made_without_them():

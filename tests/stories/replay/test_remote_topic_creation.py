@@ -72,7 +72,7 @@ def test_topics_that_cannot_be_made_are_told_and_stop_no_other(mirrored):
     (flow,) = world.answer("status")["flows"]
     errors = {p["topic"]: p["error"] for p in flow["partitions"] if p["error"]}
     assert errors.keys() == {TWIN, TOO_LONG}
-    assert "its name has 253 characters, Kafka takes 249" in errors[TOO_LONG]
+    assert "its name has 253 characters, Kafka allows 249" in errors[TOO_LONG]
     assert f"us-east_{TWIN}" in errors[TWIN]
     assert any(error in told for error in errors.values())
 
