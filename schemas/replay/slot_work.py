@@ -66,9 +66,7 @@ class MissingProgressPolicy(Enum):
     """What recovery does for a partition without progress and without a map."""
 
     SEARCH = "search the target's log for staged records; fail if the log does not show the end"
-    SEARCH_OR_BEGIN = (
-        "search; begin if the log does not show the end: an operator requested a restart"
-    )
+    SEARCH_OR_BEGIN = "search; begin if the log does not show the end: a restart was requested"
     BEGIN = "begin without a search: a point-in-time replay has a target of its own"
 
 
