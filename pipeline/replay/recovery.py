@@ -1,7 +1,7 @@
 """Recover a target partition: find where replay resumes, and repair its offset map.
 
-Committed progress is authoritative. The offset map may lag behind it; the target's log decides
-what was written.
+Committed progress is authoritative. The offset map may end before it; then the target's log decides
+which records were written.
 """
 
 from __future__ import annotations
