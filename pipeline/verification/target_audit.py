@@ -331,7 +331,7 @@ class TargetAudit:
 def monotonic_runs(
     incarnations: Sequence[StagedIncarnation],
 ) -> tuple[dict[str, Runs], list[RunOrderError]]:
-    """Return the valid runs of each incarnation, in the order of the log, and the other runs' errors."""
+    """Return the valid runs of each incarnation, in the log's order, and errors of other runs."""
     found: dict[str, Runs] = {}
     faults: list[RunOrderError] = []
     end = 0
