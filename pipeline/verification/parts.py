@@ -126,7 +126,7 @@ def with_target_shares(
 
 
 def _first_downstream(part: Part, _: StagedIncarnation, runs: Runs, view: TargetView) -> int:
-    """Return the downstream start of a partition's first part, after records not staged any more."""
+    """Return the downstream start of a partition's first part, after records that expired."""
     return min(view.end, max(view.low, runs.downstream_end_below(part.start)))
 
 
