@@ -43,7 +43,7 @@ def check_health(loops: Sequence[LoopState], now_s: float, grace_s: float) -> He
 def _failure_reason(loop: LoopState, now_s: float, grace_s: float) -> str | None:
     silent_s = now_s - loop.last_sign_at_s
     if silent_s > LIVENESS_TIMEOUT_S:
-        return f"{loop.name}: no sign of life for {silent_s:.0f} s"
+        return f"{loop.name}: reported nothing for {silent_s:.0f} s"
     if loop.failing_since_s is not None and now_s - loop.failing_since_s > grace_s:
         return f"{loop.name}: {loop.error}"
     return None

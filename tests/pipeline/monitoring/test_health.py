@@ -42,7 +42,7 @@ def test_a_loop_that_gives_no_sign_of_life_is_sick_and_named():
         [STAGE, replace(REPLAY, last_sign_at_s=2_000)], 1_001 + LIVENESS_TIMEOUT_S, 30
     )
 
-    assert health.failing == (f"stage us-east: no sign of life for {LIVENESS_TIMEOUT_S + 1:.0f} s",)
+    assert health.failing == (f"stage us-east: reported nothing for {LIVENESS_TIMEOUT_S + 1:.0f} s",)
 
 
 def test_a_process_whose_flows_are_all_replayed_by_others_is_on_standby():
