@@ -1,9 +1,9 @@
-"""What things are: records, partitions, ranges, runs, flows, tables, settings and errors.
+"""Value types, table descriptions, configuration keys and errors.
 
-Put here: frozen values with the rules they always keep, the configuration a user may
-write, each Delta table's description, and every error with the next thing to do.
-Put elsewhere: anything that is done to them (pipeline), anything that opens a file or a
-connection (resources), anything that says when (assets).
+Belongs here: frozen values with their invariants, the configuration that a user may
+write, the description of each Delta table, and every error with its hint.
+Does not: functions on these values (`pipeline`), opening files or connections
+(`resources`), deciding when a step runs (`deltamirror`, `assets`).
 
-Imports the standard library and pydantic, and nothing of ours.
+Imports the standard library and pydantic, and no other package of this project.
 """
