@@ -46,7 +46,7 @@ def staged(begin, end):
         pytest.param(None, None, 0, 0, id="source down, nothing staged"),
     ],
 )
-def test_lag_is_what_is_still_to_be_replicated(source, stage, replayed, lag):
+def test_lag_is_the_number_of_offsets_not_yet_replicated(source, stage, replayed, lag):
     marks = source and Watermarks(source[0], source[1], source[1])
 
     assert replication_lag(marks, stage and staged(*stage), replayed) == lag
@@ -57,7 +57,7 @@ def test_a_group_that_committed_past_the_known_end_has_no_lag():
     assert consumer_lag(10, 12) == 0
 
 
-def test_the_newest_incarnation_is_the_one_staged_last():
+def test_the_newest_incarnation_is_the_one_that_was_staged_last():
     table = segments(
         ("life1", 0, 50, 1, 50, 1), ("life2", 0, 3, 1, 3, 2), ("life2", 3, 9, 1, 11, 3)
     )
@@ -65,7 +65,7 @@ def test_the_newest_incarnation_is_the_one_staged_last():
     assert newest_staged(table) == {TopicPartition("orders", 0): StagedEnd(AGAIN, 0, 9, 11)}
 
 
-def test_the_age_is_that_of_the_oldest_record_not_yet_replayed():
+def test_the_oldest_waiting_timestamp_is_that_of_records_not_yet_replayed():
     table = segments(
         ("life1", 0, 5, 100, 5, 1),
         ("life1", 5, 9, 300, 9, 2),
@@ -94,5 +94,5 @@ def test_records_without_a_timestamp_have_no_age():
         pytest.param(5000, 3, 0, id="a producer's clock is ahead"),
     ],
 )
-def test_age_is_how_long_the_oldest_record_waits(oldest, lag, age):
+def test_age_is_the_time_that_the_oldest_record_has_waited(oldest, lag, age):
     assert age_ms(1000, oldest, lag) == age

@@ -32,14 +32,14 @@ def standing(at, links=LINKS):
         pytest.param(Progress(35, LIFE, "t"), 35, None, id="nothing waits"),
     ],
 )
-def test_what_waits_lies_past_progress_in_the_order_of_lives(at, replayed, oldest_ms):
+def test_only_records_past_progress_in_the_order_of_incarnations_wait(at, replayed, oldest_ms):
     found = standing(at)
 
     assert (found.begin, found.staged, found.stable) == (10, 35, 40)
     assert (found.replayed, found.oldest_ms) == (replayed, oldest_ms)
 
 
-def test_progress_that_was_read_after_the_stage_is_never_past_it():
+def test_progress_is_never_reported_past_the_staged_end():
     found = standing(Progress(60, LIFE, "t"))
 
     assert (found.replayed, found.staged, found.stable) == (60, 60, 60)

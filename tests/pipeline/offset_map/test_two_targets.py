@@ -85,9 +85,7 @@ def replayed(source, way):
 
 @settings(max_examples=60)
 @given(sources(), ways, ways)
-def test_two_targets_maps_name_the_same_upstream_offsets_however_they_were_filled(
-    source, one, other
-):
+def test_the_maps_of_two_targets_have_the_same_upstream_offsets(source, one, other):
     first, second = ([up for up, _ in expand_runs(replayed(source, way))] for way in (one, other))
 
     assert first == second == list(source.shown)
@@ -95,9 +93,7 @@ def test_two_targets_maps_name_the_same_upstream_offsets_however_they_were_fille
 
 @settings(max_examples=60)
 @given(sources(), ways, st.integers(0, 45))
-def test_a_group_that_moves_there_and_back_reads_each_record_of_the_log_once(
-    source, way, committed
-):
+def test_a_group_that_fails_over_and_back_reads_each_record_once(source, way, committed):
     runs = replayed(source, way)
     index, pairs = Runs.of(runs), list(expand_runs(runs))
     there = translate(committed, index)

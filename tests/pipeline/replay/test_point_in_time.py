@@ -71,11 +71,11 @@ def test_a_selection_is_a_range_of_offsets(wanted, range_):
         pytest.param({"from_time_ms": 500, "to_time_ms": 300}, id="the wrong way round"),
     ],
 )
-def test_where_nothing_is_wanted_there_is_no_range(wanted):
+def test_a_selection_without_records_has_no_range(wanted):
     assert found(**wanted) == []
 
 
-def test_lives_of_a_topic_follow_one_another_and_offsets_are_of_the_newest():
+def test_incarnations_are_in_order_and_offset_bounds_select_the_newest():
     second = SourcePartition("orders", "life2", 0)
     staged = [*STAGED, segment(second, 0, 4, staged_at_ms=40)]
 
@@ -84,7 +84,7 @@ def test_lives_of_a_topic_follow_one_another_and_offsets_are_of_the_newest():
     assert found(staged, as_of_ms=30) == [("life1", 0, 9)]
 
 
-def test_as_kafka_does_a_time_is_the_first_offset_that_is_as_young():
+def test_a_time_selects_the_first_offset_with_that_timestamp_or_later_as_in_kafka():
     for at_ms in range(0, 600, 50):
         expected = next((i for i in range(9) if TIMES.get(i, 1000 + i) >= at_ms), None)
 
@@ -96,7 +96,7 @@ def chain(links):
     return SegmentChain(work, Progress(links[0].start, "life1", "id"))
 
 
-def test_links_are_cut_at_the_range_and_only_there():
+def test_links_are_cut_only_at_the_bounds_of_the_range():
     assert clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]) == (
         ChainLink("life1", 1, 3, 3, is_cut=True),
         ChainLink("life1", 3, 6, 3),
@@ -104,7 +104,7 @@ def test_links_are_cut_at_the_range_and_only_there():
     )
 
 
-def test_of_a_cut_link_as_many_records_as_come_are_right():
+def test_a_cut_link_accepts_fewer_records_than_its_count():
     following = chain(clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]))
     sent = following.follow(ORDERS, batch_of(row(ORDERS, i) for i in range(1, 9)))
 
@@ -120,7 +120,7 @@ def test_a_whole_link_in_a_cut_chain_still_counts_its_records():
         following.follow(ORDERS, batch_of(row(ORDERS, i) for i in (1, 2, 3, 5, 6)))
 
 
-def test_what_was_staged_while_the_clock_was_behind_leaves_no_hole():
+def test_segments_staged_after_the_clock_was_set_back_leave_no_hole():
     staged = [
         segment(ORDERS, 0, 3, staged_at_ms=100),
         segment(ORDERS, 3, 6, staged_at_ms=20),  # the clock was set back

@@ -200,7 +200,7 @@ def test_records_arrive_once_in_order_with_progress_and_map(world):
     assert replayed.batches[0].runs == (OffsetRun(0, 0, 3),)
 
 
-def test_progress_reaches_the_end_of_a_segment_that_holds_only_markers(world):
+def test_progress_reaches_the_end_of_a_segment_with_only_markers(world):
     world.stage("orders", letters("ab"))
     world.tick()
     world.stage("orders", ["."] * 4)
@@ -211,7 +211,7 @@ def test_progress_reaches_the_end_of_a_segment_that_holds_only_markers(world):
     world.assert_exact()
 
 
-def test_a_partition_that_never_held_a_record_is_seeded_and_then_moved(world):
+def test_progress_of_a_partition_without_records_is_committed_and_then_moved(world):
     world.stage("orders", ["."] * 3)
 
     world.tick()
@@ -220,7 +220,7 @@ def test_a_partition_that_never_held_a_record_is_seeded_and_then_moved(world):
     world.assert_exact()
 
 
-def test_a_second_look_at_what_has_arrived_sends_nothing(world):
+def test_a_second_replay_of_the_same_records_sends_nothing(world):
     world.stage("orders", letters("abcd"))
     world.tick()
     ends = len(world.cluster.logs[remote("orders")])
@@ -229,7 +229,7 @@ def test_a_second_look_at_what_has_arrived_sends_nothing(world):
     assert len(world.cluster.logs[remote("orders")]) == ends
 
 
-def test_a_slot_reports_back_when_its_bound_is_met_and_goes_on_the_next_time():
+def test_a_slot_ends_its_tick_at_its_bound_and_resumes_in_the_next_one():
     world = SlotWorld(transaction_records=2, max_records=4)
     world.stage("orders", letters("abcdefghi"))
 
@@ -239,7 +239,7 @@ def test_a_slot_reports_back_when_its_bound_is_met_and_goes_on_the_next_time():
     world.assert_exact()
 
 
-def test_a_chunk_holds_no_more_records_than_it_may():
+def test_a_transaction_holds_at_most_its_bound_of_records():
     world = SlotWorld(transaction_records=2)
     world.stage("orders", letters("abc"))
     world.stage("users", letters("xyz"))
@@ -251,7 +251,7 @@ def test_a_chunk_holds_no_more_records_than_it_may():
     world.assert_exact()
 
 
-def test_foreign_records_in_between_leave_gaps_that_the_map_knows(world):
+def test_foreign_records_on_the_target_are_gaps_between_the_maps_runs(world):
     world.foreign("orders", b"f1")
     world.stage("orders", letters("ab"))
     world.tick()
@@ -273,7 +273,7 @@ def test_two_incarnations_are_replayed_one_after_another(world):
     assert world.progress("orders") == Progress(4, "life2", world.id("orders"))
 
 
-def test_a_new_incarnation_without_a_record_is_reached_too(world):
+def test_progress_reaches_a_new_incarnation_without_records(world):
     world.stage("orders", letters("ab"))
     world.tick()
     world.stage("orders", [], incarnation="life2")
@@ -288,7 +288,7 @@ def test_a_new_incarnation_without_a_record_is_reached_too(world):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_crash_at_any_call_and_another_try_is_exact(after):
+def test_replay_is_exactly_once_after_a_crash_at_any_call(after):
     crashed, at = True, 0
     while crashed:
         world = SlotWorld(TOPICS[:2], transaction_records=2)
@@ -307,7 +307,7 @@ def test_a_crash_at_any_call_and_another_try_is_exact(after):
     assert at > 12  # one try for each call, and the last one without a crash
 
 
-def test_a_map_that_was_never_written_is_paired_to_be_the_same(world):
+def test_a_map_that_was_never_written_is_rebuilt_by_pairing(world):
     world.stage("orders", letters("abc.defg"))
     world.tick()
     known, world.runs["orders"], world.marks["orders"] = world.runs["orders"], [], {}
@@ -320,7 +320,7 @@ def test_a_map_that_was_never_written_is_paired_to_be_the_same(world):
     world.assert_exact()
 
 
-def test_a_zombie_that_wakes_up_writes_nothing_that_is_seen(world):
+def test_a_fenced_producer_writes_nothing_that_is_visible(world):
     world.stage("orders", letters("abc"))
     zombie = FakeTarget(world.cluster, FLOW, 5)
     zombie.fence()
@@ -344,7 +344,7 @@ class LateFencing(FakeTarget):
         super().commit(progress)
 
 
-def test_a_writer_that_is_fenced_reports_what_it_had_committed(world):
+def test_a_fenced_writer_returns_the_batches_that_it_had_committed(world):
     world.stage("orders", letters("abcdefg"))
 
     replayed = replay_slot(world.work(), world.staged, LateFencing(world.cluster, FLOW, 5))
@@ -364,7 +364,7 @@ class NoAnswer(FakeTarget):
         raise CommitUnknownError(self._id, "timed out")
 
 
-def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
+def test_a_commit_without_a_response_is_resolved_by_the_next_replay(world):
     world.stage("orders", letters("abcde"))
 
     replayed = replay_slot(world.work(), world.staged, NoAnswer(world.cluster, FLOW, 5))
@@ -379,7 +379,7 @@ def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["told which", "not told which"])
-def test_a_partition_that_the_target_refuses_is_left_out_and_the_others_go_on(world, tells):
+def test_a_partition_that_the_target_rejects_is_excluded_and_the_others_continue(world, tells):
     world.cluster.tells_what_it_refused = tells
     for topic in TOPICS:
         world.stage(topic, letters("ab"))
@@ -401,7 +401,7 @@ def test_a_partition_that_the_target_refuses_is_left_out_and_the_others_go_on(wo
     assert [s.value for _, s in world.shown("users")][2:] in ([], [b"c"])
 
 
-def test_a_partition_that_was_refused_goes_on_where_it_was_once_it_is_taken(world):
+def test_a_rejected_partition_resumes_where_it_was_when_the_target_accepts_it_again(world):
     world.cluster.refused[remote("users")] = b"bad"
     world.stage("orders", letters("abcd"))
     world.stage("users", [b"x", b"bad", b"y"])
@@ -413,7 +413,7 @@ def test_a_partition_that_was_refused_goes_on_where_it_was_once_it_is_taken(worl
     world.assert_exact()
 
 
-def test_two_partitions_that_are_refused_untold_are_both_left_out(world):
+def test_two_partitions_rejected_without_a_report_are_both_excluded(world):
     world.cluster.tells_what_it_refused = False
     for topic in ("orders", "users"):
         world.cluster.refused[remote(topic)] = b"bad"
@@ -433,7 +433,7 @@ class Refuser(FakeTarget):
         raise BatchRejectedError({}, "no")
 
 
-def test_a_target_that_refuses_everything_is_the_slots_failure_and_the_work_ends(world):
+def test_a_target_that_rejects_everything_is_a_failure_of_the_slot(world):
     world.stage("orders", letters("a"))
     world.stage("users", letters("b"))
 
@@ -443,7 +443,7 @@ def test_a_target_that_refuses_everything_is_the_slots_failure_and_the_work_ends
     assert isinstance(replayed.failure, BatchRejectedError) or len(replayed.errors) == 2
 
 
-def test_a_missing_file_stops_its_partition_and_nothing_is_skipped(world):
+def test_a_missing_file_stops_its_partition_and_no_record_is_skipped(world):
     world.stage("orders", letters("abc"))
     world.stage("orders", letters("def"))
     world.stage("orders", letters("ghi"))
@@ -472,7 +472,7 @@ def test_a_missing_segment_stops_its_partition_before_anything_is_sent(world):
     assert world.shown("orders") == []
 
 
-def test_a_target_topic_that_was_made_anew_stops_its_partition(world):
+def test_a_re_created_target_topic_stops_its_partition(world):
     for topic in ("orders", "users"):
         world.stage(topic, letters("abc"))
     mapped = world.tick().batches[0].after
@@ -511,7 +511,7 @@ def test_progress_that_was_set_back_stops_its_partition(world):
     assert len(world.shown("orders")) == 3
 
 
-def test_progress_that_was_deleted_is_found_again_and_put_back(world):
+def test_deleted_progress_is_recovered_and_committed_again(world):
     world.stage("orders", letters("abc"))
     world.tick()
     del world.cluster.groups[FLOW.progress_group][remote("orders")]
@@ -522,7 +522,7 @@ def test_progress_that_was_deleted_is_found_again_and_put_back(world):
     world.assert_exact()
 
 
-def test_a_lost_map_beside_identical_foreign_records_is_ambiguous_and_never_guessed(world):
+def test_a_lost_map_with_equal_foreign_records_is_an_ambiguity_error(world):
     world.stage("orders", letters("."))
     world.tick()
     world.stage("orders", letters("ab"))
@@ -549,7 +549,9 @@ def meanwhile(monkeypatch, happens):
     monkeypatch.setattr(FakeTarget, "flush", flush)
 
 
-def test_a_target_topic_made_anew_under_an_open_transaction_shows_none_of_it(world, monkeypatch):
+def test_a_target_topic_re_created_during_a_transaction_gets_none_of_its_records(
+    world, monkeypatch
+):
     for topic in ("orders", "users"):
         world.stage(topic, letters("abc"))
     planned = world.work()
@@ -564,9 +566,7 @@ def test_a_target_topic_made_anew_under_an_open_transaction_shows_none_of_it(wor
     assert world.is_done("users")
 
 
-def test_a_target_log_that_is_cut_between_fencing_and_sending_is_found_by_its_offsets(
-    world, monkeypatch
-):
+def test_a_target_log_truncated_between_fencing_and_sending_is_detected(world, monkeypatch):
     for topic in ("orders", "users"):
         world.stage(topic, letters("abc"))
     world.tick()
@@ -591,7 +591,9 @@ def test_a_target_log_that_is_cut_between_fencing_and_sending_is_found_by_its_of
     assert world.is_done("users")
 
 
-def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(world, monkeypatch):
+def test_a_throttled_slot_sends_smaller_transactions_and_ends_its_tick_after_each(
+    world, monkeypatch
+):
     world = SlotWorld(transaction_records=MANY)
     world.stage("orders", [b"%d" % i for i in range(100)])
     settled = FakeTarget.flush
@@ -614,7 +616,7 @@ def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(w
     world.assert_exact()
 
 
-def test_one_record_that_is_too_much_for_a_quota_is_the_slots_failure(world, monkeypatch):
+def test_a_single_record_too_large_for_the_quota_is_a_failure_of_the_slot(world, monkeypatch):
     world.stage("orders", letters("ab"))
 
     def throttled(self):

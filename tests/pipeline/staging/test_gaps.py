@@ -36,7 +36,7 @@ def next_after(segment, seen):
     return found
 
 
-def test_expired_records_are_a_gap_up_to_the_log_start_and_staging_goes_on_there():
+def test_expired_records_are_a_gap_up_to_the_log_start_where_staging_resumes():
     seen = sight(60, 90)
     segment = one(RecordsExpiredError(ORDERS, wanted=50, low=60), seen)
 
@@ -45,13 +45,13 @@ def test_expired_records_are_a_gap_up_to_the_log_start_and_staging_goes_on_there
     assert (next_after(segment, seen).start, next_after(segment, seen).leader_epoch) == (60, 5)
 
 
-def test_records_that_expired_while_they_were_read_are_a_gap_up_to_the_log_start_met_then():
+def test_records_that_expired_during_reading_are_a_gap_up_to_the_newer_log_start():
     segment = one(RecordsExpiredError(ORDERS, wanted=50, low=60), sight(0, 90))
 
     assert (segment.start, segment.end) == (50, 60)
 
 
-def test_the_former_life_of_a_re_created_topic_ends_where_it_was_last_seen():
+def test_the_gap_of_a_re_created_topic_ends_at_the_previous_incarnations_last_known_lso():
     seen = sight(0, 9, "life2")
     segment = one(TopicRecreatedError(ORDERS, frontier=50, end=70), seen)
 
@@ -60,7 +60,7 @@ def test_the_former_life_of_a_re_created_topic_ends_where_it_was_last_seen():
     assert (follows.partition.topic_id, follows.start, follows.planned_start) == ("life2", 0, None)
 
 
-def test_a_deleted_topic_ends_where_it_was_last_seen_and_nothing_else_can_be_accepted_of_it():
+def test_the_gap_of_a_deleted_topic_ends_at_its_last_known_lso_and_no_other_is_accepted():
     deleted = TopicDeletedError(ORDERS, frontier=50, end=70)
     (segment,) = accept_gap(deleted, FRONTIER, None, 1_234, 8)
 
@@ -69,14 +69,14 @@ def test_a_deleted_topic_ends_where_it_was_last_seen_and_nothing_else_can_be_acc
     assert accept_gap(LogTruncatedError(ORDERS, staged=50, end=30), FRONTIER, None, 1_234, 8) == []
 
 
-def test_a_record_that_cannot_be_carried_is_a_gap_of_one():
+def test_an_unreadable_record_is_a_gap_of_one_offset():
     segment = one(RecordUnreadableError(ORDERS, 50, "a header key is not UTF-8"), sight(0, 90))
 
     assert (segment.start, segment.end) == (50, 51)
     assert next_after(segment, sight(0, 90)).start == 51
 
 
-def test_a_cut_log_goes_on_as_a_new_incarnation_from_what_the_source_holds():
+def test_a_truncated_log_becomes_a_new_incarnation_from_its_log_start():
     seen = sight(10, 30)
     segment = one(LogTruncatedError(ORDERS, staged=50, end=30), seen)
 
@@ -86,7 +86,7 @@ def test_a_cut_log_goes_on_as_a_new_incarnation_from_what_the_source_holds():
     assert (follows.start, follows.end, follows.leader_epoch) == (10, 30, None)
 
 
-def test_a_log_cut_twice_is_a_second_new_incarnation():
+def test_a_log_truncated_twice_becomes_a_second_new_incarnation():
     again = Frontier(SourcePartition("orders", "life1+1", 0), 50, 5, 50)
 
     (segment,) = accept_gap(
@@ -97,5 +97,5 @@ def test_a_log_cut_twice_is_a_second_new_incarnation():
 
 
 @pytest.mark.parametrize("error", [RangeUnfinishedError(ORDERS, at=50, end=90, why="slow")])
-def test_what_is_no_gap_cannot_be_accepted(error):
+def test_an_error_that_is_no_gap_cannot_be_accepted(error):
     assert accept_gap(error, FRONTIER, sight(0, 90), 1_234, 8) == []

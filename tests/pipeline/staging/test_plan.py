@@ -35,14 +35,14 @@ def only_trouble(seen, frontier):
     return planned.partition_errors[ORDERS]
 
 
-def test_a_partition_new_to_us_starts_at_the_log_start():
+def test_a_new_partition_starts_at_the_log_start():
     found = only_range(sight(40, 90))
 
     assert (found.start, found.end, found.planned_start) == (40, 90, None)
     assert found.partition == SourcePartition("orders", "life1", 0)
 
 
-def test_a_new_partition_without_records_is_planned_so_that_its_beginning_is_on_record():
+def test_a_new_partition_without_records_gets_an_empty_range():
     found = only_range(sight(40, 40))
 
     assert (found.start, found.end, found.planned_start) == (40, 40, None)
@@ -55,26 +55,26 @@ def test_a_range_goes_from_the_frontier_to_the_last_stable_offset_with_its_epoch
     assert found.leader_epoch == 5
 
 
-def test_a_partition_that_is_staged_to_its_end_is_not_planned():
+def test_a_partition_staged_to_its_end_gets_no_range():
     assert plan_ranges({ORDERS: sight(0, 90)}, {ORDERS: staged(90)}, 1_000).ranges == ()
 
 
-def test_a_last_stable_offset_behind_the_frontier_is_waited_for():
+def test_a_last_stable_offset_below_the_frontier_gives_no_range_and_no_error():
     assert plan_ranges({ORDERS: sight(0, 80, high=90)}, {ORDERS: staged(85)}, 1_000).ranges == ()
 
 
-def test_the_frontier_at_the_log_start_has_lost_nothing():
+def test_a_frontier_at_the_log_start_has_no_expired_records():
     assert only_range(sight(50, 90), staged(50)).start == 50
 
 
-def test_a_log_start_above_the_frontier_is_an_expiry_with_its_interval():
+def test_a_log_start_above_the_frontier_is_an_error_with_the_expired_interval():
     error = only_trouble(sight(60, 90), staged(50))
 
     assert isinstance(error, RecordsExpiredError)
     assert "orders[0]: records [50, 60) expired" in str(error)
 
 
-def test_an_end_below_the_frontier_is_a_cut_log_with_both_numbers():
+def test_a_log_end_below_the_frontier_is_a_truncation_error_with_both_numbers():
     error = only_trouble(sight(0, 30), staged(50))
 
     assert isinstance(error, LogTruncatedError)
@@ -83,28 +83,28 @@ def test_an_end_below_the_frontier_is_a_cut_log_with_both_numbers():
     assert "ends at 30" in str(error)
 
 
-def test_another_topic_id_is_a_new_life_from_its_earliest_offset_when_the_former_was_staged():
+def test_a_re_created_topic_starts_at_its_log_start_if_the_previous_one_was_fully_staged():
     found = only_range(sight(3, 9, topic_id="life2"), staged(50, last_stable=50))
 
     assert found.partition.topic_id == "life2"
     assert (found.start, found.end, found.planned_start, found.leader_epoch) == (3, 9, None, None)
 
 
-def test_another_topic_id_is_an_error_when_the_former_life_was_seen_further_than_staged():
+def test_a_re_created_topic_is_an_error_if_the_previous_one_was_not_fully_staged():
     error = only_trouble(sight(0, 9, topic_id="life2"), staged(50, last_stable=70))
 
     assert isinstance(error, TopicRecreatedError)
     assert "[50, 70)" in str(error)
 
 
-def test_a_life_after_a_cut_is_the_same_topic():
+def test_an_incarnation_after_a_truncation_belongs_to_the_same_topic():
     found = only_range(sight(0, 9), staged(4, topic_id="life1+1"))
 
     assert found.partition.topic_id == "life1+1"
     assert found.start == 4
 
 
-def test_one_sick_partition_does_not_stop_the_others():
+def test_a_failing_partition_does_not_stop_the_others():
     other = TopicPartition("users", 1)
 
     planned = plan_ranges({ORDERS: sight(60, 90), other: sight(0, 5)}, {ORDERS: staged(50)}, 1_000)
@@ -113,7 +113,7 @@ def test_one_sick_partition_does_not_stop_the_others():
     assert [r.partition.topic_partition for r in planned.ranges] == [other]
 
 
-def test_what_is_too_much_is_cut_evenly_and_small_ranges_stay_whole():
+def test_ranges_above_the_bound_are_clipped_evenly_and_small_ranges_stay_whole():
     seen = {TopicPartition("t", i): sight(0, end) for i, end in enumerate((10, 1_000, 1_000))}
 
     planned = plan_ranges(seen, {}, 210)
@@ -134,7 +134,7 @@ def test_ranges_never_span_more_than_the_bound_and_each_gets_a_share(lengths, ma
     assert all(1 <= r.length <= lengths[r.partition.partition] for r in planned.ranges)
 
 
-def test_more_partitions_than_the_bound_allows_move_one_offset_each():
+def test_with_more_partitions_than_the_bound_each_gets_one_offset():
     seen = {TopicPartition("t", i): sight(0, 100) for i in range(5)}
 
     assert [r.length for r in plan_ranges(seen, {}, 2).ranges] == [1] * 5
@@ -163,7 +163,7 @@ def test_a_slot_is_never_in_two_bundles_and_no_range_is_lost(partitions, tasks):
     assert sorted(r.partition for b in bundles for r in b) == sorted(r.partition for r in ranges)
 
 
-def test_with_latest_a_topic_new_to_us_begins_at_its_last_stable_offset():
+def test_with_latest_a_new_topic_begins_at_its_last_stable_offset():
     [planned] = plan_ranges({ORDERS: sight(5, 90)}, {}, 1_000, from_latest=True).ranges
 
     assert (planned.start, planned.end, planned.planned_start) == (90, 90, None)

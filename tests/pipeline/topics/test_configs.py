@@ -53,15 +53,15 @@ def change(here, there, flow=FLOW, name="retention.ms"):
         pytest.param(says("1000", "DYNAMIC_BROKER_CONFIG"), DEFAULT, id="said of a broker here"),
     ],
 )
-def test_what_somebody_chose_on_the_source_becomes_the_remote_topics_own(here, there):
+def test_configs_set_on_the_source_are_set_on_the_remote_topic(here, there):
     assert change(here, there) == [{"retention.ms": "1000"}]
 
 
-def test_what_the_source_leaves_to_its_default_is_left_to_the_targets():
+def test_configs_with_the_sources_default_get_the_targets_default():
     assert change(DEFAULT, says("2000")) == [{"retention.ms": None}]
 
 
-def test_a_sources_default_becomes_the_remote_topics_own_where_defaults_are_the_sources():
+def test_with_use_defaults_from_source_the_sources_default_is_set_on_the_remote_topic():
     assert change(DEFAULT, says("2000"), WITH_SOURCE_DEFAULTS) == [{"retention.ms": "604800000"}]
     assert configs_for_creation(WITH_SOURCE_DEFAULTS, {"retention.ms": DEFAULT}) == {
         "retention.ms": "604800000",
@@ -80,22 +80,22 @@ def test_a_sources_default_becomes_the_remote_topics_own_where_defaults_are_the_
         pytest.param(says(None, is_sensitive=True), says("2"), id="secret"),
     ],
 )
-def test_what_is_so_already_or_is_nobodys_choice_is_left_alone(here, there):
+def test_configs_that_are_equal_or_not_synced_are_not_changed(here, there):
     assert change(here, there) == []
 
 
-def test_an_excluded_setting_is_left_alone():
+def test_an_excluded_config_is_not_changed():
     assert change(says("2"), says("1"), name="min.insync.replicas") == []
 
 
 @pytest.mark.parametrize("name", UNCHANGED_TIMESTAMPS)
 @pytest.mark.parametrize("flow", [FLOW, WITH_SOURCE_DEFAULTS])
-def test_settings_of_timestamps_are_left_alone_whatever_the_source_says(name, flow):
+def test_timestamp_configs_are_never_changed(name, flow):
     assert change(says("LogAppendTime"), says("CreateTime"), flow, name) == []
     assert change(says("1", "DEFAULT_CONFIG"), says("2"), flow, name) == []
 
 
-def test_a_change_tells_what_each_setting_was_and_what_it_is_to_be():
+def test_a_change_has_the_value_before_and_after():
     source = {"orders": {"retention.ms": says("1000"), "segment.bytes": DEFAULT}}
     target = {"us-east.orders": {"retention.ms": DEFAULT, "segment.bytes": says("99")}}
 
@@ -109,7 +109,7 @@ def test_a_change_tells_what_each_setting_was_and_what_it_is_to_be():
     ]
 
 
-def test_topics_that_are_on_one_side_only_are_left_alone():
+def test_topics_that_exist_on_one_side_only_are_not_changed():
     own = {"retention.ms": says("1000")}
 
     assert plan_topic_settings(FLOW, {"orders": own}, {"us-east.flights": own}) == []
@@ -139,7 +139,7 @@ def after_mirrormaker(flow, here, own):
 
 
 @given(SETTINGS, SETTINGS, st.sampled_from([FLOW, WITH_SOURCE_DEFAULTS]))
-def test_a_sync_comes_to_what_mirrormakers_comes_to_but_for_timestamps(here, there, flow):
+def test_synced_configs_equal_mirrormaker_2s_except_timestamp_configs(here, there, flow):
     own = own_settings(there)
     for step in plan_topic_settings(flow, {"orders": here}, {"us-east.orders": there}):
         own = {n: v for n, v in {**own, **step.configs}.items() if v is not None}
