@@ -17,7 +17,8 @@ def missing_acls(
     The rules are MirrorMaker 2's (4.3, MirrorSourceConnector.syncTopicAcls). ACLs of replicated
     topics are copied, even if the topic does not exist. ALLOW WRITE is not copied, because only
     the mirror writes to a remote topic. ALLOW ALL becomes ALLOW READ. ACLs that were deleted on
-    the source are kept on the target. For an ACL of `*`, the topic filter tests the name `*`.
+    the source are kept on the target. An ACL of `*` is handled as one of a topic named `*`: filter
+    and replication policy apply to that name.
     """
     wanted = {
         _remote(flow, acl)
