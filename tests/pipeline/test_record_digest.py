@@ -1,4 +1,4 @@
-"""The digest: the same however batched, another for anything that differs."""
+"""The digest is the same for every batching, and different for different content."""
 
 import pyarrow as pa
 import pytest

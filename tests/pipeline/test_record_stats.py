@@ -1,4 +1,4 @@
-"""What records weigh, told by their columns."""
+"""Value bytes and timestamp statistics of a batch."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Small files become few, and order, content and sequence stay."""
+"""Compaction joins small files and keeps order, content and sequence."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.support.staged_lake import batch_of, in_one_slot, row
 
 MIB = 2**20
 A, B = in_one_slot(2)
-SECOND_LIFE = in_one_slot(1, topic_id="life2")[0]
+RECREATED_A = in_one_slot(1, topic_id="life2")[0]
 
 
 def parts(*sizes):
@@ -34,12 +34,14 @@ def rows(source, *offsets):
 @pytest.mark.parametrize(
     ("sizes", "groups"),
     [
-        pytest.param([1, 1, 1, 1, 1], [["f0", "f1", "f2", "f3", "f4"]], id="neighbours are joined"),
-        pytest.param([1, 1, 1], [], id="a few are left alone"),
+        pytest.param(
+            [1, 1, 1, 1, 1], [["f0", "f1", "f2", "f3", "f4"]], id="adjacent files are joined"
+        ),
+        pytest.param([1, 1, 1], [], id="too few files"),
         pytest.param(
             [1, 1, 1, 1, SMALL_FILE_BYTES, 1, 1, 1, 1],
             [["f0", "f1", "f2", "f3"], ["f5", "f6", "f7", "f8"]],
-            id="never across a large one",
+            id="not across a large file",
         ),
         pytest.param(
             [20 * MIB] * 12,
@@ -60,14 +62,14 @@ def test_a_file_larger_than_the_memory_bound_is_not_compacted():
 
 
 def test_rows_are_sorted_by_topic_and_partition_and_partitions_keep_their_order():
-    along_the_files = [rows(A, 0, 1), rows(B, 5), rows(A, 2), rows(B, 6, 7), rows(SECOND_LIFE, 0)]
+    along_the_files = [rows(A, 0, 1), rows(B, 5), rows(A, 2), rows(B, 6, 7), rows(RECREATED_A, 0)]
 
     found = [
         (source, batch["offset"].to_pylist())
         for source, batch in sort_by_partition(along_the_files)
     ]
 
-    assert found == [(A, [0, 1]), (A, [2]), (SECOND_LIFE, [0]), (B, [5]), (B, [6, 7])]
+    assert found == [(A, [0, 1]), (A, [2]), (RECREATED_A, [0]), (B, [5]), (B, [6, 7])]
 
 
 def test_sorting_by_partition_does_not_change_the_stats():

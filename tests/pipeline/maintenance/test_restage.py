@@ -1,4 +1,4 @@
-"""A staged range is whole in what is read of it, or it is not; and what can be one file again."""
+"""Damaged segments are detected, and segments are grouped to stage them again."""
 
 import dataclasses
 
@@ -33,15 +33,15 @@ FIRST, SECOND, OTHER = segment(A, 0, 4), segment(A, 4, 6), segment(B, 0, 3)
     [
         pytest.param(
             [rows(A, 0, 1), rows(A, 2, 3, 4, 5), rows(B, 0, 1, 2)], {FIRST, SECOND, OTHER}, set(),
-            id="however they are cut",
+            id="in any batching",
         ),
         pytest.param([rows(A, 0, 1, 2)], set(), {FIRST}, id="a record is missing"),
-        pytest.param([rows(A, 0, 1, 2, 3, 3)], set(), {FIRST}, id="one is there twice"),
-        pytest.param([rows(A, 0, 1, 3, 2)], set(), {FIRST}, id="two are out of order"),
-        pytest.param([rows(A, 8, 9), rows(LATER, 0)], set(), set(), id="of no range at all"),
+        pytest.param([rows(A, 0, 1, 2, 3, 3)], set(), {FIRST}, id="a record is there twice"),
+        pytest.param([rows(A, 0, 1, 3, 2)], set(), {FIRST}, id="two records are out of order"),
+        pytest.param([rows(A, 8, 9), rows(LATER, 0)], set(), set(), id="records of no segment"),
         pytest.param(
             [(A, batch_of([{**row(A, 4), "value": b"x"}, row(A, 5)]))], set(), {SECOND},
-            id="one says something else",
+            id="a record has other content",
         ),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Files go when their time is over and every flow has what they hold: oldest first, no holes."""
+"""Retention selects expired files that every flow has replayed: oldest first, without holes."""
 
 from dataclasses import dataclass, replace
 
@@ -43,12 +43,12 @@ def gone(files=FILES, segments=SEGMENTS, *, replayed=30, before_ms=None, max_byt
 @pytest.mark.parametrize(
     ("bounds", "sequences"),
     [
-        pytest.param({}, [], id="no bound: for ever"),
+        pytest.param({}, [], id="no bound"),
         pytest.param({"before_ms": 250}, [1, 2], id="by age"),
         pytest.param({"max_bytes": 15}, [1, 2], id="by size"),
         pytest.param({"max_bytes": 30}, [], id="within the size"),
-        pytest.param({"before_ms": 1000, "replayed": 19}, [1], id="not before it is replayed"),
-        pytest.param({"max_bytes": 0, "replayed": 5}, [], id="a full disk changes nothing"),
+        pytest.param({"before_ms": 1000, "replayed": 19}, [1], id="by age, but not replayed"),
+        pytest.param({"max_bytes": 0, "replayed": 5}, [], id="by size, but not replayed"),
     ],
 )
 def test_a_file_expires_by_age_or_size_only_after_it_was_replayed(bounds, sequences):

@@ -1,4 +1,4 @@
-"""Who is sick, and for how long it has to be so."""
+"""The health of a process follows from the states of its loops."""
 
 from dataclasses import replace
 
@@ -25,8 +25,8 @@ def test_ticking_loops_are_ok():
 @pytest.mark.parametrize(
     ("now_s", "status"),
     [
-        pytest.param(1_030, OK, id="it may come back"),
-        pytest.param(1_031, FAILING, id="for longer than is borne"),
+        pytest.param(1_030, OK, id="within the grace period"),
+        pytest.param(1_031, FAILING, id="after the grace period"),
     ],
 )
 def test_a_loop_is_failing_only_after_the_grace_period(now_s, status):

@@ -1,4 +1,4 @@
-"""Lag and age are what is still on its way: never negative, never what nobody can have."""
+"""Lag and age count only records that can still be replicated, and are never negative."""
 
 import pyarrow as pa
 import pytest
@@ -36,13 +36,13 @@ def staged(begin, end):
     ("source", "stage", "replayed", "lag"),
     [
         pytest.param((0, 10), None, 0, 10, id="nothing is staged yet"),
-        pytest.param((4, 10), None, 0, 6, id="expired before it was staged: nobody can have it"),
-        pytest.param((0, 10), (0, 6), 2, 8, id="some staged, some replayed"),
-        pytest.param((8, 10), (0, 8), 2, 8, id="expired after it was staged: still on its way"),
+        pytest.param((4, 10), None, 0, 6, id="expired before staging: not lag"),
+        pytest.param((0, 10), (0, 6), 2, 8, id="partly staged, partly replayed"),
+        pytest.param((8, 10), (0, 8), 2, 8, id="expired after staging: lag"),
         pytest.param((0, 10), (5, 10), 0, 5, id="staging began in the middle of the log"),
-        pytest.param((0, 10), (0, 10), 10, 0, id="all is there"),
+        pytest.param((0, 10), (0, 10), 10, 0, id="all is replayed"),
         pytest.param((0, 10), (0, 12), 12, 0, id="progress is newer than the source's end"),
-        pytest.param(None, (0, 10), 4, 6, id="source down: what waits in the stage"),
+        pytest.param(None, (0, 10), 4, 6, id="source down: staged offsets count"),
         pytest.param(None, None, 0, 0, id="source down, nothing staged"),
     ],
 )
@@ -90,7 +90,7 @@ def test_records_without_a_timestamp_have_no_age():
     [
         pytest.param(400, 3, 600, id="a record waits"),
         pytest.param(400, 0, 0, id="nothing waits"),
-        pytest.param(None, 3, None, id="what waits is not staged, its time unknown"),
+        pytest.param(None, 3, None, id="the waiting record is not staged: unknown"),
         pytest.param(5000, 3, 0, id="a producer's clock is ahead"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is told of the last minute is what came in then."""
+"""Sampled statistics cover the present sample and the one before it."""
 
 import pytest
 
@@ -11,7 +11,7 @@ ONE = ValueStats(1, 7, 7, 7, 7)
 @pytest.mark.parametrize(
     ("at_s", "counts"),
     [
-        pytest.param(101, True, id="at once"),
+        pytest.param(101, True, id="one second later"),
         pytest.param(119, True, id="in its sample"),
         pytest.param(149, True, id="in the sample after it"),
         pytest.param(151, False, id="a sample later"),

@@ -1,4 +1,4 @@
-"""Pairs of offsets become runs, and runs the same pairs again."""
+"""Pairs of offsets are encoded as runs, and runs expand to the same pairs."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from schemas.offset_map import OffsetRun
 
 @st.composite
 def sent(draw):
-    """Return the offsets of some records at both ends: gaps on either side, always rising."""
+    """Return the offsets of some records on both sides: increasing, with gaps on either side."""
     count = draw(st.integers(0, 40))
     gaps = st.lists(st.integers(1, 3), min_size=count, max_size=count)
     start = st.integers(0, 1000)

@@ -1,4 +1,4 @@
-"""A group of the target is moved forward, or not at all."""
+"""Committed offsets of a group on the target only move forward."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""An offset map is looked up by partition; a topic's newest life answers."""
+"""An offset map is looked up by partition; a topic's newest incarnation is the default."""
 
 import time
 
@@ -52,7 +52,10 @@ def test_rows_of_a_partition_can_be_in_any_order():
 
 def test_a_partition_that_is_not_mirrored_has_no_map():
     assert build_index(offset_map()).mapped_incarnation(ORDERS) is None
-    assert build_index(offset_map(row(0, 0, 1))).mapped_incarnation(ORDERS, "another life") is None
+    assert (
+        build_index(offset_map(row(0, 0, 1))).mapped_incarnation(ORDERS, "another incarnation")
+        is None
+    )
 
 
 def test_a_re_created_topic_has_the_map_of_its_newest_incarnation_by_default():

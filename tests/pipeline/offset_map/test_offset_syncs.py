@@ -1,4 +1,4 @@
-"""Whatever sample of the offset map MirrorMaker 2 sees, it leads no group past a record."""
+"""With any sample of the offset map, MirrorMaker 2's translation skips no record."""
 
 from bisect import bisect_right
 
@@ -15,7 +15,7 @@ from schemas.offset_map import OffsetRun
 
 @st.composite
 def runs(draw):
-    """Runs that rise on both sides, with gaps on either."""
+    """Return runs that increase on both sides, with gaps on either."""
     upstream, downstream, found = 0, 0, []
     parts = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 12))
     for gap_up, gap_down, length in draw(st.lists(parts, min_size=1, max_size=6)):
@@ -25,7 +25,7 @@ def runs(draw):
 
 
 def mm2_translates(committed, syncs):
-    """As OffsetSyncStore does: the newest sync at or before it, or one offset behind that."""
+    """Translate as OffsetSyncStore: the newest sync at or before it, or one offset after that."""
     i = bisect_right([upstream for upstream, _ in syncs], committed) - 1
     if i < 0:
         return None
@@ -36,7 +36,7 @@ def mm2_translates(committed, syncs):
 @pytest.mark.parametrize(
     ("lag_max", "pairs"),
     [
-        pytest.param(100, [(10, 3), (14, 6), (15, 7)], id="each run's first record, and the last"),
+        pytest.param(100, [(10, 3), (14, 6), (15, 7)], id="first record of each run, last record"),
         pytest.param(0, [(10, 3), (11, 4), (14, 6), (15, 7)], id="every record"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A translated group reads on at its very next record, whatever the gaps on either side."""
+"""A translated group resumes at its next record, with any gaps on either side."""
 
 from itertools import accumulate
 

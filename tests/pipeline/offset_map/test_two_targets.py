@@ -1,7 +1,7 @@
-"""A source's log, replayed to two targets in two ways: their maps agree, and translate both ways.
+"""The maps of two targets of one source agree, and translate offsets in both directions.
 
-The log has plain records, transactions that were committed and aborted, and compaction; the ways
-differ in chunks, crashes and what somebody else writes between them.
+The log has plain records, committed and aborted transactions, and compaction. The targets are
+filled with different transaction sizes, crashes and foreign records.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ ORDERS = TopicPartition("orders", 0)
 
 @dataclass(frozen=True)
 class Source:
-    """The log `[0, end)` of a partition: value by offset of the records that a reader is shown."""
+    """The log `[0, end)` of a partition; *shown* are the values of visible records by offset."""
 
     shown: dict[int, bytes]
     end: int
@@ -30,7 +30,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Way:
-    """How a target is filled: records a chunk, the source's log cut here, a crash at call *at*."""
+    """How a target is filled: transaction size, segment bounds, crash, foreign records."""
 
     transaction_records: int
     cuts: list[int]
@@ -40,7 +40,7 @@ class Way:
 
 @st.composite
 def sources(draw):
-    """Return what a reader is shown of a log of transactions, some aborted, some compacted away."""
+    """Return the visible records of a log with aborted transactions and compaction."""
     cluster = FakeCluster()
     cluster.make("orders")
     for kind in draw(
@@ -48,7 +48,7 @@ def sources(draw):
     ):
         size = draw(st.integers(1, 4))
         state = "aborted" if kind == "abort" else "committed"
-        # Alike, as records are: only their order tells them apart.
+        # Many equal records, so that only their order distinguishes them.
         cluster.append(
             ORDERS,
             *(RecordContent(draw(st.sampled_from([b"a", b"b"]))) for _ in range(size)),
@@ -71,7 +71,7 @@ ways = st.builds(
 
 
 def replayed(source, way):
-    """Return the offset runs of a fresh target, filled in this *way*."""
+    """Return the offset runs of a new target that was filled as *way* describes."""
     world = SlotWorld(["orders"], transaction_records=way.transaction_records)
     edges = sorted({0, source.end, *(cut for cut in way.cuts if cut < source.end)})
     for start, end in pairwise(edges):

@@ -1,4 +1,4 @@
-"""Taking over from MirrorMaker 2: where replay goes on, and what is known of the records before."""
+"""Import from MirrorMaker 2: where replay resumes, and which records before are mapped."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ AT = TopicPartition("orders", 0)
 
 
 def log(first, *said):
-    """Return records that say one letter each, '.' being an offset without a record."""
+    """Return a record for each letter; '.' is an offset without a record."""
     return LogFingerprints.of(
         (first + i, s.encode()) for i, s in enumerate("".join(said)) if s != "."
     )
@@ -100,10 +100,10 @@ def test_a_target_order_that_mirrormaker_2_cannot_have_written_is_an_error():
 
 @st.composite
 def histories(draw):
-    """Return (staged, target, noted, sync, copied) of a MirrorMaker 2 that crashed and crashed.
+    """Return (staged, target, noted, sync, copied) of a MirrorMaker 2 that crashed several times.
 
-    Each life begins at what was noted, with a sync, and copies some records, with aborted ones
-    between. *copied* holds every upstream offset that ever was, with all its places.
+    Each run begins at the committed offset *noted*, with a sync, and copies some records, with
+    aborted ones between. *copied* has every copied upstream offset with all its downstream offsets.
     """
     size = draw(st.integers(1, 30))
     noted, target, copied, sync = draw(st.integers(0, size - 1)), [], {}, None
@@ -134,7 +134,7 @@ def test_no_record_is_lost_and_possible_duplicates_are_reported(history):
     found = taken(staged, target, noted, sync)
 
     pairs = dict(expand_runs(found.runs))
-    assert all(place in copied[at] for at, place in pairs.items())
+    assert all(downstream in copied[at] for at, downstream in pairs.items())
     assert [at for at in copied if at < found.next_offset and at not in pairs] == []
     begun = min(copied, default=noted)
     assert found.next_offset == noted or set(range(begun, found.next_offset)) <= copied.keys()

@@ -1,4 +1,4 @@
-"""Staged records found again on the target, by what they say."""
+"""Staged records are paired with the target's records by content."""
 
 from itertools import combinations
 
@@ -16,7 +16,7 @@ ORDERS = TopicPartition("us-east.orders", 0)
 
 
 def log(text, start=0):
-    """Return a record for every letter but `.`, which is an offset without one."""
+    """Return a record for each letter; `.` is an offset without a record."""
     return [(i, c.encode()) for i, c in enumerate(text, start) if c != "."]
 
 
@@ -37,7 +37,7 @@ def prefix(staged, target):
 
 
 def ways(staged, target):
-    """Return every way to pair all of *staged* with *target*, slowly."""
+    """Return every way to pair all of *staged* with *target*, by exhaustive search."""
     return [
         list(zip([offset for offset, _ in staged], [offset for offset, _ in chosen], strict=True))
         for chosen in combinations(target, len(staged))

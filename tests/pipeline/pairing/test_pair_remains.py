@@ -1,4 +1,4 @@
-"""What a target still holds is paired with the stage, and the rest is named, never guessed."""
+"""Records that a target still holds are paired with the stage; ambiguous ones are an error."""
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +17,12 @@ def mark(letter):
 
 
 def log(text, start=0):
-    """Return a record for every letter but `.`, which is an offset without one."""
+    """Return a record for each letter; `.` is an offset without a record."""
     return [(i, mark(c)) for i, c in enumerate(text, start) if c != "."]
 
 
 def remainder(staged, target, *, has_holes=False):
-    """Pair *staged* (life, text) with the target's *log*; return pairs by life, and the place."""
+    """Pair *staged* (incarnation, text) with *target*; return the pairs and `complete_from`."""
     made = RemainderPairing(REMOTE)
     for record in target:
         made.take([record])
@@ -87,7 +87,7 @@ LETTERS = st.text("abc.", max_size=14)
 
 
 def written(ours, foreign, draw):
-    """Return a target's log as (offset, letter, upstream or None): ours in order, foreign ones."""
+    """Return a target's log as (offset, letter, upstream); upstream is None for foreign records."""
     records = [(c, i) for i, c in enumerate(ours, 10) if c != "."]
     for c in foreign:
         records.insert(draw.randint(0, len(records)), (c, None))
@@ -115,7 +115,7 @@ def test_after_any_compaction_the_rebuilt_runs_are_part_of_the_original_map(
     ours, foreign, dirty, draw
 ):
     known = written(ours, foreign, draw)
-    # A letter stands for key and value: of each key the last one stays, before the dirty end.
+    # A letter is key and value. Compaction keeps the last record of each key before *dirty*.
     clean, rest = known[:dirty], known[dirty:]
     kept = [r for i, r in enumerate(clean) if r[1] not in {c for _, c, _ in clean[i + 1 :]}]
     left = kept + rest

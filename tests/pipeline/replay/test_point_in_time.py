@@ -1,4 +1,4 @@
-"""What a point-in-time replay asks for, found in what is staged."""
+"""A point-in-time replay selects ranges of the staged records."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.staged_lake import batch_of, row
 ORDERS = SourcePartition("orders", "life1", 0)
 
 TIMES = {0: 100, 1: 300, 2: 200, 3: 400, 4: 400, 5: 500}
-"""Offset 2 is older than the one before it, as records that come late are."""
+"""Timestamps by offset; the record at offset 2 is late: older than the one before it."""
 
 
 def segment(source, start, end, *, staged_at_ms=1):
@@ -48,13 +48,13 @@ def found(segments=STAGED, *, kept=None, **wanted):
     [
         pytest.param({}, (0, 9), id="all"),
         pytest.param({"as_of_ms": 20}, (0, 6), id="staged at that time"),
-        pytest.param({"as_of_ms": 29}, (0, 6), id="not what came later"),
+        pytest.param({"as_of_ms": 29}, (0, 6), id="not what was staged later"),
         pytest.param({"from_offset": 2, "to_offset": 7}, (2, 7), id="by offset"),
-        pytest.param({"to_offset": 100}, (0, 9), id="no further than is staged"),
+        pytest.param({"to_offset": 100}, (0, 9), id="at most to the staged end"),
         pytest.param({"from_time_ms": 200}, (1, 9), id="the first by offset, not by time"),
         pytest.param({"from_time_ms": 300, "to_time_ms": 500}, (1, 5), id="by time"),
         pytest.param({"to_time_ms": 9999}, (0, 9), id="a time that is not reached"),
-        pytest.param({"kept": 4}, (4, 9), id="what retention left"),
+        pytest.param({"kept": 4}, (4, 9), id="what retention kept"),
     ],
 )
 def test_a_selection_is_a_range_of_offsets(wanted, range_):
@@ -67,8 +67,8 @@ def test_a_selection_is_a_range_of_offsets(wanted, range_):
         pytest.param({"as_of_ms": 9}, id="before anything was staged"),
         pytest.param({"from_time_ms": 9999}, id="after everything"),
         pytest.param({"from_offset": 7, "to_offset": 7}, id="an empty range"),
-        pytest.param({"partition": 1}, id="a partition that is not there"),
-        pytest.param({"from_time_ms": 500, "to_time_ms": 300}, id="the wrong way round"),
+        pytest.param({"partition": 1}, id="an unknown partition"),
+        pytest.param({"from_time_ms": 500, "to_time_ms": 300}, id="the end is before the start"),
     ],
 )
 def test_a_selection_without_records_has_no_range(wanted):

@@ -1,4 +1,4 @@
-"""A map made anew is compared with the one that is there, pair by pair."""
+"""A rebuilt map is compared with the kept one, pair by pair."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def runs(*numbers):
 
 @st.composite
 def some_runs(draw):
-    """Runs that rise on both sides."""
+    """Return runs that increase on both sides."""
     steps = draw(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), max_size=12))
     upstream, downstream, pairs = 0, 0, []
     for up, down in steps:
@@ -61,11 +61,15 @@ def test_the_kept_map_may_have_records_that_the_target_has_deleted():
 @pytest.mark.parametrize(
     ("kept", "rebuilt", "complete_from", "records"),
     [
-        pytest.param(runs((10, 3, 2)), runs((10, 4, 2)), 0, 2, id="elsewhere"),
+        pytest.param(runs((10, 3, 2)), runs((10, 4, 2)), 0, 2, id="another downstream offset"),
         pytest.param(runs((10, 3, 4)), runs((10, 3, 2)), 0, 2, id="not on the target"),
-        pytest.param(runs((0, 0, 9)), runs((7, 7, 2)), 4, 3, id="behind where it is complete"),
-        pytest.param(runs((0, 0, 9)), runs((2, 3, 1)), 9, 1, id="a survivor elsewhere"),
-        pytest.param(runs((0, 0, 2)), runs((5, 1, 1)), 5, 1, id="one place for two records"),
+        pytest.param(runs((0, 0, 9)), runs((7, 7, 2)), 4, 3, id="missing after complete_from"),
+        pytest.param(
+            runs((0, 0, 9)), runs((2, 3, 1)), 9, 1, id="another offset before complete_from"
+        ),
+        pytest.param(
+            runs((0, 0, 2)), runs((5, 1, 1)), 5, 1, id="one downstream offset for two records"
+        ),
     ],
 )
 def test_a_different_kept_map_is_an_error_with_the_number_of_records(

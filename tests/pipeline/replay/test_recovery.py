@@ -1,4 +1,4 @@
-"""Progress, map and log of a target partition are made to agree before anything is sent."""
+"""Recovery finds where a target partition resumes and repairs its map before records are sent."""
 
 import pytest
 
@@ -33,7 +33,7 @@ STAGED = {"life1": {0: b"a", 1: b"b", 3: b"c", 4: b"d", 5: b"e", 7: b"f", 8: b"g
 
 
 class RecoveryCase:
-    """A stage, a target with a log, and what is known of the target."""
+    """A stage and a target with a log; `recover` takes the progress and the map to recover from."""
 
     def __init__(self, incarnations=STAGED, links=LINKS):
         self.cluster = FakeCluster("eu-west")
@@ -44,7 +44,7 @@ class RecoveryCase:
             self.staged.keep("file", SourcePartition("orders", incarnation, 0), shown)
 
     def hold(self, letters):
-        """Put records on the target; `.` is a marker."""
+        """Append records to the target; `.` is a marker."""
         for c in letters:
             if c == ".":
                 self.cluster.mark(REMOTE)
@@ -63,7 +63,7 @@ class RecoveryCase:
         missing_progress=MissingProgressPolicy.SEARCH,
         end=None,
     ):
-        """Settle with the log's *end*; where it is not named it is no earlier than the map's."""
+        """Recover with the log's *end*; its default is not before the map's end."""
         known = MapEnd(mapped, downstream_end) if mapped else None
         work = PartitionWork(ORDERS, REMOTE, self.id, links or self.links, known, missing_progress)
         log = FakeTarget(self.cluster, FLOW, 0)
@@ -92,28 +92,28 @@ def test_records_between_the_maps_end_and_progress_are_paired_with_the_log(case)
 
     resume_point = case.recover(case.at(8), case.at(5), 4)
 
-    (move,) = resume_point.repairs
-    assert resume_point.at == move.after == case.at(8)
-    assert move.before == case.at(5)
-    assert move.runs == (OffsetRun(5, 5, 1), OffsetRun(7, 6, 1))
-    assert (move.records, move.rebuilt) == (2, True)
+    (batch,) = resume_point.repairs
+    assert resume_point.at == batch.after == case.at(8)
+    assert batch.before == case.at(5)
+    assert batch.runs == (OffsetRun(5, 5, 1), OffsetRun(7, 6, 1))
+    assert (batch.records, batch.rebuilt) == (2, True)
 
 
 def test_a_lost_map_is_rebuilt_from_the_beginning(case):
     case.hold("xabcd.ef.")
 
-    (move,) = case.recover(case.at(8)).repairs
+    (batch,) = case.recover(case.at(8)).repairs
 
-    assert move.before is None
-    pairs = [(run.upstream_start, run.downstream_start, run.length) for run in move.runs]
+    assert batch.before is None
+    pairs = [(run.upstream_start, run.downstream_start, run.length) for run in batch.runs]
     assert pairs == [(0, 1, 2), (3, 3, 2), (5, 6, 1), (7, 7, 1)]
 
 
 def test_progress_past_the_map_without_records_between_needs_no_pairing(case):
     resume_point = case.recover(case.at(10), case.at(9), 9)
 
-    (move,) = resume_point.repairs
-    assert (move.after, move.runs, move.records) == (case.at(10), (), 0)
+    (batch,) = resume_point.repairs
+    assert (batch.after, batch.runs, batch.records) == (case.at(10), (), 0)
 
 
 def test_records_below_progress_that_the_target_lacks_are_an_error(case):
@@ -127,19 +127,19 @@ def test_a_lost_map_is_rebuilt_for_the_records_that_the_target_still_holds(case)
     case.hold("xabcd.ef.")
     case.cluster.expire(REMOTE, 4)
 
-    (move,) = case.recover(case.at(8)).repairs
+    (batch,) = case.recover(case.at(8)).repairs
 
-    assert move.runs == (OffsetRun(4, 4, 1), OffsetRun(5, 6, 1), OffsetRun(7, 7, 1))
-    assert (move.before, move.after, move.complete_from) == (None, case.at(8), 4)
+    assert batch.runs == (OffsetRun(4, 4, 1), OffsetRun(5, 6, 1), OffsetRun(7, 7, 1))
+    assert (batch.before, batch.after, batch.complete_from) == (None, case.at(8), 4)
 
 
 def test_if_the_log_start_is_past_the_maps_end_the_map_continues_from_the_log_start(case):
     case.hold("abcd.ef.")
     case.cluster.expire(REMOTE, 6)
 
-    (move,) = case.recover(case.at(8), case.at(4), 4).repairs
+    (batch,) = case.recover(case.at(8), case.at(4), 4).repairs
 
-    assert (move.runs, move.complete_from) == ((OffsetRun(7, 6, 1),), 6)
+    assert (batch.runs, batch.complete_from) == ((OffsetRun(7, 6, 1),), 6)
 
 
 def test_a_log_start_below_the_maps_end_does_not_explain_a_loss_after_it(case):
@@ -162,11 +162,11 @@ def test_a_compacted_topic_is_mapped_for_the_records_that_it_still_holds(case):
     case.hold("abcd.ef.")
     case.cluster.clean(REMOTE, 0, 2)
 
-    (move,) = case.recover(case.at(8)).repairs
+    (batch,) = case.recover(case.at(8)).repairs
 
-    pairs = [(run.upstream_start, run.downstream_start, run.length) for run in move.runs]
+    pairs = [(run.upstream_start, run.downstream_start, run.length) for run in batch.runs]
     assert pairs == [(1, 1, 1), (4, 3, 1), (5, 5, 1), (7, 6, 1)]
-    assert move.complete_from == 4
+    assert batch.complete_from == 4
 
 
 def test_an_equal_foreign_record_is_ambiguous(case):
@@ -194,9 +194,9 @@ def test_lost_progress_is_recovered_from_the_log_after_the_maps_end(case):
 
     resume_point = case.recover(None, case.at(5), 5)
 
-    (move,) = resume_point.repairs
-    assert resume_point.at == move.after == case.at(8)
-    assert move.records == 2
+    (batch,) = resume_point.repairs
+    assert resume_point.at == batch.after == case.at(8)
+    assert batch.records == 2
 
 
 def test_lost_progress_is_the_maps_end_if_nothing_was_written_after_it(case):
@@ -251,7 +251,7 @@ def test_lost_progress_is_recovered_in_a_later_incarnation():
     resume_point = case.recover(None, case.at(1), 1)
 
     assert resume_point.at == case.at(1, "life2")
-    assert [move.after.incarnation for move in resume_point.repairs] == ["life1", "life2"]
+    assert [batch.after.incarnation for batch in resume_point.repairs] == ["life1", "life2"]
 
 
 def test_progress_of_an_earlier_incarnation_is_behind_at_any_offset():
@@ -261,11 +261,11 @@ def test_progress_of_an_earlier_incarnation_is_behind_at_any_offset():
         case.recover(case.at(99, "life1"), case.at(1, "life2"), 1)
 
 
-# Neither progress nor map
+# Without progress and without a map
 
 
-def pairs(move):
-    return [(run.upstream_start, run.downstream_start, run.length) for run in move.runs]
+def pairs(batch):
+    return [(run.upstream_start, run.downstream_start, run.length) for run in batch.runs]
 
 
 def test_without_progress_and_map_a_complete_log_shows_where_replay_ended(case):
@@ -273,9 +273,9 @@ def test_without_progress_and_map_a_complete_log_shows_where_replay_ended(case):
 
     resume_point = case.recover(None)
 
-    (move,) = resume_point.repairs
-    assert resume_point.at == move.after == case.at(6)
-    assert pairs(move) == [(0, 1, 2), (3, 3, 2), (5, 6, 1)]
+    (batch,) = resume_point.repairs
+    assert resume_point.at == batch.after == case.at(6)
+    assert pairs(batch) == [(0, 1, 2), (3, 3, 2), (5, 6, 1)]
 
 
 def test_without_progress_and_map_replay_begins_if_the_log_has_no_staged_records(case):
@@ -297,9 +297,9 @@ def test_without_progress_map_and_log_head_replay_resumes_after_the_last_staged_
 
     resume_point = case.recover(None)
 
-    (move,) = resume_point.repairs
-    assert (resume_point.at, move.complete_from) == (case.at(6), 4)
-    assert pairs(move) == [(4, 3, 1), (5, 5, 1)]
+    (batch,) = resume_point.repairs
+    assert (resume_point.at, batch.complete_from) == (case.at(6), 4)
+    assert pairs(batch) == [(4, 3, 1), (5, 5, 1)]
 
 
 def test_without_progress_and_map_a_compacted_log_is_resumed_after_its_last_staged_record(case):
@@ -312,7 +312,9 @@ def test_without_progress_and_map_a_compacted_log_is_resumed_after_its_last_stag
     assert pairs(resume_point.repairs[0]) == [(1, 1, 1), (4, 3, 1), (5, 5, 1)]
 
 
-@pytest.mark.parametrize("held", ["abcd.", "abcd.xy"], ids=["nothing left", "only foreign ones"])
+@pytest.mark.parametrize(
+    "held", ["abcd.", "abcd.xy"], ids=["no records left", "only foreign records"]
+)
 def test_unknown_progress_is_an_error_until_an_operator_requests_a_restart(case, held):
     case.hold(held)
     case.cluster.expire(REMOTE, 5)

@@ -1,4 +1,4 @@
-"""Staged ranges must follow one another, and give the records that they count."""
+"""Staged ranges must be contiguous, and have the number of records that they count."""
 
 import pytest
 

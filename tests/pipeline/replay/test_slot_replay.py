@@ -1,4 +1,4 @@
-"""A slot's staged records arrive once and in order, whatever stops the work and wherever."""
+"""A slot's staged records arrive once and in order, after any failure at any call."""
 
 from itertools import count
 
@@ -57,9 +57,9 @@ class SlotWorld:
             self.cluster.make(f"us-east.{topic}")
         self.staged, self.files = FakeStageReader(), []
         self.links = {topic: [] for topic in topics}
-        self.said = {topic: [] for topic in topics}  # (life, offset, Said), in order of staging
+        self.said = {topic: [] for topic in topics}  # (incarnation, offset, record), as staged
         self.runs = {topic: [] for topic in topics}
-        self.marks = {topic: {} for topic in topics}  # life -> next offset
+        self.marks = {topic: {} for topic in topics}  # incarnation -> next offset
 
     def stage(self, topic, log, incarnation="life1"):
         """Stage a segment: a letter is a record, `.` an offset without one."""
@@ -98,7 +98,7 @@ class SlotWorld:
         )
 
     def tick(self, faults=None, writes_map=True):
-        """Replay once, as a new process would; return what came of it."""
+        """Replay once, as a new process would; return the result."""
         target = FakeTarget(self.cluster, FLOW, 5, faults)
         replayed = replay_slot(self.work(), self.staged, target)
         if writes_map:
@@ -106,17 +106,17 @@ class SlotWorld:
         return replayed
 
     def write(self, batches):
-        """Append *batches* as the offset map does: each from the mark that it expects."""
-        for move in batches:
-            marks = self.marks[move.partition.topic]
-            incarnation, before = move.after.incarnation, move.before
+        """Append *batches* as the offset map does: each must begin at the current mark."""
+        for batch in batches:
+            marks = self.marks[batch.partition.topic]
+            incarnation, before = batch.after.incarnation, batch.before
             is_same = before is not None and before.incarnation == incarnation
             assert marks.get(incarnation) == (before.next_offset if is_same else None)
-            marks[incarnation] = move.after.next_offset
-            self.runs[move.partition.topic] += move.runs
+            marks[incarnation] = batch.after.next_offset
+            self.runs[batch.partition.topic] += batch.runs
 
     def crash(self, at, *, after=False):
-        """Replay until call number *at*; return whether it came to that. Nobody writes the map."""
+        """Replay until call number *at* and do not write the map; return whether it crashed."""
         try:
             self.tick(Faults(at, after))
         except CrashError:
@@ -159,7 +159,7 @@ class SlotWorld:
                 assert self.marks[topic].get(links[-1].incarnation, 0) == links[-1].end
 
     def rows(self, topic):
-        """Return the map as its rows have to be, however it came about."""
+        """Return the expected rows of the map."""
         incarnations = dict.fromkeys(incarnation for incarnation, _, _ in self.said[topic])
         downstream = [offset for offset, _ in self.shown(topic)]
         sent = [
@@ -182,7 +182,7 @@ def letters(*text):
     return [c.encode() if c != "." else c for c in "".join(text)]
 
 
-# Without trouble
+# Without failures
 
 
 def test_records_arrive_once_in_order_with_progress_and_map(world):
@@ -205,9 +205,9 @@ def test_progress_reaches_the_end_of_a_segment_with_only_markers(world):
     world.tick()
     world.stage("orders", ["."] * 4)
 
-    (move,) = world.tick().batches
+    (batch,) = world.tick().batches
 
-    assert (move.after.next_offset, move.runs, move.records) == (6, (), 0)
+    assert (batch.after.next_offset, batch.runs, batch.records) == (6, (), 0)
     world.assert_exact()
 
 
@@ -233,7 +233,7 @@ def test_a_slot_ends_its_tick_at_its_bound_and_resumes_in_the_next_one():
     world = SlotWorld(transaction_records=2, max_records=4)
     world.stage("orders", letters("abcdefghi"))
 
-    assert sum(move.records for move in world.tick().batches) == 4
+    assert sum(batch.records for batch in world.tick().batches) == 4
     assert world.progress("orders").next_offset == 4
     world.finish()
     world.assert_exact()
@@ -304,7 +304,7 @@ def test_replay_is_exactly_once_after_a_crash_at_any_call(after):
 
         world.assert_exact()
         at += 1
-    assert at > 12  # one try for each call, and the last one without a crash
+    assert at > 12  # one run for each call, and the last one without a crash
 
 
 def test_a_map_that_was_never_written_is_rebuilt_by_pairing(world):
@@ -350,14 +350,14 @@ def test_a_fenced_writer_returns_the_batches_that_it_had_committed(world):
     replayed = replay_slot(world.work(), world.staged, LateFencing(world.cluster, FLOW, 5))
 
     assert isinstance(replayed.failure, FencedError)
-    assert [move.after.next_offset for move in replayed.batches] == [3]
+    assert [batch.after.next_offset for batch in replayed.batches] == [3]
     world.write(replayed.batches)
     world.finish()
     world.assert_exact()
 
 
 class NoAnswer(FakeTarget):
-    """Its first commit is done, and the answer is lost."""
+    """Its first commit succeeds, and the response is lost."""
 
     def commit(self, progress):
         super().commit(progress)
@@ -375,12 +375,12 @@ def test_a_commit_without_a_response_is_resolved_by_the_next_replay(world):
     world.assert_exact()
 
 
-# A sick partition
+# A failing partition
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["told which", "not told which"])
-def test_a_partition_that_the_target_rejects_is_excluded_and_the_others_continue(world, tells):
-    world.cluster.tells_what_it_refused = tells
+@pytest.mark.parametrize("is_named", [True, False], ids=["partition named", "not named"])
+def test_a_partition_that_the_target_rejects_is_excluded_and_the_others_continue(world, is_named):
+    world.cluster.tells_what_it_refused = is_named
     for topic in TOPICS:
         world.stage(topic, letters("ab"))
         world.tick()
@@ -391,9 +391,9 @@ def test_a_partition_that_the_target_rejects_is_excluded_and_the_others_continue
 
     replayed = world.tick()
 
-    ((sick, error),) = replayed.errors
+    ((failing, error),) = replayed.errors
     assert replayed.failure is None
-    assert sick == partition("users")
+    assert failing == partition("users")
     assert isinstance(error, RecordRefusedError)
     assert "us-east.users[0]" in str(error)
     assert world.is_done("orders")
@@ -422,12 +422,12 @@ def test_two_partitions_rejected_without_a_report_are_both_excluded(world):
 
     replayed = world.tick()
 
-    assert {sick.topic for sick, _ in replayed.errors} == {"orders", "users"}
+    assert {failing.topic for failing, _ in replayed.errors} == {"orders", "users"}
     assert world.is_done("views")
 
 
 class Refuser(FakeTarget):
-    """Refuses every transaction before anything is sent."""
+    """Rejects every transaction before any record is sent."""
 
     def begin(self):
         raise BatchRejectedError({}, "no")
@@ -452,8 +452,8 @@ def test_a_missing_file_stops_its_partition_and_no_record_is_skipped(world):
 
     replayed = world.tick()
 
-    ((sick, error),) = replayed.errors
-    assert sick == partition("orders")
+    ((failing, error),) = replayed.errors
+    assert failing == partition("orders")
     assert isinstance(error, StageIncompleteError)
     assert [s.value for _, s in world.shown("orders")] == [b"a", b"b", b"c"]
     assert world.progress("orders").next_offset == 3
@@ -493,8 +493,8 @@ def test_a_re_created_target_topic_stops_its_partition(world):
         FakeTarget(world.cluster, FLOW, 5),
     )
 
-    ((sick, error),) = replayed.errors
-    assert (sick, type(error)) == (partition("orders"), TargetChangedError)
+    ((failing, error),) = replayed.errors
+    assert (failing, type(error)) == (partition("orders"), TargetChangedError)
     assert world.shown("orders") == []
     assert world.is_done("users")
 
@@ -537,7 +537,7 @@ def test_a_lost_map_with_equal_foreign_records_is_an_ambiguity_error(world):
 
 
 def meanwhile(monkeypatch, happens):
-    """Let *happens* come between the reports of the first transaction and its commit."""
+    """Call *happens* between the flush of the first transaction and its commit."""
     settled, calls = FakeTarget.flush, count()
 
     def flush(self):
@@ -559,8 +559,8 @@ def test_a_target_topic_re_created_during_a_transaction_gets_none_of_its_records
 
     replayed = replay_slot(planned, world.staged, FakeTarget(world.cluster, FLOW, 5))
 
-    ((sick, error),) = replayed.errors
-    assert (sick, type(error)) == (partition("orders"), TargetChangedError)
+    ((failing, error),) = replayed.errors
+    assert (failing, type(error)) == (partition("orders"), TargetChangedError)
     assert world.shown("orders") == []
     assert world.progress("orders") is None
     assert world.is_done("users")
@@ -581,9 +581,9 @@ def test_a_target_log_truncated_between_fencing_and_sending_is_detected(world, m
 
     monkeypatch.setattr(FakeTarget, "begin", cut_first)
 
-    ((sick, error),) = world.tick().errors
+    ((failing, error),) = world.tick().errors
 
-    assert (sick, str(error)) == (
+    assert (failing, str(error)) == (
         partition("orders"),
         "us-east.orders[0]: the target's log ends at 1, but records up to 3 were written",
     )
@@ -608,9 +608,9 @@ def test_a_throttled_slot_sends_smaller_transactions_and_ends_its_tick_after_eac
 
     replayed = world.tick()
 
-    (move,) = replayed.batches
+    (batch,) = replayed.batches
     assert (replayed.failure, replayed.errors) == (None, ())
-    assert 0 < move.records <= 20
+    assert 0 < batch.records <= 20
     assert replayed.max_transaction_bytes > 0
     world.finish()
     world.assert_exact()
@@ -627,11 +627,11 @@ def test_a_single_record_too_large_for_the_quota_is_a_failure_of_the_slot(world,
     assert isinstance(world.tick().failure, ThrottledError)
 
 
-# Anything in any order
+# Random sequences
 
 
 class Exactly(RuleBasedStateMachine):
-    """Staging, foreign writers, crashes at every call, lost maps: the rest is always made good."""
+    """Replay stays exact with foreign writers, crashes at any call and lost maps in any order."""
 
     def __init__(self):
         super().__init__()
@@ -651,7 +651,7 @@ class Exactly(RuleBasedStateMachine):
         self.incarnation[topic] += 1
 
     @rule(topic=topics, state=st.sampled_from(["committed", "aborted"]))
-    def somebody_else_writes(self, topic, state):
+    def write_foreign_record(self, topic, state):
         said = RecordContent(b"f%d" % next(self.values), b"foreign")
         self.world.cluster.append(remote(topic), said, state=state)
 
@@ -672,7 +672,7 @@ class Exactly(RuleBasedStateMachine):
             self.world.runs[topic], self.world.marks[topic] = [], {}
 
     @invariant()
-    def what_is_seen_is_the_beginning_of_what_was_staged(self):
+    def visible_records_are_a_prefix_of_the_staged_records(self):
         for topic, said in self.world.said.items():
             shown = [s for _, s in self.world.shown(topic)]
             assert shown == [s for _, _, s in said][: len(shown)]

@@ -1,4 +1,4 @@
-"""What one transaction holds."""
+"""A transaction's batch is bounded, and keeps its records' order and its partitions' progress."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Ranges of a source become sorted files and the evidence of how far they were read."""
+"""Ranges of a source are staged as sorted files and segments."""
 
 from contextlib import contextmanager
 
@@ -20,7 +20,7 @@ MANY = 1_000_000
 
 
 class DictLake:
-    """Files in a dict; what was begun and not closed is gone."""
+    """Files in a dict; a file that was not closed is dropped."""
 
     def __init__(self):
         self.files = {}
@@ -60,7 +60,7 @@ def lake():
 
 
 def topic(cluster, name, *values, partitions=1):
-    """Make a topic whose partition 0 holds *values*; return its source partition."""
+    """Create a topic whose partition 0 holds *values*; return its source partition."""
     incarnation = cluster.make(name, partitions)
     cluster.append(TopicPartition(name, 0), *(RecordContent(value) for value in values))
     return SourcePartition(name, incarnation, 0)
@@ -135,9 +135,9 @@ def test_a_slots_file_is_sorted_by_topic_partition_and_offset(cluster, lake):
 
     (found,) = run(cluster, lake, *(planned(cluster, s) for s in reversed(sources)))
 
-    places = [(r["topic"], r["partition"], r["offset"]) for r in lake.files[found.file.path]]
-    assert places == sorted(places)
-    assert len(places) == 32
+    positions = [(r["topic"], r["partition"], r["offset"]) for r in lake.files[found.file.path]]
+    assert positions == sorted(positions)
+    assert len(positions) == 32
 
 
 def test_each_slot_has_a_file_of_its_own(cluster, lake):
@@ -215,7 +215,7 @@ def test_a_failing_range_does_not_affect_other_ranges_of_its_slot(cluster, lake)
 
 
 class HalfSource:
-    """Gives the first two records of a range, then an error."""
+    """Returns the first two records of a range, then an error."""
 
     def __init__(self, error):
         self._error = error

@@ -1,4 +1,4 @@
-"""A tick stages little at first, and twice as much after each one that is behind."""
+"""A tick's bound of bytes begins small, and doubles while there is a backlog."""
 
 from itertools import accumulate
 

@@ -37,7 +37,7 @@ DEFAULT = says("604800000", "DEFAULT_CONFIG")
 
 
 def change(here, there, flow=FLOW, name="retention.ms"):
-    """Return what one setting that is *here* on the source and *there* on the target becomes."""
+    """Return the planned change of one config: *here* on the source, *there* on the target."""
     steps = plan_topic_settings(flow, {"orders": {name: here}}, {"us-east.orders": {name: there}})
     return [dict(step.configs) for step in steps]
 
@@ -45,12 +45,18 @@ def change(here, there, flow=FLOW, name="retention.ms"):
 @pytest.mark.parametrize(
     ("here", "there"),
     [
-        pytest.param(says("1000"), says("2000"), id="another value there"),
-        pytest.param(says("1000"), says("1000", "DEFAULT_CONFIG"), id="there only by default"),
+        pytest.param(says("1000"), says("2000"), id="another value on the target"),
         pytest.param(
-            says("1000", "DYNAMIC_DEFAULT_BROKER_CONFIG"), DEFAULT, id="said of all topics here"
+            says("1000"), says("1000", "DEFAULT_CONFIG"), id="equal to the target's default"
         ),
-        pytest.param(says("1000", "DYNAMIC_BROKER_CONFIG"), DEFAULT, id="said of a broker here"),
+        pytest.param(
+            says("1000", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+            DEFAULT,
+            id="set for all brokers of the source",
+        ),
+        pytest.param(
+            says("1000", "DYNAMIC_BROKER_CONFIG"), DEFAULT, id="set for a broker of the source"
+        ),
     ],
 )
 def test_configs_set_on_the_source_are_set_on_the_remote_topic(here, there):
@@ -72,12 +78,16 @@ def test_with_use_defaults_from_source_the_sources_default_is_set_on_the_remote_
 @pytest.mark.parametrize(
     ("here", "there"),
     [
-        pytest.param(says("1000"), says("1000"), id="its own already"),
-        pytest.param(DEFAULT, says("5", "DEFAULT_CONFIG"), id="a default at both ends"),
-        pytest.param(DEFAULT, says("5", "STATIC_BROKER_CONFIG"), id="a broker's file there"),
-        pytest.param(says("1", "STATIC_BROKER_CONFIG"), says("2"), id="a broker's file here"),
+        pytest.param(says("1000"), says("1000"), id="equal on both sides"),
+        pytest.param(DEFAULT, says("5", "DEFAULT_CONFIG"), id="a default on both sides"),
+        pytest.param(
+            DEFAULT, says("5", "STATIC_BROKER_CONFIG"), id="in a broker's file on the target"
+        ),
+        pytest.param(
+            says("1", "STATIC_BROKER_CONFIG"), says("2"), id="in a broker's file on the source"
+        ),
         pytest.param(says("1", is_read_only=True), says("2"), id="read-only"),
-        pytest.param(says(None, is_sensitive=True), says("2"), id="secret"),
+        pytest.param(says(None, is_sensitive=True), says("2"), id="sensitive"),
     ],
 )
 def test_configs_that_are_equal_or_not_synced_are_not_changed(here, there):
@@ -126,7 +136,7 @@ def own_settings(configs):
 
 
 def after_mirrormaker(flow, here, own):
-    """Return a remote topic's own settings after MirrorMaker 2 has sent all that it sends."""
+    """Return the configs set on a remote topic after MirrorMaker 2's sync."""
     own = dict(own)
     for name, setting in here.items():
         if setting.source == "STATIC_BROKER_CONFIG" or name == "min.insync.replicas":

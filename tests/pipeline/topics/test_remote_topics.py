@@ -66,12 +66,12 @@ def test_a_remote_topic_gets_more_partitions_and_never_fewer():
 @pytest.mark.parametrize(
     ("name", "config", "is_carried"),
     [
-        pytest.param("cleanup.policy", OWN, True, id="chosen for the topic"),
+        pytest.param("cleanup.policy", OWN, True, id="set on the topic"),
         pytest.param(
             "retention.ms",
             dataclasses.replace(OWN, source="DYNAMIC_DEFAULT_BROKER_CONFIG"),
             True,
-            id="chosen for every topic of a running cluster",
+            id="set for all brokers",
         ),
         pytest.param(
             "retention.ms",
@@ -89,7 +89,7 @@ def test_a_remote_topic_gets_more_partitions_and_never_fewer():
             "read.only", dataclasses.replace(OWN, is_read_only=True), False, id="read-only"
         ),
         pytest.param(
-            "secret", dataclasses.replace(OWN, value=None, is_sensitive=True), False, id="secret"
+            "secret", dataclasses.replace(OWN, value=None, is_sensitive=True), False, id="sensitive"
         ),
         pytest.param("min.insync.replicas", OWN, False, id="excluded"),
     ],

@@ -1,4 +1,4 @@
-"""What is planted on one side is found, and nothing else is."""
+"""Each planted difference is found once, and equal sides have no differences."""
 
 import pyarrow as pa
 import pytest
@@ -26,7 +26,7 @@ NONE = dict.fromkeys((*KINDS, *EXPLAINED), 0)
 
 
 def rows(*records):
-    """A batch of (offset, value), or (offset, value, headers)."""
+    """Return a batch of (offset, value) or (offset, value, headers)."""
     records = [(*record, None)[:3] for record in records]
     return pa.RecordBatch.from_arrays(
         [
@@ -82,15 +82,21 @@ def test_a_stage_that_equals_its_source_has_no_differences_in_any_batching():
     [
         pytest.param(STAGED[1:], STAGED, counts(lost=1), id="lost, and on the source"),
         pytest.param(STAGED[:3], STAGED, counts(lost=1), id="the last one lost"),
-        pytest.param(STAGED[:2], None, counts(lost=2), id="a file lost, the source not asked"),
+        pytest.param(STAGED[:2], None, counts(lost=2), id="a file lost, source not compared"),
         pytest.param(
-            STAGED[1:], STAGED[2:], counts(lost=1, gone_upstream=1), id="lost, and gone there"
+            STAGED[1:],
+            STAGED[2:],
+            counts(lost=1, gone_upstream=1),
+            id="one lost, one deleted on the source",
         ),
         pytest.param(
-            [*STAGED[:3], (15, b"x")], STAGED, counts(altered=1), id="altered: told by the source"
+            [*STAGED[:3], (15, b"x")],
+            STAGED,
+            counts(altered=1),
+            id="altered: found with the source",
         ),
         pytest.param(
-            [*STAGED[:3], (15, b"x")], None, counts(altered=1), id="altered: told by the digest"
+            [*STAGED[:3], (15, b"x")], None, counts(altered=1), id="altered: found with the digest"
         ),
         pytest.param(
             [*STAGED[:2], (12, b"n"), *STAGED[2:]], None, counts(altered=1), id="one too many"
@@ -154,9 +160,12 @@ def audit_target(
     target, staged=STAGED, runs=RUNS, due=18, reach=18, low=0, end=100, ours=0, **view
 ):
     found = PartitionFindings("a->b", ORDERS)
-    lives = [StagedIncarnation("id", Runs.of(runs), due, reach, ours)]
+    incarnations = [StagedIncarnation("id", Runs.of(runs), due, reach, ours)]
     audit = TargetAudit(
-        found, lives, TargetView(REMOTE, low, end, **view), RecordStream(iter([rows(*target)]))
+        found,
+        incarnations,
+        TargetView(REMOTE, low, end, **view),
+        RecordStream(iter([rows(*target)])),
     )
     audit.add_rows("id", rows(*staged[:3]))
     if staged[3:]:
@@ -179,14 +188,17 @@ def test_a_target_that_agrees_with_the_map_has_no_differences():
         pytest.param(ARRIVED[:3], counts(lost=1), 15, id="the last one lost"),
         pytest.param([*ARRIVED, (9, b"11")], counts(duplicated=1), 11, id="sent twice"),
         pytest.param(
-            [*ARRIVED[:2], (5, b"10"), *ARRIVED[2:]], counts(duplicated=1), 10, id="twice, within"
+            [*ARRIVED[:2], (5, b"10"), *ARRIVED[2:]],
+            counts(duplicated=1),
+            10,
+            id="sent twice, second copy in the middle",
         ),
         pytest.param(
             [(3, b"11"), (4, b"10"), *ARRIVED[2:]], counts(reordered=2), 10, id="two swapped"
         ),
-        pytest.param([*ARRIVED[1:], (9, b"10")], counts(reordered=1), 10, id="late"),
+        pytest.param([*ARRIVED[1:], (9, b"10")], counts(reordered=1), 10, id="moved to the end"),
         pytest.param([(3, b"x"), *ARRIVED[1:]], counts(altered=1), 10, id="altered"),
-        pytest.param([*ARRIVED, (9, b"x")], counts(foreign=1), None, id="somebody else's"),
+        pytest.param([*ARRIVED, (9, b"x")], counts(foreign=1), None, id="of another producer"),
     ],
 )
 def test_each_difference_of_the_target_is_found_once(target, expected, offset):

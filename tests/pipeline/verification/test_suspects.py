@@ -1,4 +1,4 @@
-"""Digests by range tell exactly the ranges that record by record would, and bound what is held."""
+"""Digests of ranges find exactly the ranges with differences, and parts bound the memory."""
 
 from itertools import pairwise
 
@@ -39,9 +39,9 @@ RUNS = Runs.of([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)])
 
 def part_of(segments=SEGMENTS, low=0, target_low=0, reach=18, runs=RUNS):
     (part,) = split_parts(ORDERS, segments)
-    life = StagedIncarnation("life1", runs, reach, reach)
+    incarnation = StagedIncarnation("life1", runs, reach, reach)
     view = TargetView(REMOTE, target_low, 100)
-    (part,) = with_target_shares([part], {"life1": (life, runs)}, view)
+    (part,) = with_target_shares([part], {"life1": (incarnation, runs)}, view)
     return with_source_range(part, Watermarks(low, 18, 18))
 
 
@@ -79,7 +79,7 @@ LOG_START_MOVED = [*STAGED_ROWS[:2], (14, b"14"), (16, b"15")]
     ("records", "suspect"),
     [
         pytest.param(STAGED_ROWS[1:], (10, 13), id="lost"),
-        pytest.param(STAGED_ROWS[:2], (13, 18), id="all of a range lost"),
+        pytest.param(STAGED_ROWS[:2], (13, 18), id="a whole range lost"),
         pytest.param([*STAGED_ROWS, (16, b"15")], (13, 18), id="one too many"),
         pytest.param(ALTERED, (13, 18), id="altered"),
         pytest.param(SWAPPED, (10, 13), id="reordered"),
@@ -216,10 +216,10 @@ def test_a_long_partition_is_split_completely_into_parts_of_bounded_size():
 
 def test_every_downstream_offset_belongs_to_exactly_one_part():
     runs = Runs.of([OffsetRun(i * 10, i * 20 + 5, 10) for i in range(4)])
-    life, view = StagedIncarnation("life1", runs, 40, 40), TargetView(REMOTE, 0, 90)
+    incarnation, view = StagedIncarnation("life1", runs, 40, 40), TargetView(REMOTE, 0, 90)
 
     parts = with_target_shares(
-        split_parts(ORDERS, many(4), most_records=1), {"life1": (life, runs)}, view
+        split_parts(ORDERS, many(4), most_records=1), {"life1": (incarnation, runs)}, view
     )
 
     downstream_offsets = [(part.on_target.start, part.on_target.end) for part in parts]
@@ -246,17 +246,18 @@ def test_a_sample_is_the_same_for_the_same_seed_and_never_empty():
 
 
 def test_suspect_records_are_searched_between_their_mapped_neighbours_on_the_target():
-    lives = [
+    incarnations = [
         StagedIncarnation("old", Runs.of([OffsetRun(0, 0, 10)]), 10, 10),
         StagedIncarnation("new", Runs.of([OffsetRun(0, 20, 10), OffsetRun(20, 40, 10)]), 30, 30),
     ]
     view = TargetView(REMOTE, 0, 60)
 
     def downstream_offsets(**suspects):
-        return locate_on_target(SuspectRanges(suspects=suspects), lives, view)
+        return locate_on_target(SuspectRanges(suspects=suspects), incarnations, view)
 
     assert downstream_offsets(new=[(10, 20)]) == [(30, 40)]
     assert downstream_offsets(new=[(0, 10)]) == [(10, 40)]
     assert downstream_offsets(new=[(20, 30)]) == [(30, 60)]
     assert downstream_offsets(old=[(0, 10)]) == [(0, 20)]
-    assert locate_on_target(SuspectRanges(extras=[(50, 51)]), lives, view) == [(50, 51)]
+    extras = SuspectRanges(extras=[(50, 51)])
+    assert locate_on_target(extras, incarnations, view) == [(50, 51)]

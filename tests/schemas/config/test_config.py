@@ -36,12 +36,12 @@ def config(*flows):
     ("topic", "replicated"),
     [
         pytest.param("orders", True, id="a topic"),
-        pytest.param("C.orders", True, id="a topic on its way from a third cluster"),
-        pytest.param("B.orders", False, id="a topic that came from the target"),
-        pytest.param("C.B.orders", False, id="a topic that came from the target, by way of C"),
+        pytest.param("C.orders", True, id="a topic of a third cluster"),
+        pytest.param("B.orders", False, id="a topic from the target"),
+        pytest.param("C.B.orders", False, id="a topic from the target via C"),
         pytest.param("A.checkpoints.internal", False, id="an internal topic"),
         pytest.param("__consumer_offsets", False, id="an excluded topic"),
-        pytest.param("heartbeats", True, id="heartbeats, though the filter excludes them"),
+        pytest.param("heartbeats", True, id="heartbeats, even if the filter excludes them"),
     ],
 )
 def test_a_flow_replicates_the_topics_that_mirrormaker_2_would(topic, replicated):

@@ -1,4 +1,4 @@
-"""Errors travel from Spark tasks to the loop as they are."""
+"""Errors can be pickled: Spark tasks return them to the loop."""
 
 import pickle
 

@@ -8,12 +8,12 @@ from schemas.mm2.name_filter import NameFilter
     ("include", "name", "matches"),
     [
         pytest.param(("orders",), "orders", True, id="a name"),
-        pytest.param(("orders",), "orders2", False, id="the whole name has to match"),
+        pytest.param(("orders",), "orders2", False, id="the full name must match"),
         pytest.param(("a.*", "b"), "b", True, id="any entry"),
         pytest.param(("a|ab",), "ab", True, id="the second alternative, where the first is short"),
         pytest.param((), "orders", False, id="an empty list matches nothing"),
         pytest.param((r"\w+",), "grün", False, id="\\w is ASCII, as in Java"),
-        pytest.param(("a(x", "y)b"), "axb", True, id="entries are joined before they are read"),
+        pytest.param(("a(x", "y)b"), "axb", True, id="entries are joined before they are compiled"),
     ],
 )
 def test_the_joined_expression_matches_the_whole_name(include, name, matches):

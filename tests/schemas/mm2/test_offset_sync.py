@@ -1,4 +1,4 @@
-"""Offset syncs byte for byte: the golden bytes were made by MirrorMaker 2's own class."""
+"""Offset syncs have MirrorMaker 2's bytes; its own class made the golden bytes."""
 
 import pytest
 

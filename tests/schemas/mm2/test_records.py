@@ -1,4 +1,4 @@
-"""Checkpoints and heartbeats are byte for byte what MirrorMaker 2 4.3 writes."""
+"""Checkpoints and heartbeats have the bytes that MirrorMaker 2 4.3 writes."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.mm2.records import MAX_STRING_BYTES, Checkpoint, Heartbeat, encode_string
 
-# Bytes that MirrorMaker 2's own classes produced. Never to be changed.
+# Bytes that MirrorMaker 2's own classes produced. Never change them.
 GOLDEN_CHECKPOINTS = [
     pytest.param(
         Checkpoint("g1", "A.orders", 3, 100, 42),

@@ -18,11 +18,11 @@ def test_a_remote_topic_begins_with_its_source_alias():
     ("topic", "source", "upstream"),
     [
         pytest.param("orders", None, None, id="a topic of its own cluster"),
-        pytest.param("my.topic.v1", "my", "topic.v1", id="a dotted topic reads as remote"),
+        pytest.param("my.topic.v1", "my", "topic.v1", id="a topic with a dot counts as remote"),
         pytest.param(".orders", "", "orders", id="an empty alias"),
-        pytest.param("orders.", None, None, id="Java's split drops what is empty at the end"),
-        pytest.param("a..", None, None, id="also twice"),
-        pytest.param("a..b", "a", ".b", id="a separator is all of it"),
+        pytest.param("orders.", None, None, id="Java's split drops an empty last part"),
+        pytest.param("a..", None, None, id="Java's split drops two empty last parts"),
+        pytest.param("a..b", "a", ".b", id="an empty part in the middle is kept"),
     ],
 )
 def test_a_name_is_parsed_as_mirrormaker_2_parses_it(topic, source, upstream):

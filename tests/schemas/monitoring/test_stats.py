@@ -1,4 +1,4 @@
-"""Joined lots of numbers spread as all of them do."""
+"""Merged statistics equal the statistics of all numbers."""
 
 import pytest
 from hypothesis import given
