@@ -9,7 +9,6 @@ from schemas.errors import (
     LogTruncatedError,
     PartitionError,
     RecordsExpiredError,
-    RecordUnreadableError,
     TopicDeletedError,
     TopicRecreatedError,
 )
@@ -22,7 +21,6 @@ from schemas.staging.segment import (
     RECREATED,
     TRUNCATED,
     UNCOMPACTED,
-    UNREADABLE,
     Segment,
 )
 
@@ -38,7 +36,6 @@ def accept_gap(
 
     - Expired records: the gap up to the log start.
     - Re-created or deleted topic: the end of the previous incarnation that was not staged.
-    - Unreadable record: that record.
     - Truncated log: no gap, but a new incarnation from the log start, because the offsets belong
       to other records now.
 
@@ -60,8 +57,6 @@ def accept_gap(
         case RecordsExpiredError(low=low):
             # An error that was raised while reading is newer than the snapshot.
             return [replace(empty, end=max(low, watermarks.low), gap_cause=EXPIRED)]
-        case RecordUnreadableError(offset=offset):
-            return [replace(empty, end=offset + 1, gap_cause=UNREADABLE)]
         case LogTruncatedError():
             return [
                 replace(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pipeline.record_digest import Digest
 from pipeline.record_stats import timestamp_stats
-from schemas.errors import PartitionError, RecordUnreadableError
+from schemas.errors import PartitionError
 from schemas.monitoring.stats import EMPTY, ValueStats
 from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.staging.segment import ANY, Segment, StagedFile
@@ -207,17 +207,14 @@ def _slot_result(
 ) -> SlotStageResult:
     """Return the result of a slot's ranges.
 
-    A range of which nothing was read makes no segment. A partition's first range always makes one,
-    to record where staging began, even if its first record is unreadable.
+    A range of which nothing was read makes no segment. A partition's first range makes one if it
+    was read without an error, to record where staging began.
     """
     found = [
         (counts, reached.end)
         for counts, reached in ranges
         if reached.end > counts.range.start
-        or (
-            counts.range.planned_start is None
-            and (reached.error is None or isinstance(reached.error, RecordUnreadableError))
-        )
+        or (counts.range.planned_start is None and reached.error is None)
     ]
     return SlotStageResult(
         slot,

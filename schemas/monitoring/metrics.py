@@ -9,33 +9,18 @@ metrics follow Prometheus' conventions: `deltamirror_`, a unit, `_total` for cou
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-
-
-class Kind(str, Enum):
-    """The type of a metric in Prometheus."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: its full name (a counter's with `_total`), its labels in order, its description."""
+    """A metric: its full name, the names of its labels in order, its description.
+
+    A name that ends with `_total` is a counter's; every other metric is a gauge.
+    """
 
     name: str
     labels: tuple[str, ...]
     help: str
-    kind: Kind = Kind.GAUGE
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A value of *metric*; *labels* are the values of its labels, in their order."""
-
-    metric: Metric
-    labels: tuple[str, ...]
-    value: float
 
 
 SOURCE_CONNECTOR = "kafka_connect_mirror_mirrorsourceconnector_"
@@ -124,29 +109,26 @@ GROUP_LAG = Metric(
     "Offsets of the source that a group had not read when its commits were last seen.",
 )
 STAGED_RECORDS = Metric(
-    "deltamirror_staged_records_total", ("source",), "Records staged since the start.", Kind.COUNTER
+    "deltamirror_staged_records_total", ("source",), "Records staged since the start."
 )
 STAGED_BYTES = Metric(
     "deltamirror_staged_bytes_total",
     ("source",),
     "Bytes of keys, values and headers of the staged records.",
-    Kind.COUNTER,
 )
 STATE = Metric(
     "deltamirror_loop_state",
     (*LOOP, "state"),
     "1 for the current state of the loop, 0 for the others.",
 )
-TICKS = Metric("deltamirror_loop_ticks_total", LOOP, "Ticks that ended.", Kind.COUNTER)
+TICKS = Metric("deltamirror_loop_ticks_total", LOOP, "Ticks that ended.")
 TICK_SECONDS = Metric(
-    "deltamirror_loop_tick_seconds_total", LOOP, "Seconds of all ticks that ended.", Kind.COUNTER
+    "deltamirror_loop_tick_seconds_total", LOOP, "Seconds of all ticks that ended."
 )
 SILENT_SECONDS = Metric(
     "deltamirror_loop_silent_seconds", LOOP, "Seconds since the loop last reported anything."
 )
-FAILURES = Metric(
-    "deltamirror_loop_failures_total", LOOP, "Ticks that failed and were retried.", Kind.COUNTER
-)
+FAILURES = Metric("deltamirror_loop_failures_total", LOOP, "Ticks that failed and were retried.")
 LAST_ERROR = Metric(
     "deltamirror_loop_last_error_timestamp_seconds",
     (*LOOP, "type"),

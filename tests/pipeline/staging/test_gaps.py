@@ -8,7 +8,6 @@ from schemas.errors import (
     LogTruncatedError,
     RangeUnfinishedError,
     RecordsExpiredError,
-    RecordUnreadableError,
     TopicDeletedError,
     TopicRecreatedError,
 )
@@ -67,13 +66,6 @@ def test_the_gap_of_a_deleted_topic_ends_at_its_last_known_lso_and_no_other_is_a
     assert (segment.topic_id, segment.start, segment.end) == ("life1", 50, 70)
     assert segment.gap_cause == "deleted before it was staged, accepted"
     assert accept_gap(LogTruncatedError(ORDERS, staged=50, end=30), FRONTIER, None, 1_234, 8) == []
-
-
-def test_an_unreadable_record_is_a_gap_of_one_offset():
-    segment = one(RecordUnreadableError(ORDERS, 50, "a header key is not UTF-8"), snapshot(0, 90))
-
-    assert (segment.start, segment.end) == (50, 51)
-    assert next_after(segment, snapshot(0, 90)).start == 51
 
 
 def test_a_truncated_log_becomes_a_new_incarnation_from_its_log_start():
