@@ -149,7 +149,7 @@ class WorkPlanner:
         for work in works:
             slots.setdefault(work.partition.slot, []).append(work)
         sequences = {
-            slot: min(self.segment_index.sequence_of(w.partition, w.links[0]) for w in members)
+            slot: min(self.segment_index.first_sequence(w.partition, w.links[0]) for w in members)
             for slot, members in slots.items()
         }
         self._records.refresh()

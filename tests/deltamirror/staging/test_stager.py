@@ -217,7 +217,7 @@ def test_a_rival_that_staged_the_same_makes_the_plan_stale_and_nothing_is_there_
     staging.tick()
     write(context, ORDERS, b"b")
     rival = SourceStager(context, "us-east", InlineWorkers())
-    rival._committer.learn()  # without the lease, as when it failed to exclude
+    rival._committer.load()  # without the lease, as when it failed to exclude
     rival.tick()
 
     with pytest.raises(StalePlanError):
