@@ -112,7 +112,7 @@ def test_what_is_staged_arrives_in_a_topic_that_is_made_for_it(context, stage, s
     assert replaying.progress(ORDERS).next_offset == 3
 
 
-def test_another_process_goes_on_where_the_last_one_was(context, stage, start):
+def test_another_process_continues_at_the_committed_progress(context, stage, start):
     stage(ORDERS, b"a", b"b")
     finish(start())
     stage(ORDERS, b"c")
