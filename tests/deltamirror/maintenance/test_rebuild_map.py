@@ -159,7 +159,7 @@ def test_a_map_is_made_again_from_where_the_target_still_holds_the_records(mirro
     gone = [r for r in known if (r[0], r[2]) == ("orders", 0) and r[7] < second[7]]
     assert mirror.rows() == [row for row in known if row not in gone]
     if way == "replay":
-        assert f"us-east.orders[0] was made anew from upstream offset {first[3] + 1} on" in (
+        assert f"us-east.orders[0] was rebuilt from upstream offset {first[3] + 1} on" in (
             caplog.text
         )
     else:
@@ -184,7 +184,7 @@ def test_a_map_is_made_again_from_where_retention_left_the_stage(mirror, way, ca
 
     assert mirror.rows() == [row for row in known if row[3] >= 6]
     if way == "replay":
-        assert "us-east.orders[0] was made anew from upstream offset 6 on" in caplog.text
+        assert "us-east.orders[0] was rebuilt from upstream offset 6 on" in caplog.text
     else:
         assert {each.complete_from for each in done.rebuilt} == {6}
 
