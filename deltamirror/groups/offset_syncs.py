@@ -7,13 +7,15 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from threading import Lock
 
 from deltamirror.context import MirrorContext
+from deltamirror.listener import Listener
 from pipeline.offset_map.offset_syncs import sample_offset_syncs
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import OffsetSyncsConfig
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
@@ -23,14 +25,14 @@ MAX_PENDING_SYNCS = 1_000
 """Offset syncs of a partition that are kept while the cluster is down. The newest are kept."""
 
 
-class OffsetSyncs:
+class OffsetSyncs(Listener):
     """The offset syncs of a flow: recorded by its replay loop, written by another thread.
 
     So replay does not wait for the cluster that stores them, which is usually the source.
     """
 
-    def __init__(self, context: MirrorContext, config: OffsetSyncsConfig) -> None:
-        self._config = config
+    def __init__(self, context: MirrorContext, flow: Flow, config: OffsetSyncsConfig) -> None:
+        self._flow, self._config = flow, config
         self._topic = CompactedTopic(
             context.cluster(config.cluster),
             config.topic,
@@ -40,8 +42,10 @@ class OffsetSyncs:
         self._lock = Lock()
         self._pending: dict[TopicPartition, list[OffsetSync]] = {}
 
-    def record(self, moves: Iterable[CommittedBatch]) -> None:
-        """Queue a sample of the offset pairs of *moves*, which the target has committed."""
+    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
+        """Queue a sample of the offset pairs of *moves*, if they are of this flow."""
+        if flow != self._flow:
+            return
         found: dict[TopicPartition, list[OffsetSync]] = {}
         for move in moves:
             at = move.partition

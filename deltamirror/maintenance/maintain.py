@@ -219,15 +219,6 @@ def maintained_tables(context: MirrorContext, alias: str) -> list[LakeTable]:
     return [*own, *(lake.flow_table(flow, table) for flow in flows for table in FLOW_TABLES)]
 
 
-MAINTAIN_INTERVAL_S = 600.0
-"""How often, in s, clusters are maintained, so that replay never reads thousands of small files."""
-
-OPTIMIZE_INTERVAL_S = 60.0
-"""How often, in s, small files of the small tables are merged and due checkpoints are written.
-
-Reading a table opens each of its files. The loops do not merge them, which would delay their ticks.
-"""
-
 COMMITS_PER_CHECKPOINT = 100
 """Commits after which a checkpoint of a table is written.
 
@@ -246,15 +237,20 @@ class MaintenanceLoop:
 
     def run(self) -> None:
         """Maintain until *done* is set; a failure is logged and retried after the interval."""
-        next_turn = time.monotonic() + MAINTAIN_INTERVAL_S
-        while not self._done.wait(min(OPTIMIZE_INTERVAL_S, MAINTAIN_INTERVAL_S)):
+        timings = self._context.timings
+        next_turn = time.monotonic() + timings.maintain_interval_s
+        while not self._done.wait(min(timings.optimize_interval_s, timings.maintain_interval_s)):
             self.optimize_tables()
             if time.monotonic() >= next_turn:
                 self.maintain_clusters()
-                next_turn = time.monotonic() + MAINTAIN_INTERVAL_S
+                next_turn = time.monotonic() + timings.maintain_interval_s
 
     def optimize_tables(self) -> None:
-        """Merge small files and write due checkpoints, in the clusters staged by this process."""
+        """Merge small files and write due checkpoints, in the clusters staged by this process.
+
+        Reading a table opens each of its files. The loops do not merge them, because that would
+        delay their ticks.
+        """
         for table in (
             table for alias in self._staged_aliases() for table in self._maintained_tables[alias]
         ):

@@ -37,10 +37,6 @@ class ReplayTick:
     is_idle: bool = False
 
 
-TRANSIENT_RETRY_S = 15.0
-"""How long, in s, a partition is excluded after a transient error."""
-
-
 class FlowReplayer:
     """Replay one flow. Its lease excludes other replayers of the flow. Not thread-safe.
 
@@ -168,11 +164,15 @@ class FlowReplayer:
     def _retry_due(self) -> None:
         """Include partitions again that were excluded one topic refresh interval ago.
 
-        After a transient error it takes at most TRANSIENT_RETRY_S.
+        After a transient error it takes at most `Timings.transient_retry_s`.
         """
         interval, now = self.config.refresh_topics_interval_s or float("inf"), time.monotonic()
         for partition, error in list(self._excluded.items()):
-            retry_s = min(interval, TRANSIENT_RETRY_S) if error.is_transient else interval
+            retry_s = (
+                min(interval, self._context.timings.transient_retry_s)
+                if error.is_transient
+                else interval
+            )
             if now - self._excluded_at[partition] > retry_s:
                 del self._excluded[partition]
 

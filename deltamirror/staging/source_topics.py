@@ -21,13 +21,6 @@ from schemas.staging.frontier import Frontier, PartitionSnapshot, base_id
 
 log = logging.getLogger(__name__)
 
-FULL_READ_INTERVAL_S = 5.0
-"""How often, in s, all watermarks are read of partitions that have nothing to stage.
-
-In between only last stable offsets are read. Records of an open transaction raise the high
-watermark, not the last stable offset, so they are seen only at such a read.
-"""
-
 
 class SourceTopics:
     """The selected topics of source cluster *alias*, observed in each tick. Not thread-safe.
@@ -54,8 +47,8 @@ class SourceTopics:
         """Return topic id and watermarks of each partition, and an error of each unreadable one.
 
         *only* limits it to these topics. If a partition is *staged* to its last stable offset and
-        that offset has not moved, its other watermarks may be FULL_READ_INTERVAL_S old. Raises
-        UnreachableError, RequestRefusedError.
+        that offset has not moved, its other watermarks may be `Timings.full_read_interval_s` old.
+        Raises UnreachableError, RequestRefusedError.
         """
         self._list_topics()
         wanted = {n: t for n, t in self._topics.items() if only is None or n in only}
@@ -128,10 +121,11 @@ class SourceTopics:
     ) -> dict[TopicPartition, Watermarks]:
         """Return the last watermarks of the partitions that had nothing to stage.
 
-        Return none if all watermarks are due to be read.
+        Return none if all watermarks are due to be read. That is necessary because records of an
+        open transaction raise the high watermark, but not the last stable offset.
         """
         now = time.monotonic()
-        if now >= self._all_read_at + FULL_READ_INTERVAL_S:
+        if now >= self._all_read_at + self._context.timings.full_read_interval_s:
             self._all_read_at = now
             return {}
         idle = {}

@@ -22,7 +22,6 @@ from schemas.errors import (
     DeltamirrorError,
     PartitionError,
     RangeUnfinishedError,
-    RecordUnreadableError,
     TopicDeletedError,
     TopicRecreatedError,
 )
@@ -34,9 +33,6 @@ from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
 
-PARTITION_RETRY_S = 5.0
-"""How long, in s, a partition whose range was not read to its end is not planned again."""
-
 REQUESTS_APP_ID = "orders"
 """App id of the txn version of `records`: the number of the last operator request applied."""
 
@@ -45,11 +41,11 @@ REQUESTS_APP_ID = "orders"
 class StageTick:
     """The segments that a tick committed, and the watermarks that it read from the source.
 
-    *stamps* are the timestamps of each segment's records, in the order of *segments*.
+    *timestamps* are those of each segment's records, in the order of *segments*.
     """
 
     segments: tuple[Segment, ...] = ()
-    stamps: tuple[ValueStats, ...] = ()
+    timestamps: tuple[ValueStats, ...] = ()
     watermarks: Mapping[TopicPartition, Watermarks] = field(default_factory=dict)
 
 
@@ -128,8 +124,8 @@ class SourceStager:
         is_behind = any(map(self._is_behind, planned.ranges))
         most = self._context.config.max_batch_bytes
         self._budget = next_tick_bytes(self._budget, most, is_behind=is_behind)
-        # A new process finds some errors (expired or unreadable records) only by reading, so
-        # requests to accept these gaps can be applied only now.
+        # A new process finds some errors, such as records that expired since the plan, only by
+        # reading. Requests to accept these gaps can be applied only now.
         self._apply_requests(seen, only, is_last=True)
         return StageTick(tuple(segments), stamps, {p: s.watermarks for p, s in seen.items()})
 
@@ -211,15 +207,14 @@ class SourceStager:
         return staged is None or staged < planned.watermarks.stable
 
     def _block(self, source: SourcePartition, error: PartitionError) -> None:
-        """Stop staging the partition for PARTITION_RETRY_S, or until a gap is accepted."""
+        """Stop staging the partition for a while, or until an operator accepts the gap."""
         partition = source.topic_partition
         # If nothing of a partition is staged, expired records leave no gap: the next attempt
         # begins at the log start offset of that time.
-        has_begun = partition in self._committer.frontiers or isinstance(
-            error, RecordUnreadableError
-        )
+        has_begun = partition in self._committer.frontiers
         is_transient = isinstance(error, RangeUnfinishedError) or not has_begun
-        until = time.monotonic() + PARTITION_RETRY_S if is_transient else float("inf")
+        retry_s = self._context.timings.partition_retry_s if is_transient else float("inf")
+        until = time.monotonic() + retry_s
         self._blocked[partition] = _BlockedPartition(error, until, base_id(source.topic_id))
         self.partition_errors[partition] = error
         self.refresh_topics()

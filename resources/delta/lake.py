@@ -20,8 +20,6 @@ class DeltaLake:
     """A folder that holds every payload: made with mode 0700."""
 
     def __init__(self, root: str | Path) -> None:
-        if "://" in str(root):
-            raise LakeError(f"{root}: object stores are not supported yet, only folders")
         self.root = Path(root)
 
     def ensure_exists(self) -> None:

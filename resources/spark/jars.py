@@ -1,4 +1,4 @@
-"""The jars of Kafka's brokers and of Delta for Spark, fetched once into a cache outside the tree.
+"""Fetch jars into a cache outside the tree: `python -m resources.spark.jars` fetches Delta's.
 
 Ivy does the work: it comes with PySpark, so Java is all a fresh machine needs. A folder appears
 under its name only when it is complete, so whoever finds it may use it without asking further.
@@ -17,7 +17,6 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +24,6 @@ from pathlib import Path
 from resources.java import java
 from schemas.errors import DeltamirrorError, DownloadFailedError
 
-KAFKA_VERSION = "4.3.0"
 DELTA_VERSION = "4.4.0"
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
 
@@ -43,25 +41,7 @@ class JarSet:
     artifacts: tuple[tuple[str, str, str], ...]
 
 
-KAFKA = JarSet(
-    f"kafka-{KAFKA_VERSION}",
-    (
-        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-        ("org.apache.kafka", "connect-mirror", KAFKA_VERSION),
-        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-        # Kafka's POMs name no logging backend: without one a broker cannot say why it failed.
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.1"),
-    ),
-)
 DELTA = JarSet(f"delta-{DELTA_VERSION}", (("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),))
-
-
-def kafka_home() -> Path:
-    """Return the folder with every jar of Apache Kafka's broker, tools and MirrorMaker 2.
-
-    Raises DownloadFailedError or JavaMissingError when they have to be fetched and cannot be.
-    """
-    return fetch(KAFKA)
 
 
 def delta_jars() -> list[Path]:
@@ -229,10 +209,13 @@ def _print_line(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-if __name__ == "__main__":
+def fetch_all(jars: JarSet) -> None:
+    """Fetch *jars* from the command line: an error is one line and ends the process with 1."""
     try:
-        # Most of the time goes into waiting for the repository's answers.
-        with ThreadPoolExecutor() as fetchers:
-            list(fetchers.map(fetch, (KAFKA, DELTA)))
+        fetch(jars)
     except DeltamirrorError as error:
         raise SystemExit(f"{error}. {error.hint}") from None
+
+
+if __name__ == "__main__":
+    fetch_all(DELTA)

@@ -8,40 +8,23 @@ forks itself; NumPy's OpenBLAS is told to start none (`resources.spark.session`)
 
 from __future__ import annotations
 
-from typing import Any
-
-import confluent_kafka.admin  # noqa: F401 - for the workers, as others here are
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
-from numba import typeof
 from pyspark.daemon import manager
 
-from resources.librdkafka import compiled as loops
+import resources.kafka.cluster  # noqa: F401 - for the workers, as others here are
+from resources.librdkafka.compiled import compile_all
 from resources.librdkafka.produce_columns import PRODUCE_SCHEMA, to_produce_batch
 
 
 def load_compiled() -> None:
-    """Have the loops compiled, or read from where they are kept, before the first record comes.
-
-    They are compiled for the very kinds of arrays that readers and producers give them.
-    """
-    words, numbers = np.zeros(2, np.int64), np.zeros(2, np.int32)
-    messages, data = np.zeros(2, loops.MESSAGE), np.zeros(0, np.uint8)
-    kinds: list[tuple[Any, ...]] = [
-        (loops.read_messages, words, 0, messages, words, numbers, numbers, words),
-        (loops.copy_bytes, messages["key"], messages["key_len"], data),
-        (loops.copy_bytes, words, words, data),
-        (loops.destroy_messages, words, 0),
-        (loops.read_reports, 0, 0, words, messages, 0, words, words, numbers, words),
-    ]
+    """Have the loops over records compiled before the first one comes."""
     headers = [{"key": "k", "value": b"v"}]
     row = {**dict.fromkeys(PRODUCE_SCHEMA.names), "key": b"k", "value": b"v", "timestamp_ms": 0}
-    for told in ({**row, "headers": headers}, row):
-        (rows,) = pa.Table.from_pylist([told], PRODUCE_SCHEMA).to_batches()
-        kinds.append((loops.produce_rows, 0, words, words, 0, 0, *to_produce_batch(rows).columns))
-    for function, *arguments in kinds:
-        function.compile(tuple(typeof(each) for each in arguments))  # type: ignore[no-untyped-call]
+    tables = [
+        pa.Table.from_pylist([told], PRODUCE_SCHEMA) for told in ({**row, "headers": headers}, row)
+    ]
+    compile_all(to_produce_batch(rows).columns for table in tables for rows in table.to_batches())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 from assets.asset_checks import count_falling
 from assets.definitions import build_definitions
 from assets.event_reporter import TOPIC_INTERVAL_S, EventBuffer, EventPublisher
-from deltamirror.listener import CompositeListener, installed_listeners
+from deltamirror.listener import installed_listeners
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
@@ -305,15 +305,6 @@ def test_the_end_of_a_run_tells_what_was_not_told_yet_and_makes_topics_partition
     assert told[1].metadata["last_offset"].value == 9
     for name in ("us-east__topics", "us-east__eu-west__topics"):
         assert instance.get_dynamic_partitions(name) == ["orders"]
-
-
-def test_two_reporters_hear_the_same():
-    heard = EventBuffer(), EventBuffer()
-    both = CompositeListener(*heard)
-    both.staged("us-east", [segment()])
-    both.replayed(FLOW, [move((OffsetRun(0, 0, 5),))])
-
-    assert [len(list(iter(lambda n=n: n.next_event(0.0), None))) for n in heard] == [2, 2]
 
 
 def test_a_run_without_dagster_reports_to_nobody(monkeypatch):

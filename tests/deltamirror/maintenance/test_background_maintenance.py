@@ -4,6 +4,7 @@ import threading
 
 from deltamirror.maintenance import maintain as maintain_module
 from deltamirror.maintenance.maintain import MaintenanceLoop, maintained_tables
+from deltamirror.timings import Timings
 from resources.coordination.lease import Lease
 from schemas.errors import StalePlanError
 from tests.support.lake import ScriptedContext
@@ -52,7 +53,7 @@ def test_maintenance_is_retried_after_a_failure(lake, monkeypatch):
         raise StalePlanError("another process was first")
 
     monkeypatch.setattr(maintain_module, "maintain_cluster", fail)
-    monkeypatch.setattr(maintain_module, "MAINTAIN_INTERVAL_S", 0.01)
+    context.timings = Timings(maintain_interval_s=0.01)
     with lease:
         MaintenanceLoop(context, {"us-east": lease}, over).run()
 
@@ -62,7 +63,7 @@ def test_maintenance_is_retried_after_a_failure(lake, monkeypatch):
 def test_checkpoints_are_written_before_the_first_maintenance(lake, monkeypatch):
     context, lease = staged(lake)
     over, turned = threading.Event(), []
-    monkeypatch.setattr(maintain_module, "OPTIMIZE_INTERVAL_S", 0.01)
+    context.timings = Timings(optimize_interval_s=0.01)
     monkeypatch.setattr(maintain_module, "COMMITS_PER_CHECKPOINT", 3)
     monkeypatch.setattr(maintain_module, "maintain_cluster", lambda *_: turned.append(1))
     write = MaintenanceLoop.optimize_tables

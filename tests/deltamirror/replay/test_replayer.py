@@ -8,6 +8,7 @@ from deltamirror.control import PAUSE, RESTART, RESUME, ControlTable
 from deltamirror.replay import work_planner
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.staging.stager import SourceStager
+from deltamirror.timings import Timings
 from pipeline.offset_map.encode import expand_runs
 from schemas.errors import (
     LeaseHeldError,
@@ -296,9 +297,9 @@ def test_a_partition_whose_progress_was_set_back_is_excluded(context, stage, sta
 
 
 def test_a_re_created_target_topic_waits_for_a_restart_request_and_then_gets_all_records(
-    context, stage, start, monkeypatch
+    context, stage, start
 ):
-    monkeypatch.setattr("deltamirror.topics.remote_topics.TOPICS_MAX_AGE_S", 0.0)
+    context.timings = Timings(topics_max_age_s=0.0)
     for value in (b"a", b"b", b"c"):
         stage(ORDERS, value)
     replayer = start()

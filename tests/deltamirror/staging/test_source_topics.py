@@ -2,8 +2,8 @@
 
 import pytest
 
-from deltamirror.staging import source_topics as source_topics_module
 from deltamirror.staging.source_topics import SourceTopics
+from deltamirror.timings import Timings
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.frontier import Frontier
 from tests.support.fake_cluster import RecordContent
@@ -89,9 +89,7 @@ def test_a_re_created_topic_is_not_passed_as_known(context, known):
     assert seen[ORDERS].topic_id == context.source.ids["orders"]
 
 
-def test_records_of_an_open_transaction_are_seen_when_all_watermarks_are_read(
-    context, known, monkeypatch
-):
+def test_records_of_an_open_transaction_are_seen_when_all_watermarks_are_read(context, known):
     topics = SourceTopics(context, "us-east")
     staged = {ORDERS: at(context, ORDERS, 2)}
     topics.snapshot_partitions(None, staged)
@@ -99,6 +97,6 @@ def test_records_of_an_open_transaction_are_seen_when_all_watermarks_are_read(
 
     seen, _ = topics.snapshot_partitions(None, staged)
     assert seen[ORDERS].watermarks.high == 2
-    monkeypatch.setattr(source_topics_module, "FULL_READ_INTERVAL_S", 0.0)
+    context.timings = Timings(full_read_interval_s=0.0)
     seen, _ = topics.snapshot_partitions(None, staged)
     assert (seen[ORDERS].watermarks.stable, seen[ORDERS].watermarks.high) == (2, 3)

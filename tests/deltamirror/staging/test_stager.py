@@ -11,7 +11,6 @@ from schemas.errors import (
     LogTruncatedError,
     RangeUnfinishedError,
     RecordsExpiredError,
-    RecordUnreadableError,
     StalePlanError,
     TopicDeletedError,
     TopicRecreatedError,
@@ -531,33 +530,14 @@ def test_a_truncated_log_continues_as_a_new_incarnation_after_it_is_accepted(con
     assert staging.frontier(ORDERS) == 1
 
 
-def unreadable(context, offset):
-    source = SourcePartition("orders", context.source.ids["orders"], 0)
-    context.reader.fails[source] = RecordUnreadableError(
-        ORDERS, offset, "a header key is not UTF-8"
-    )
-
-
-def test_an_unreadable_record_is_skipped_after_it_is_accepted(context, start):
-    write(context, ORDERS, b"bad", b"b")
-    unreadable(context, 0)
-    staging = start()
-    staging.tick()
-    assert isinstance(staging.partition_errors[ORDERS], RecordUnreadableError)
-
-    context.reader.fails.clear()
-    accept(context)
-    staging.tick()
-
-    assert values(context) == [b"b"]
-    assert gaps(context) == [(0, 1, "cannot be carried, accepted")]
-
-
 def test_a_request_made_while_no_process_staged_applies_to_an_error_found_by_reading(
     context, start
 ):
-    write(context, ORDERS, b"bad", b"b")
-    unreadable(context, 0)
+    write(context, ORDERS, b"a")
+    start().tick()
+    write(context, ORDERS, b"gone", b"b")
+    source = SourcePartition("orders", context.source.ids["orders"], 0)
+    context.reader.fails[source] = RecordsExpiredError(ORDERS, wanted=1, low=2)
     start().tick()
     accept(context)
 
@@ -566,8 +546,8 @@ def test_a_request_made_while_no_process_staged_applies_to_an_error_found_by_rea
     context.reader.fails.clear()
     staging.tick()
 
-    assert values(context) == [b"b"]
-    assert gaps(context) == [(0, 1, "cannot be carried, accepted")]
+    assert values(context) == [b"a", b"b"]
+    assert gaps(context) == [(1, 2, "expired, accepted")]
 
 
 def test_a_partition_whose_read_timed_out_is_tried_again_after_the_retry_interval(
