@@ -72,10 +72,10 @@ def _progress(
     for target, partition in targets.items():
         committed_offsets = found[target]
         at = Progress.read(*committed_offsets) if committed_offsets is not None else None
-        there = topics.get(partition.topic)
-        if at is None or there is None:
+        topic = topics.get(partition.topic)
+        if at is None or topic is None:
             continue
-        if base_id(at.incarnation) == there.topic_id:
+        if base_id(at.incarnation) == topic.topic_id:
             progress[partition] = at
         else:
             frontier = segment_index.chains.frontiers[partition]

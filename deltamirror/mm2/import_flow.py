@@ -169,15 +169,15 @@ class _Importer:
         flow = self._config.flow
         remote = self._config.remote_topic(partition.topic)
         target = TopicPartition(remote, partition.partition)
-        there = self._target.topics([remote]).get(remote)
-        if there is None or there.partitions <= partition.partition:
+        remote_topic = self._target.topics([remote]).get(remote)
+        if remote_topic is None or remote_topic.partitions <= partition.partition:
             raise RemoteTopicMissingError(target, flow.target)
         frontier = self._segment_index.chains.frontiers.get(partition)
         end = frontier.next_offset if frontier else 0
         if frontier is None or end < positions.copied:
             raise CopiedAheadError(partition, copied=positions.copied, staged=end)
         source = frontier.source
-        before = self._former_position(source, target, there.topic_id, positions)
+        before = self._former_position(source, target, remote_topic.topic_id, positions)
         start, downstream_start = (
             (before.progress.next_offset, before.downstream_end) if before else (0, 0)
         )
@@ -185,7 +185,7 @@ class _Importer:
         staged = LogFingerprints.of(self._staged_records(source, start))
         found = pair_mm2_log(target, staged, written, positions.copied, positions.sync)
         if not self._is_dry_run:
-            after = Progress(found.next_offset, source.topic_id, there.topic_id)
+            after = Progress(found.next_offset, source.topic_id, remote_topic.topic_id)
             records = sum(run.length for run in found.runs)
             move = CommittedBatch(
                 *(partition, target, before.progress if before else None, after, found.runs),

@@ -175,15 +175,15 @@ def _check_target(context: MirrorContext, plan: ReplayPlan) -> None:
     if name in map(flow.remote_topic, staged.to_pylist()):
         raise ReplayTargetError(f"topic {name} on {target.alias} is a remote topic of {flow.flow}")
     target.probe()
-    there = target.topics([name]).get(name)
-    if there is None:
+    existing = target.topics([name]).get(name)
+    if existing is None:
         return
-    if there.partitions < plan.partitions:
+    if existing.partitions < plan.partitions:
         raise ReplayTargetError(
-            f"topic {name} on {target.alias} has {there.partitions} partitions, but the replay "
+            f"topic {name} on {target.alias} has {existing.partitions} partitions, but the replay "
             f"needs {plan.partitions}"
         )
-    watermarks = target.watermarks([TopicPartition(name, i) for i in range(there.partitions)])
+    watermarks = target.watermarks([TopicPartition(name, i) for i in range(existing.partitions)])
     for partition, seen in sorted(watermarks.items()):
         if not isinstance(seen, Watermarks):
             raise seen

@@ -155,7 +155,7 @@ class FlowReplayer:
             self._last_resume_number = resumes[-1].number
             self._excluded.clear()
             self._remote_topics.reset()
-            if any(order.order == RESTART for order in resumes):
+            if any(request.order == RESTART for request in resumes):
                 self._planner.segment_index = SegmentIndex(
                     self._context.lake.segments(self.flow.source)
                 )

@@ -235,9 +235,9 @@ class WorkPlanner:
             default=0,
         )
         unused = [
-            order
-            for order in requests.requests_for(self._flow.flow.name)
-            if order.order == RESTART and order.applies_to(partition) and order.number > used
+            request
+            for request in requests.requests_for(self._flow.flow.name)
+            if request.order == RESTART and request.applies_to(partition) and request.number > used
         ]
         if unused:
             self._map.record_restart(target.topic, target_topic_id, unused[-1].number)

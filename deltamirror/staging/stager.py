@@ -108,8 +108,8 @@ class SourceStager:
         """
         seen, lost = self._source_topics.snapshot_partitions(only, self._committer.frontiers)
         self._apply_requests(seen, only)
-        held = self._still_blocked(seen)
-        free = {p: s for p, s in seen.items() if p not in held}
+        blocked = self._still_blocked(seen)
+        free = {p: s for p, s in seen.items() if p not in blocked}
         pending_frontiers = self._pending_frontiers()
         planned = plan_ranges(
             free,
@@ -119,7 +119,12 @@ class SourceStager:
         )
         deleted_partitions = self._source_topics.deleted_partitions(pending_frontiers, only)
         self._record_ends(pending_frontiers, {**planned.partition_errors, **deleted_partitions})
-        self.partition_errors = {**lost, **held, **planned.partition_errors, **deleted_partitions}
+        self.partition_errors = {
+            **lost,
+            **blocked,
+            **planned.partition_errors,
+            **deleted_partitions,
+        }
         segments, stamps = self._stage(planned.ranges) if planned.ranges else ([], ())
         is_behind = any(map(self._is_behind, planned.ranges))
         most = self._context.config.max_batch_bytes
@@ -256,7 +261,7 @@ class SourceStager:
         gaps = {
             p: accept_gap(error, pending_frontiers[p], seen.get(p), now_ms, sequence)
             for p, error in partition_errors.items()
-            if p in pending_frontiers and any(order.applies_to(p) for order in requests)
+            if p in pending_frontiers and any(request.applies_to(p) for request in requests)
         }
         segments = [segment for gap in gaps.values() for segment in gap]
         if not segments and not is_last:

@@ -21,14 +21,14 @@ def configs_to_alter(
     """
     names = {flow.remote_topic(topic): topic for topic in topics if flow.replicates(topic)}
     target = context.cluster(flow.flow.target)
-    there = target.topics(names) if names else {}
-    if not there:
+    existing = target.topics(names) if names else {}
+    if not existing:
         return []
     source = context.cluster(flow.flow.source)
     return plan_topic_settings(
         flow,
-        source.topic_configs([names[remote] for remote in there]),
-        target.topic_configs(there),
+        source.topic_configs([names[remote] for remote in existing]),
+        target.topic_configs(existing),
     )
 
 
