@@ -36,7 +36,8 @@ from resources.config.load import read_config
 
 class Dies(digests.NullProgressListener):
     def compared(self, flow, records):
-        parts = [n for f in context.lake.root.glob("audits/*") for n in f.read_text().splitlines()[1:]]
+        files = context.lake.root.glob("audits/*")
+        parts = [n for f in files for n in f.read_text().splitlines()[1:]]
         if len(parts) >= 2:
             print(*(child.pid for child in multiprocessing.active_children()), flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
