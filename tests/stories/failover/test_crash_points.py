@@ -103,8 +103,8 @@ ROWS = [
     # Staging: the read, each slot's file, the commit, the seal.
     Row("before a range is read, the source dies", f"{READER}.read", "before", 1, BROKER,
         {**NOTHING_STAGED, "orphans": 0}, "source"),
-    Row("in the middle of a read, the source dies too", f"{READING}.process", "after", 1, BROKER_TOO,
-        {**NOTHING_STAGED, "orphans": 0}, "source"),
+    Row("in the middle of a read, the source dies too", f"{READING}.process", "after", 1,
+        BROKER_TOO, {**NOTHING_STAGED, "orphans": 0}, "source"),
     Row("before a slot's file is written", f"{FILE}.close", "before", 1, WORKER,
         {**NOTHING_STAGED, "orphans": 0}),
     Row("in the middle of a slot's file", f"{FILE}._flush", "after", 1, BOTH,
