@@ -1,9 +1,8 @@
-"""Value types, table descriptions, configuration keys and errors.
+"""Value types, declarations of keys, tables and metrics, and errors.
 
-Belongs here: frozen values with their invariants, the configuration that a user may
-write, the description of each Delta table, and every error with its hint.
-Does not: functions on these values (`pipeline`), opening files or connections
-(`resources`), deciding when a step runs (`deltamirror`, `assets`).
+Belongs here: frozen values with their invariants, the declaration of every key, table and metric,
+and every error with its hint.
+Does not: functions on these values (`pipeline/`), files and connections (`resources/`).
 
-Imports the standard library and pydantic, and no other package of this project.
+It imports the standard library only.
 """
