@@ -246,7 +246,7 @@ def test_a_ledger_that_lost_what_is_staged_is_refused(context):
         text = file.read_text().replace("deltamirror.segments", "somebody.else")
         file.write_text(text)
 
-    with pytest.raises(TableDamagedError, match=r"segments tells of orders\[0\] up to 15"):
+    with pytest.raises(TableDamagedError, match=r"segments has segments of orders\[0\] up to 15"):
         stage(context)
 
 
@@ -256,7 +256,7 @@ def test_a_ledger_that_knows_nothing_of_what_is_staged_is_refused(context):
         file.write_text(file.read_text().replace("deltamirror.segments", "somebody.else"))
     before = {*records_of(context).path.rglob("*.parquet")}
 
-    with pytest.raises(TableDamagedError, match=r"segments tells nothing of orders\[0\]"):
+    with pytest.raises(TableDamagedError, match=r"segments has no segment of orders\[0\]"):
         stage(context)
 
     assert {*records_of(context).path.rglob("*.parquet")} == before

@@ -368,7 +368,7 @@ def test_a_torn_commit_is_an_error_with_its_version(path):
     log = opened(path)
     (path / LOG_FOLDER / f"{1:020}.json").write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
 
-    with pytest.raises(TableDamagedError, match="version 1 is torn"):
+    with pytest.raises(TableDamagedError, match="version 1 is incomplete"):
         log.refresh()
 
 
@@ -379,7 +379,7 @@ def test_commits_that_were_seen_and_are_gone_are_an_error_with_both_versions(pat
     for version in (2, 3):
         (path / LOG_FOLDER / f"{version:020}.json").unlink()
 
-    with pytest.raises(TableDamagedError, match="ends at version 1, but version 3 was seen"):
+    with pytest.raises(TableDamagedError, match="ends at version 1, but version 3 was read"):
         log.refresh()
 
 
@@ -388,7 +388,7 @@ def test_a_table_that_another_program_raised_to_a_later_protocol_is_refused_with
     raised = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
     (path / LOG_FOLDER / f"{1:020}.json").write_text(json.dumps(raised) + "\n")
 
-    with pytest.raises(LakeError, match="reader version 1 and writer version 4 by another program"):
+    with pytest.raises(LakeError, match="another program raised .* reader version 1 and writer version 4"):
         log.refresh()
 
 
