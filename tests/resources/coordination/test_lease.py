@@ -77,5 +77,5 @@ def test_a_lease_is_gone_with_its_process_although_its_children_live_on(tmp_path
 def test_a_lake_that_cannot_be_written_is_an_error_of_the_lake(tmp_path):
     (tmp_path / "leases").write_text("a file where a folder has to be")
 
-    with pytest.raises(LakeError, match="cannot be made"):
+    with pytest.raises(LakeError, match="cannot be created"):
         lease(tmp_path).acquire()
