@@ -388,7 +388,7 @@ def test_a_table_that_another_program_raised_to_a_later_protocol_is_refused_with
     raised = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
     (path / LOG_FOLDER / f"{1:020}.json").write_text(json.dumps(raised) + "\n")
 
-    with pytest.raises(LakeError, match="another program raised .* reader version 1 and writer version 4"):
+    with pytest.raises(LakeError, match="reader version 1 and writer version 4"):
         log.refresh()
 
 
