@@ -345,7 +345,7 @@ def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
         if last in found and len(refused) < 5:
             refused.append(found.pop(last))
             code = "NOT_LEADER_FOR_PARTITION"
-            failures[last] = RequestRefusedError("us-east", f"tell the offsets of {last}", code, "")
+            failures[last] = RequestRefusedError("us-east", f"list offsets of {last}", code, "")
         return found, failures
 
     monkeypatch.setattr(cluster, "_request_offsets", late)
@@ -364,7 +364,7 @@ def test_an_offset_that_the_client_made_up_is_no_answer(cluster, orders, monkeyp
 
     def without_an_offset(future, what, *rest):
         told = wait_result(future, what, *rest)
-        if what == f"tell the offsets of {orders}[1]":
+        if what == f"list offsets of {orders}[1]":
             told.offset = OFFSET_INVALID
         return told
 

@@ -142,7 +142,7 @@ def test_a_user_who_may_not_make_rules_is_told_once_which_right_is_missing(
     sync.sync()
 
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert line.startswith("an ACL is missing on eu-west: cluster eu-west refused to make ACLs: ")
+    assert line.startswith("an ACL is missing on eu-west: cluster eu-west refused to create ACLs: ")
     assert "lacks Alter on cluster" in line
 
 
