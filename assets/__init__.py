@@ -1,8 +1,6 @@
-"""When, and in what order: Dagster assets, checks, jobs, the loops and the command line.
+"""Dagster assets, asset checks, jobs, sensors and schedules.
 
-Put here: what exists after a run, named as its table; the wiring that hands resources to
-pipeline; what an operator types.
-Put elsewhere: any rule (pipeline), any connection (resources), any description (schemas).
-
-An asset is a sentence: what it reads, which step it calls, what it leaves.
+Belongs here: everything that uses Dagster, except its resources (`resources/dagster_resources.py`).
+Does not: other logic. An asset function reads its inputs, calls one function of `deltamirror`, and
+returns the result.
 """

@@ -227,7 +227,7 @@ def stage_gap(context, start, end, cause):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        pytest.param({}, "name the flow: one of us-east->eu-west, eu-west->us-east", id="flow"),
+        pytest.param({}, "set flow to one of us-east->eu-west, eu-west->us-east", id="flow"),
         pytest.param(
             {"flow": "us-east->eu-west", "as_of": "noon"}, "as_of: noon is no time", id="time"
         ),
