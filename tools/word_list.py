@@ -43,7 +43,7 @@ PATTERNS = [(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), better) for words, 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "tools/word_list.py": ("",),  # the list itself
     # the JSON key of the status files
-    "resources/coordination/status_file.py": ("{pid, at_ms, ", '"troubles": errors'),
+    "resources/coordination/status_file.py": ("{pid, at_ms, ", '"troubles"'),
 }
 """Texts by file; a line that contains one of them may use any word. An empty text: every line."""
 
