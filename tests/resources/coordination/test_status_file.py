@@ -14,7 +14,7 @@ DUTY = "replay us-east->eu-west"
 TROUBLE = {"topic": "orders", "partition": 3, "message": "too large"}
 
 
-def test_what_was_posted_is_read_by_another_process(lake):
+def test_a_posted_status_is_read_by_another_process(lake):
     StatusFile(lake).post(DUTY, "failed", "a record is too large", [TROUBLE])
 
     said = StatusFile(lake).read(DUTY)
@@ -25,18 +25,18 @@ def test_what_was_posted_is_read_by_another_process(lake):
     assert said["is_alive"]
 
 
-def test_reading_makes_nothing(lake):
+def test_reading_creates_no_file(lake):
     assert StatusFile(lake).read(DUTY) is None
     assert not lake.exists()
 
 
-def test_the_lake_it_makes_is_closed_to_others(lake):
+def test_a_lake_that_it_creates_is_private_to_the_user(lake):
     StatusFile(lake).post(DUTY, "running", None, [])
 
     assert lake.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_same_news_is_written_once_a_second(lake, monkeypatch):
+def test_an_unchanged_status_is_written_once_a_second(lake, monkeypatch):
     now_s = 1000.0
     monkeypatch.setattr(bulletin.time, "time", lambda: now_s)
     board = StatusFile(lake)
@@ -51,7 +51,7 @@ def test_the_same_news_is_written_once_a_second(lake, monkeypatch):
     assert board.read(DUTY)["at_ms"] == 1_001_000
 
 
-def test_other_news_is_written_at_once(lake):
+def test_a_changed_status_is_written_at_once(lake):
     board = StatusFile(lake)
     board.post(DUTY, "running", None, [])
     board.post(DUTY, "paused", None, [])
@@ -59,7 +59,7 @@ def test_other_news_is_written_at_once(lake):
     assert board.read(DUTY)["state"] == "paused"
 
 
-def test_a_process_that_died_is_told_from_one_that_runs(lake):
+def test_a_status_shows_whether_its_process_is_alive(lake):
     dead = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
     )
@@ -71,14 +71,14 @@ def test_a_process_that_died_is_told_from_one_that_runs(lake):
 
 
 @pytest.mark.parametrize("text", ["", "{"])
-def test_a_file_cut_by_a_full_disk_says_nothing(lake, text):
+def test_a_truncated_status_file_is_ignored(lake, text):
     (lake / "bulletins").mkdir(parents=True)
     (lake / "bulletins" / "stage_us-east.json").write_text(text)
 
     assert StatusFile(lake).read("stage us-east") is None
 
 
-def test_a_lake_that_cannot_be_written_stops_nobody(tmp_path):
+def test_a_lake_that_cannot_be_written_only_logs_a_warning(tmp_path):
     (tmp_path / "file").write_text("")
 
     StatusFile(tmp_path / "file").post(DUTY, "running", None, [])

@@ -68,7 +68,7 @@ def commits(path):
     return sorted(file.name for file in (path / LOG_FOLDER).glob("*.json"))
 
 
-def test_what_is_committed_deltalake_reads(path):
+def test_deltalake_reads_our_commits(path):
     log = opened(path)
 
     version = log.commit([added("a.parquet"), added("b.parquet")], [], {"m": 5}, {"why": "x"})
@@ -96,7 +96,7 @@ def test_partitions_of_files_are_read_as_they_were_committed(tmp_path):
     assert DeltaTable(str(path)).file_uris() == []
 
 
-def test_what_others_commit_is_seen(path):
+def test_refresh_reads_the_commits_of_other_writers(path):
     log = opened(path)
     by_deltalake(path, "a.parquet", marks={"m": 1})
     by_deltalake(path, "b.parquet", marks={"n": 2})
@@ -106,7 +106,7 @@ def test_what_others_commit_is_seen(path):
     assert [log.txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
 
 
-def test_a_commit_that_came_between_is_passed_where_it_touches_something_else(path):
+def test_a_concurrent_commit_without_conflict_does_not_stop_a_commit(path):
     log = opened(path)
     by_deltalake(path, "a.parquet", marks={"m": 1})
 
@@ -115,7 +115,7 @@ def test_a_commit_that_came_between_is_passed_where_it_touches_something_else(pa
     assert (log.txn_version("m"), log.txn_version("n")) == (1, 1)
 
 
-def test_a_mark_that_somebody_else_has_moved_meanwhile_stops_the_commit(path):
+def test_a_concurrent_commit_of_the_same_txn_version_stops_a_commit(path):
     log = opened(path)
     by_deltalake(path, "a.parquet", marks={"m": 1})
 
@@ -127,7 +127,7 @@ def test_a_mark_that_somebody_else_has_moved_meanwhile_stops_the_commit(path):
     assert set(DeltaTable(str(path)).get_add_actions().column("path").to_pylist()) == {"a.parquet"}
 
 
-def test_a_file_that_somebody_else_has_removed_meanwhile_is_not_removed_again(path):
+def test_a_concurrent_removal_of_the_same_file_stops_a_commit(path):
     log = opened(path)
     commit(log, "a.parquet")
     other = opened(path)
@@ -139,7 +139,7 @@ def test_a_file_that_somebody_else_has_removed_meanwhile_is_not_removed_again(pa
     assert set(opened(path).files) == {"c.parquet"}
 
 
-def test_nothing_is_left_of_a_commit_that_was_refused(path):
+def test_a_rejected_commit_leaves_no_file_in_the_log(path):
     log = opened(path)
     by_deltalake(path, marks={"m": 1})
     with pytest.raises(StalePlanError):
@@ -148,7 +148,7 @@ def test_nothing_is_left_of_a_commit_that_was_refused(path):
     assert not list((path / LOG_FOLDER).glob("*.tmp"))
 
 
-def test_of_many_writers_at_once_every_commit_is_there_once(path):
+def test_every_commit_of_many_concurrent_writers_is_in_the_log_once(path):
     each, writers = 40, 4
 
     def write(number):
@@ -168,7 +168,7 @@ def test_of_many_writers_at_once_every_commit_is_there_once(path):
     assert {log.txn_version(f"m{number}") for number in range(writers)} == {each - 1}
 
 
-def test_of_writers_of_one_mark_each_value_is_taken_once(path):
+def test_concurrent_writers_of_a_txn_version_set_each_value_once(path):
     taken = []
 
     def count():
@@ -204,7 +204,7 @@ _STEPS = st.lists(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(_STEPS)
-def test_whoever_commits_what_is_known_is_what_deltalake_reads(tmp_path_factory, steps):
+def test_the_log_and_deltalake_agree_after_any_sequence_of_commits(tmp_path_factory, steps):
     path = make(tmp_path_factory.mktemp("lake") / "control")
     log, other = opened(path), opened(path)
     for number, (step, which) in enumerate(steps):
@@ -235,7 +235,7 @@ def test_whoever_commits_what_is_known_is_what_deltalake_reads(tmp_path_factory,
             assert seen.txn_version(f"m{which}") == delta.transaction_version(f"m{which}")
 
 
-def test_the_table_as_deltalake_has_it_is_of_the_version_last_seen(path):
+def test_the_deltalake_table_has_the_version_last_read(path):
     log = opened(path)
     assert log.delta.version() == 0
     commit(log, "a.parquet")
@@ -246,7 +246,7 @@ def test_the_table_as_deltalake_has_it_is_of_the_version_last_seen(path):
     assert (log.version, log.delta.version()) == (2, 2)
 
 
-def test_asking_for_a_mark_does_not_look_at_what_came_after_the_snapshot(path):
+def test_a_txn_version_is_that_of_the_snapshot_and_not_of_later_commits(path):
     log = opened(path)
     commit(log, marks={"m": 1})
     by_deltalake(path, marks={"m": 2, "new": 5})
@@ -258,7 +258,7 @@ def test_asking_for_a_mark_does_not_look_at_what_came_after_the_snapshot(path):
 
 
 @pytest.mark.parametrize("torn", [b"\0", None], ids=["torn", "missing"])
-def test_marks_are_told_also_where_the_last_checkpoint_is_not(path, torn):
+def test_txn_versions_are_read_without_the_last_checkpoint_file(path, torn):
     log = opened(path)
     commit(log, marks={"m": 1})
     DeltaTable(str(path)).create_checkpoint()
@@ -271,7 +271,7 @@ def test_marks_are_told_also_where_the_last_checkpoint_is_not(path, torn):
     assert [opened(path).txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
 
 
-def test_many_marks_are_read_at_once(path, monkeypatch):
+def test_all_txn_versions_are_read_at_once(path, monkeypatch):
     log = opened(path)
     commit(log, marks={f"m{i}": i for i in range(500)})
     DeltaTable(str(path)).create_checkpoint()
@@ -285,7 +285,7 @@ def test_many_marks_are_read_at_once(path, monkeypatch):
     assert [seen.txn_version(f"m{i}") for i in (0, 7, 499, 500)] == [0, 70, 499, None]
 
 
-def test_the_log_is_cleaned_up_to_a_checkpoint_and_says_the_same(path):
+def test_deleting_logs_before_a_checkpoint_keeps_the_state(path):
     log = opened(path)
     for i in range(9):
         commit(log, f"{i}.parquet", marks={"m": i})
@@ -304,7 +304,7 @@ def test_the_log_is_cleaned_up_to_a_checkpoint_and_says_the_same(path):
         assert seen.txn_version("m") == 8
 
 
-def test_without_a_checkpoint_far_enough_back_nothing_is_cleaned(path):
+def test_no_log_is_deleted_without_an_old_enough_checkpoint(path):
     log = opened(path)
     for i in range(4):
         commit(log, f"{i}.parquet")
@@ -315,7 +315,7 @@ def test_without_a_checkpoint_far_enough_back_nothing_is_cleaned(path):
     assert len(commits(path)) == 6
 
 
-def test_what_a_crash_left_half_made_is_cleaned_when_it_is_old(path):
+def test_old_drafts_of_commits_are_deleted(path):
     log = opened(path)
     old, new = (path / LOG_FOLDER / f"_commit_{name}.json.tmp" for name in ("old", "new"))
     for file in (old, new):
@@ -328,7 +328,7 @@ def test_what_a_crash_left_half_made_is_cleaned_when_it_is_old(path):
 
 
 @pytest.mark.parametrize("last", [b"\0torn", None], ids=["torn", "missing"])
-def test_a_checkpoint_is_due_so_many_commits_after_the_last(path, last):
+def test_a_checkpoint_is_due_after_a_number_of_commits(path, last):
     log = opened(path)
     for _ in range(3):
         commit(log)
@@ -345,7 +345,7 @@ def test_a_checkpoint_is_due_so_many_commits_after_the_last(path, last):
     assert delta_log.is_checkpoint_due(path, 4)
 
 
-def test_infos_of_commits_are_told_newest_first_as_far_as_the_log_goes_back(path):
+def test_commit_infos_are_returned_newest_first_up_to_the_first_deleted_commit(path):
     log = opened(path)
     for word in "abc":
         log.commit([], [], {}, {"word": word})
@@ -355,7 +355,7 @@ def test_infos_of_commits_are_told_newest_first_as_far_as_the_log_goes_back(path
     assert [v for v, _ in log.commits_since(0)] == [3]
 
 
-def test_a_commit_that_a_crash_left_empty_is_a_commit_of_nothing(path):
+def test_an_empty_commit_file_is_a_commit_without_actions(path):
     log = opened(path)
     (path / LOG_FOLDER / f"{1:020}.json").touch()
 
@@ -364,7 +364,7 @@ def test_a_commit_that_a_crash_left_empty_is_a_commit_of_nothing(path):
     assert DeltaTable(str(path)).version() == 2
 
 
-def test_a_torn_commit_is_an_error_with_its_version(path):
+def test_an_incomplete_commit_raises_an_error_with_its_version(path):
     log = opened(path)
     (path / LOG_FOLDER / f"{1:020}.json").write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
 
@@ -372,7 +372,7 @@ def test_a_torn_commit_is_an_error_with_its_version(path):
         log.refresh()
 
 
-def test_commits_that_were_seen_and_are_gone_are_an_error_with_both_versions(path):
+def test_missing_commits_that_were_read_before_raise_an_error_with_both_versions(path):
     log = opened(path)
     for _ in range(3):
         commit(log)
@@ -383,7 +383,7 @@ def test_commits_that_were_seen_and_are_gone_are_an_error_with_both_versions(pat
         log.refresh()
 
 
-def test_a_table_that_another_program_raised_to_a_later_protocol_is_refused_with_the_versions(path):
+def test_a_later_protocol_version_raises_an_error_with_the_versions(path):
     log = opened(path)
     raised = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
     (path / LOG_FOLDER / f"{1:020}.json").write_text(json.dumps(raised) + "\n")
@@ -392,7 +392,7 @@ def test_a_table_that_another_program_raised_to_a_later_protocol_is_refused_with
         log.refresh()
 
 
-def test_properties_that_another_program_set_are_no_hindrance(path):
+def test_table_properties_of_another_program_do_not_stop_commits(path):
     log = opened(path)
     DeltaTable(str(path)).alter.set_table_properties(
         {"delta.logRetentionDuration": "interval 9 days"}
@@ -403,7 +403,7 @@ def test_properties_that_another_program_set_are_no_hindrance(path):
     assert set(opened(path).files) == {"a.parquet"}
 
 
-def test_neither_a_look_nor_a_commit_needs_deltalake_to_read_the_log(path, monkeypatch):
+def test_refresh_and_commit_do_not_use_deltalake(path, monkeypatch):
     log, other = opened(path), opened(path)
     log.txn_version("m")
     monkeypatch.setattr(delta_log, "DeltaTable", None)

@@ -38,7 +38,7 @@ def told(there, *principals):
     return {acl for acl in there.topic_acls() if acl.principal in principals}
 
 
-def test_rules_that_are_made_are_told_again_and_making_them_twice_is_making_them_once(guarded):
+def test_created_acls_are_listed_and_creating_them_twice_is_no_error(guarded):
     there = cluster(guarded)
 
     assert there.create_acls([READ, DENIED]) == {}
@@ -47,7 +47,7 @@ def test_rules_that_are_made_are_told_again_and_making_them_twice_is_making_them
     until(lambda: told(there, "User:bob", "User:amy") == {READ, DENIED}, "both are told", 30)
 
 
-def test_rules_of_prefixes_and_of_groups_are_not_told(guarded):
+def test_acls_of_prefixes_and_of_groups_are_not_listed(guarded):
     admin = AdminClient({"bootstrap.servers": guarded.bootstrap_servers})
     rules = [
         AclBinding(kind, "x", pattern, "User:x", "*", AclOperation.READ, AclPermissionType.ALLOW)
@@ -64,7 +64,7 @@ def test_rules_of_prefixes_and_of_groups_are_not_told(guarded):
     until(lambda: told(there, "User:x") == expected, "the topic's alone is told", 30)
 
 
-def test_a_cluster_without_an_authorizer_tells_none_and_refuses_to_make_any(source):
+def test_a_cluster_without_an_authorizer_lists_no_acls_and_refuses_to_create_any(source):
     there = cluster(source)
 
     assert there.topic_acls() == set()

@@ -126,7 +126,7 @@ def test_records_and_progress_arrive_together(case):
     assert writer.progress([case.partition]) == {case.partition: at(15)}
 
 
-def test_a_marker_takes_an_offset_behind_every_transaction(case):
+def test_a_marker_takes_an_offset_after_every_transaction(case):
     writer = fenced(case)
 
     assert transact(case, writer, b"a", b"b") == [0, 1]
@@ -145,7 +145,7 @@ def test_progress_alone_takes_no_offset(case):
     assert marks(case).high == 2
 
 
-def test_an_aborted_transaction_shows_nothing_and_keeps_its_offsets(case):
+def test_an_aborted_transaction_is_not_visible_and_keeps_its_offsets(case):
     writer = fenced(case)
     writer.begin()
     writer.send(case.partition, batch(b"gone"))
@@ -157,7 +157,7 @@ def test_an_aborted_transaction_shows_nothing_and_keeps_its_offsets(case):
     assert values(case) == [b"a"]
 
 
-def test_an_older_writer_is_fenced_and_shows_nothing(case):
+def test_an_older_writer_is_fenced_and_its_records_are_not_visible(case):
     zombie = fenced(case)
     zombie.begin()
     zombie.send(case.partition, batch(b"zombie"))
@@ -173,7 +173,7 @@ def test_an_older_writer_is_fenced_and_shows_nothing(case):
     assert writer.progress([case.partition]) == {case.partition: at(1)}
 
 
-def test_writers_of_other_slots_are_left_alone(case):
+def test_writers_of_other_slots_are_not_fenced(case):
     one, other = fenced(case, 1), fenced(case, 2)
 
     transact(case, other, b"a")
@@ -182,7 +182,7 @@ def test_writers_of_other_slots_are_left_alone(case):
     assert values(case) == [b"a", b"b"]
 
 
-def test_seeded_progress_is_told_and_moved(case):
+def test_seeded_progress_is_returned_and_advanced(case):
     writer = fenced(case)
     writer.commit_progress({case.partition: at(40)})
 
@@ -191,7 +191,7 @@ def test_seeded_progress_is_told_and_moved(case):
     assert case.writer().progress([case.partition]) == {case.partition: at(41)}
 
 
-def test_what_is_written_is_read_back_with_what_others_wrote_between(case):
+def test_read_back_returns_our_records_and_those_of_other_producers_between_them(case):
     writer = fenced(case)
     transact(case, writer, b"a")
     case.shown()  # its marker lands a moment after the commit's answer, and has a place of its own
@@ -219,7 +219,7 @@ def read(case, start, end):
     return reached[wanted], found
 
 
-def test_a_range_is_read_to_its_end_also_behind_markers_and_aborted_records(case):
+def test_a_range_is_read_to_its_end_past_markers_and_aborted_records(case):
     writer = fenced(case)
     transact(case, writer, b"a", b"b")
     writer.begin()
@@ -234,7 +234,7 @@ def test_a_range_is_read_to_its_end_also_behind_markers_and_aborted_records(case
     assert [(offset, said.value) for offset, said in found] == [(1, b"b")]
 
 
-def test_a_range_ends_where_it_was_planned_to_end(case):
+def test_a_range_ends_at_its_planned_end(case):
     case.foreign(*(RecordContent(b"%d" % i) for i in range(9)))
 
     reached, found = read(case, 2, 5)
@@ -242,7 +242,7 @@ def test_a_range_ends_where_it_was_planned_to_end(case):
     assert (reached.end, [offset for offset, _ in found]) == (5, [2, 3, 4])
 
 
-def test_a_start_that_the_log_does_not_have_is_a_cut_log(case):
+def test_a_start_beyond_the_log_is_reported_as_truncation(case):
     case.foreign(RecordContent(b"a"))
 
     reached, found = read(case, 5, 7)

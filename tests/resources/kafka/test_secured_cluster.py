@@ -46,7 +46,7 @@ def secured(tmp_path):
 
 
 @pytest.mark.kafka
-def test_a_consumer_a_producer_and_an_admin_log_in_with_what_the_file_says(
+def test_consumer_producer_and_admin_client_log_in_with_the_configured_credentials(
     secured, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("MIRROR_PASSWORD", PASSWORD)

@@ -58,7 +58,7 @@ def python(cache, *arguments):
     )
 
 
-def test_spark_takes_its_classes_from_the_archive(archived):
+def test_spark_loads_its_classes_from_the_archive(archived):
     assert python(archived, "-c", IS_MAPPED, archive_of(archived).name).returncode == 0
 
 
@@ -69,13 +69,13 @@ def test_classes_are_archived_once(archived):
     assert archive_of(archived).stat() == made
 
 
-def test_an_archive_that_is_older_than_the_jars_is_not_taken(cache):
+def test_an_archive_that_is_older_than_the_jars_is_not_used(cache):
     os.utime(archive_of(cache), (0, 0))
 
     assert python(cache, "-c", IS_MAPPED, archive_of(cache).name).returncode == 1
 
 
-def test_spark_starts_and_says_nothing_of_an_archive_that_java_cannot_use(cache):
+def test_spark_starts_without_output_if_java_cannot_use_the_archive(cache):
     archive_of(cache).chmod(0o644)
     archive_of(cache).write_bytes(b"of no use")
 

@@ -74,7 +74,7 @@ def test_each_job_is_answered(crew_of):
     assert sorted(crew_of(_double).run({0: 1, 1: 2})) == [2, 4]
 
 
-def test_workers_are_reached_where_names_of_temporary_files_are_long(
+def test_workers_connect_even_if_the_temporary_folder_has_a_long_path(
     crew_of, tmp_path, monkeypatch
 ):
     long = tmp_path / ("n" * 200)
@@ -84,7 +84,7 @@ def test_workers_are_reached_where_names_of_temporary_files_are_long(
     assert crew_of(_double).run({0: 1}) == [2]
 
 
-def test_a_worker_is_the_same_from_job_to_job_and_keeps_what_it_made(crew_of):
+def test_a_worker_keeps_its_process_and_state_between_jobs(crew_of):
     worker_pool = crew_of(Sums)
 
     ((first, _),) = worker_pool.run({1: 3})
@@ -93,7 +93,7 @@ def test_a_worker_is_the_same_from_job_to_job_and_keeps_what_it_made(crew_of):
     assert (again, total) == (first, 7)
 
 
-def test_each_number_is_a_worker_of_its_own(crew_of):
+def test_each_number_has_its_own_worker(crew_of):
     answers = crew_of(Sums).run({0: 1, 1: 1})
 
     assert len({pid for pid, _ in answers}) == 2
@@ -109,14 +109,14 @@ def test_each_number_is_a_worker_of_its_own(crew_of):
         ),
     ],
 )
-def test_a_job_that_fails_tells_why_in_one_line(crew_of, work, told):
+def test_a_failed_job_raises_a_one_line_error_with_the_cause(crew_of, work, told):
     with pytest.raises(SparkFailedError) as failure:
         crew_of(lambda: work).run({0: 7})
 
     assert str(failure.value) == told
 
 
-def test_a_worker_whose_work_raised_does_the_next_job(crew_of):
+def test_a_worker_runs_the_next_job_after_a_failed_one(crew_of):
     worker_pool = crew_of(lambda: lambda number: [1 // number, os.getpid()])
     (_, pid) = worker_pool.run({0: 1})
 
@@ -126,7 +126,7 @@ def test_a_worker_whose_work_raised_does_the_next_job(crew_of):
     assert worker_pool.run({0: 1}) == [1, pid]
 
 
-def test_the_next_job_is_answered_by_a_new_worker_where_one_died(crew_of):
+def test_a_worker_that_died_is_replaced_at_the_next_job(crew_of):
     worker_pool = crew_of(lambda: _die_of_none)
     with pytest.raises(SparkFailedError):
         worker_pool.run({0: None})
@@ -134,7 +134,7 @@ def test_the_next_job_is_answered_by_a_new_worker_where_one_died(crew_of):
     assert worker_pool.run({0: 5}) == [5]
 
 
-def test_a_worker_that_was_called_and_did_not_begin_is_told_and_another_does_the_next_job(
+def test_a_worker_that_did_not_start_raises_an_error_and_is_replaced_at_the_next_job(
     crew_of, tmp_path
 ):
     repaired = tmp_path / "repaired"
@@ -148,7 +148,7 @@ def test_a_worker_that_was_called_and_did_not_begin_is_told_and_another_does_the
     assert worker_pool.run({0: 1}) == [2]
 
 
-def test_where_one_dies_the_others_are_waited_for_and_stay(crew_of):
+def test_if_a_worker_dies_the_others_finish_their_jobs_and_stay(crew_of):
     worker_pool = crew_of(lambda: _die_of_none)
     with pytest.raises(SparkFailedError):
         worker_pool.run({0: None, 1: 1})
@@ -156,7 +156,7 @@ def test_where_one_dies_the_others_are_waited_for_and_stay(crew_of):
     assert sorted(worker_pool.run({0: 2, 1: 3})) == [2, 3]
 
 
-def test_who_waits_for_an_answer_is_told_when_the_crew_is_closed(crew_of, tmp_path):
+def test_closing_the_pool_ends_a_waiting_run_with_an_error(crew_of, tmp_path):
     worker_pool = crew_of(lambda: _sleep)
     failures = []
 
@@ -175,7 +175,7 @@ def test_who_waits_for_an_answer_is_told_when_the_crew_is_closed(crew_of, tmp_pa
     assert len(failures) == 1
 
 
-def test_a_worker_that_is_let_go_before_it_began_is_no_failure_to_spark(crew_of):
+def test_a_worker_that_is_shut_down_before_it_started_is_no_failure_for_spark(crew_of):
     worker_pool = crew_of(Sums)
     worker_pool.start(1)
     (worker,) = worker_pool._workers.values()
@@ -187,7 +187,7 @@ def test_a_worker_that_is_let_go_before_it_began_is_no_failure_to_spark(crew_of)
     assert worker._error is None
 
 
-def test_a_worker_that_was_let_go_ends(crew_of):
+def test_a_worker_ends_after_shutdown(crew_of):
     worker_pool = crew_of(Sums)
     worker_pool.run({0: 1})
     (worker,) = worker_pool._workers.values()
@@ -199,7 +199,7 @@ def test_a_worker_that_was_let_go_ends(crew_of):
     assert worker._error is None
 
 
-def test_a_process_ends_in_silence_though_a_thread_still_waits_for_an_answer_of_spark():
+def test_a_process_ends_without_output_while_a_thread_waits_for_an_answer_of_spark():
     script = r"""
 import atexit, contextlib, sys, threading
 from resources.spark.session import spark_context
