@@ -558,7 +558,7 @@ def test_read_back_skips_aborted_records_and_includes_those_of_other_producers(
 def test_read_back_waits_for_records_hidden_by_an_open_transaction(
     open_slot, remote, target, names, monkeypatch
 ):
-    monkeypatch.setattr("resources.kafka.range_reader.RESPONSE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("resources.kafka.range_reader.READ_TIMEOUT_S", 1.0)
     held = Producer(
         {"bootstrap.servers": target.bootstrap_servers, "transactional.id": names("foreign")}
     )
