@@ -107,8 +107,8 @@ ROWS = [
     # Staging: the read, each slot's file, the commit, the seal.
     Row("before a range is read, the source dies", f"{READER}.read", "before", 1, BROKER,
         {**NOTHING_STAGED, "orphans": 0}, "source"),
-    Row("in the middle of a read, the source dies too", f"{READING}.process", "after", 1, BROKER_TOO,
-        {**NOTHING_STAGED, "orphans": 0}, "source"),
+    Row("in the middle of a read, the source dies too", f"{READING}.process", "after", 1,
+        BROKER_TOO, {**NOTHING_STAGED, "orphans": 0}, "source"),
     Row("before a slot's file is written", f"{FILE}.close", "before", 1, WORKER,
         {**NOTHING_STAGED, "orphans": 0}),
     Row("in the middle of a slot's file", f"{FILE}._flush", "after", 1, BOTH,
@@ -175,7 +175,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: re.sub(r"\W+", "-", row.name))
-def test_a_death_leaves_what_the_matrix_says_and_the_next_run_is_exact(
+def test_a_crash_leaves_the_state_of_the_crash_matrix_and_the_next_run_is_exact(
     row, request, unique_topic, tmp_path, monkeypatch
 ):
     here = world(row, request, unique_topic, tmp_path)
@@ -201,7 +201,7 @@ def test_a_death_leaves_what_the_matrix_says_and_the_next_run_is_exact(
         here.end()
 
 
-def test_a_map_that_is_made_anew_after_a_death_is_made_behind_the_dead_runs_transaction(
+def test_an_offset_map_rebuild_after_a_crash_first_ends_the_dead_runs_transaction(
     request, unique_topic, tmp_path, monkeypatch
 ):
     one_chunk = {**ALL_STAGED, "visible": 100, "progress": [100]}

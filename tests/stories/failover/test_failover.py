@@ -136,7 +136,7 @@ def test_a_group_that_fails_over_reads_each_record_once(here):
     assert Counter(here.before + after) == every
 
 
-def test_status_shows_that_all_has_arrived(here):
+def test_status_shows_that_all_records_have_arrived(here):
     (flow,) = asked(here.file, "status")["flows"]
 
     assert (flow["flow"], flow["state"], flow["error"]) == (FLOW, "stopped", None)
@@ -145,7 +145,7 @@ def test_status_shows_that_all_has_arrived(here):
     assert all(at["source_end"] == at["staged"] == at["replayed"] for at in flow["partitions"])
 
 
-def test_each_offset_translates_there_and_back(here):
+def test_each_offset_translates_to_the_target_and_back(here):
     def translate(offset, *more):
         place = ("--topic", here.topic, "--partition", 0, "--offset", offset)
         return asked(here.file, "translate", "--flow", FLOW, *place, *more)

@@ -35,7 +35,7 @@ def _arrived(here, topic):
 
 
 @pytest.mark.timeout(300)
-def test_a_run_killed_in_the_middle_of_300_000_records_loses_and_doubles_none(
+def test_a_run_killed_in_the_middle_of_300_000_records_neither_loses_nor_duplicates_any(
     world, source, unique_topic
 ):
     _fill(source.bootstrap_servers, unique_topic)
@@ -55,7 +55,7 @@ def test_a_run_killed_in_the_middle_of_300_000_records_loses_and_doubles_none(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_told_to_stop_ends_within_10_s_and_the_next_one_goes_on(
+def test_a_run_ends_within_10_s_of_sigterm_and_the_next_run_continues(
     world, source, unique_topic, how
 ):
     create_topic(source.bootstrap_servers, unique_topic)

@@ -91,7 +91,7 @@ def replayed(here, topic):
     return found.get((here.remote(topic), 0), 0)
 
 
-def test_prometheus_sees_what_moves_and_healthz_says_that_all_is_well(
+def test_prometheus_scrapes_the_replayed_records_and_healthz_reports_healthy(
     world, source, unique_topic, names
 ):
     group = names("billing")
@@ -130,7 +130,7 @@ def test_prometheus_sees_what_moves_and_healthz_says_that_all_is_well(
 
 
 @pytest.mark.timeout(300)
-def test_a_standby_goes_on_within_15_s_of_the_holders_kill_and_loses_and_doubles_nothing(
+def test_a_standby_takes_over_within_15_s_of_a_kill_without_loss_or_duplicates(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)

@@ -74,7 +74,7 @@ def test_sync_topic_acls(guarded, between, read):
     become(eu_west, remote, replace(read, topic=remote), replace(describe, topic=remote))
 
 
-def test_a_rule_that_goes_on_the_source_stays_and_nothing_is_made_twice(
+def test_an_acl_that_is_deleted_on_the_source_stays_and_none_is_created_twice(
     guarded, between, read, monkeypatch
 ):
     here = between(*guarded)
@@ -101,7 +101,7 @@ def test_a_rule_that_goes_on_the_source_stays_and_nothing_is_made_twice(
     assert sent == []
 
 
-def test_a_source_that_tells_no_rules_is_told_once(source, guarded, between, caplog):
+def test_a_source_that_returns_no_acls_is_logged_once(source, guarded, between, caplog):
     caplog.set_level(logging.INFO, "deltamirror.topics.acls")
     sync = syncs(between(source, guarded[1]))
 
@@ -112,7 +112,7 @@ def test_a_source_that_tells_no_rules_is_told_once(source, guarded, between, cap
     assert (line.levelname, "us-east tells none" in line.getMessage()) == ("INFO", True)
 
 
-def test_a_target_without_an_authorizer_is_told_once(guarded, target, between, read, caplog):
+def test_a_target_without_an_authorizer_is_logged_once(guarded, target, between, read, caplog):
     caplog.set_level(logging.INFO, "deltamirror.topics.acls")
     here = between(guarded[0], target)
     here.context.cluster("us-east").create_acls([read])
@@ -127,9 +127,7 @@ def test_a_target_without_an_authorizer_is_told_once(guarded, target, between, r
     assert line.getMessage() == "ACLs are not synced: eu-west has no authorizer"
 
 
-def test_a_user_who_may_not_make_rules_is_told_once_which_right_is_missing(
-    guarded, between, read, caplog
-):
+def test_a_missing_permission_to_create_acls_is_logged_once(guarded, between, read, caplog):
     east, west = guarded
     said = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
     said = {f"eu-west.{key}": value for key, value in said.items()}
@@ -146,7 +144,7 @@ def test_a_user_who_may_not_make_rules_is_told_once_which_right_is_missing(
     assert "lacks Alter on cluster" in line
 
 
-def test_a_running_mirror_makes_the_rules_that_plan_named(guarded, between, read):
+def test_a_running_mirror_creates_the_acls_that_plan_listed(guarded, between, read):
     here = between(*guarded)
     create_topic(guarded[0].bootstrap_servers, read.topic)
     produce(guarded[0].bootstrap_servers, read.topic, [Record(b"k", b"v")])

@@ -49,7 +49,9 @@ def upstream(here):
     return [(row[2], row[3] + i) for row in rows(here) for i in range(row[8])]
 
 
-def test_a_lost_map_is_the_same_again_row_for_row(world, source, target, unique_topic, tmp_path):
+def test_a_lost_offset_map_is_rebuilt_with_the_same_rows(
+    world, source, target, unique_topic, tmp_path
+):
     create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
     here = world(unique_topic, **{"deltamirror.replay.chunk.records": "150"})
     path = here.context.lake.offset_map(here.config.flow(FLOW).flow).path

@@ -72,7 +72,9 @@ def left_open(broker, writer, tmp_path):
 
 
 @pytest.mark.usefixtures("left_open")
-def test_what_a_transaction_without_its_marker_left_is_not_shown_with_the_next_one(broker, writer):
+def test_records_of_a_transaction_without_a_marker_do_not_become_visible_with_the_next_one(
+    broker, writer
+):
     slot = writer()
 
     slot.abort_leftovers({OURS: 0})
@@ -83,7 +85,7 @@ def test_what_a_transaction_without_its_marker_left_is_not_shown_with_the_next_o
 
 
 @pytest.mark.usefixtures("left_open")
-def test_brokers_show_it_with_the_next_one_where_nobody_looks(broker, writer):
+def test_without_recovery_the_next_commit_makes_them_visible(broker, writer):
     slot = writer()
 
     send(slot, b"exactly", b"once")
@@ -93,7 +95,7 @@ def test_brokers_show_it_with_the_next_one_where_nobody_looks(broker, writer):
 
 
 @pytest.mark.usefixtures("left_open")
-def test_what_the_map_has_is_not_taken_for_left_over(broker, writer):
+def test_mapped_records_are_not_aborted_as_leftovers(broker, writer):
     slot = writer()
 
     slot.abort_leftovers({OURS: 2})
@@ -103,7 +105,7 @@ def test_what_the_map_has_is_not_taken_for_left_over(broker, writer):
     assert shown(broker) == [b"never", b"committed", b"more"]
 
 
-def test_where_nothing_is_open_nothing_is_sent(broker, writer):
+def test_without_an_open_transaction_nothing_is_sent(broker, writer):
     slot = writer()
     slot.commit_progress({OURS: Progress(0, "life1", "remote")})
     send(slot, b"a")

@@ -13,7 +13,7 @@ from tests.support.world import FLOW, World
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 
-def test_progress_that_a_broker_took_up_too_late_is_ended_and_replay_goes_on(
+def test_progress_that_a_broker_accepted_too_late_is_aborted_and_replay_continues(
     tmp_path, source, make_broker, unique_topic
 ):
     # A broker that verifies takes it up late only by a race; this one takes it up always.

@@ -52,21 +52,21 @@ def test_a_replication_factor_of_minus_1_is_left_to_the_target(mirrored):
     assert arrived(world, PLAIN) == [(0, b"0"), (1, b"1")]
 
 
-def test_a_topic_made_beforehand_is_widened_and_each_record_is_in_its_partition(mirrored):
+def test_an_existing_topic_gets_more_partitions_and_each_record_is_in_its_partition(mirrored):
     world, _ = mirrored
 
     assert partitions(world, NARROW) == 3
     assert arrived(world, NARROW) == [(0, b"0"), (1, b"1"), (2, b"2")]
 
 
-def test_a_topic_made_beforehand_with_more_partitions_keeps_them(mirrored):
+def test_an_existing_topic_with_more_partitions_keeps_them(mirrored):
     world, _ = mirrored
 
     assert partitions(world, WIDE) == 4
     assert arrived(world, WIDE) == [(0, b"0"), (1, b"1")]
 
 
-def test_topics_that_cannot_be_made_are_told_and_stop_no_other(mirrored):
+def test_topics_that_cannot_be_created_are_reported_and_do_not_stop_others(mirrored):
     world, told = mirrored
 
     (flow,) = world.answer("status")["flows"]
@@ -77,7 +77,7 @@ def test_topics_that_cannot_be_made_are_told_and_stop_no_other(mirrored):
     assert any(error in told for error in errors.values())
 
 
-def test_a_topic_that_could_not_be_made_arrives_once_it_can(mirrored):
+def test_a_topic_that_could_not_be_created_arrives_after_the_cause_is_removed(mirrored):
     world, _ = mirrored
     eu_west = world.context.cluster("eu-west")
     eu_west.delete_topics([f"us-east_{TWIN}"])

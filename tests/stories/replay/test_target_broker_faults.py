@@ -54,7 +54,7 @@ def on(tmp_path, source):
 # Its log
 
 
-def test_a_target_whose_log_was_cut_is_told_and_written_anew_by_an_order(
+def test_a_truncated_target_log_is_reported_and_written_again_on_request(
     on, make_broker, source, unique_topic
 ):
     target = make_broker("cut")
@@ -84,7 +84,7 @@ def test_a_target_whose_log_was_cut_is_told_and_written_anew_by_an_order(
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d", b"e"]
 
 
-def test_records_that_the_targets_retention_takes_at_once_are_told_and_never_sent_again(
+def test_records_that_the_targets_retention_deletes_at_once_are_reported_and_not_sent_again(
     on, make_broker, source, unique_topic
 ):
     quick = {"log.retention.check.interval.ms": "200", "log.initial.task.delay.ms": "200"}
@@ -131,7 +131,7 @@ def replicas_in_sync(here, topic):
     return len(partition.isrs)
 
 
-def test_a_partition_short_of_replicas_waits_alone_and_goes_on_when_it_has_them(
+def test_a_partition_without_enough_replicas_waits_alone_and_continues_when_it_has_them(
     on, make_broker, source, names, tmp_path
 ):
     target, sick = make_broker("short"), names("sick")
@@ -162,7 +162,7 @@ def test_a_partition_short_of_replicas_waits_alone_and_goes_on_when_it_has_them(
         assert arrived(here, sick) == [b"a", b"b"]
 
 
-def test_a_target_whose_disk_is_full_is_told_and_goes_on_exactly_when_it_has_space(
+def test_a_target_with_a_full_disk_is_reported_and_continues_exactly_once_when_it_has_space(
     on, make_broker, source, unique_topic
 ):
     target = make_broker("full")
@@ -236,7 +236,7 @@ def throttled(make_broker, unique_topic):
     return Throttled(broker, unique_topic)
 
 
-def test_a_quota_is_waited_out_within_one_transaction(throttled):
+def test_a_transaction_waits_for_a_quota_within_its_timeout(throttled):
     replayed, said = throttled.replay(2_000, 2**30)
 
     assert (replayed.failure, replayed.errors, replayed.max_transaction_bytes) == (None, (), None)
@@ -244,7 +244,7 @@ def test_a_quota_is_waited_out_within_one_transaction(throttled):
     assert throttled.shown() == [(each.key, each.value) for each in said]
 
 
-def test_a_quota_that_lets_no_transaction_end_in_time_makes_them_smaller(throttled, monkeypatch):
+def test_a_quota_that_makes_transactions_too_long_makes_them_smaller(throttled, monkeypatch):
     monkeypatch.setattr(producer_module, "MAX_TRANSACTION_S", 8.0)
     monkeypatch.setattr(producer_module, "TARGET_TRANSACTION_S", 2.0)
 
@@ -261,7 +261,7 @@ def test_a_quota_that_lets_no_transaction_end_in_time_makes_them_smaller(throttl
 
 
 @pytest.mark.timeout(300)
-def test_a_frozen_target_stops_its_own_flow_alone_and_has_everything_once_when_it_is_back(
+def test_a_frozen_target_stops_only_its_own_flow_and_gets_every_record_once_afterwards(
     world, make_broker, source, unique_topic
 ):
     frozen, other = make_broker("frozen"), "us-east->eu-north"

@@ -62,7 +62,7 @@ def remote(here, unique_topic):
 # The topic
 
 
-def test_a_remote_topic_made_anew_waits_for_an_order_and_then_has_every_record_once(
+def test_a_recreated_remote_topic_waits_for_a_request_and_then_gets_every_record_once(
     here, remote, unique_topic
 ):
     recreate_topic(here, remote)
@@ -76,7 +76,7 @@ def test_a_remote_topic_made_anew_waits_for_an_order_and_then_has_every_record_o
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_remote_topic_that_was_deleted_is_made_but_not_filled_from_the_middle(
+def test_a_deleted_remote_topic_is_recreated_but_not_filled_from_the_middle(
     here, remote, unique_topic
 ):
     delete_topic(here, remote)
@@ -91,7 +91,7 @@ def test_a_remote_topic_that_was_deleted_is_made_but_not_filled_from_the_middle(
 
 
 @pytest.mark.parametrize("meanwhile", [(), (b"x",) * 9], ids=["empty", "longer than before"])
-def test_a_remote_topic_made_anew_between_two_looks_is_told_before_a_record_is_shown(
+def test_a_remote_topic_recreated_while_running_is_reported_before_a_record_is_visible(
     here, remote, unique_topic, monkeypatch, meanwhile
 ):
     monkeypatch.setattr("deltamirror.topics.remote_topics.TOPICS_MAX_AGE_S", 3600.0)
@@ -127,7 +127,9 @@ def test_records_deleted_on_the_target_do_not_come_back_and_the_rest_arrives_onc
 # Progress
 
 
-def test_progress_that_was_deleted_is_found_again_and_told(here, remote, unique_topic, caplog):
+def test_deleted_progress_is_restored_from_the_offset_map_and_reported(
+    here, remote, unique_topic, caplog
+):
     delete_progress(here)
     write(here, unique_topic, b"d")
 
@@ -139,7 +141,7 @@ def test_progress_that_was_deleted_is_found_again_and_told(here, remote, unique_
 
 
 @pytest.mark.parametrize("offset", [1, 99], ids=["back", "forward"])
-def test_progress_that_another_tool_has_set_is_not_taken_for_ours_and_is_put_right(
+def test_progress_that_another_tool_has_set_is_ignored_and_corrected(
     here, remote, unique_topic, caplog, offset
 ):
     commit_group(here.target.bootstrap_servers, GROUP, {(remote, 0): offset})
@@ -162,7 +164,7 @@ def test_progress_that_another_tool_has_set_is_not_taken_for_ours_and_is_put_rig
         ),
     ],
 )
-def test_progress_that_was_set_in_our_name_stops_the_partition_until_it_is_put_back(
+def test_altered_progress_with_our_metadata_stops_the_partition_until_it_is_reset(
     here, remote, unique_topic, offset, words
 ):
     context = here.context
@@ -187,7 +189,7 @@ def test_progress_that_was_set_in_our_name_stops_the_partition_until_it_is_put_b
 # Progress and map
 
 
-def test_progress_and_map_that_are_both_gone_are_found_again_in_the_targets_log(
+def test_lost_progress_and_offset_map_are_restored_from_the_target_log(
     here, remote, unique_topic, caplog
 ):
     caplog.set_level(logging.INFO)
@@ -204,7 +206,9 @@ def test_progress_and_map_that_are_both_gone_are_found_again_in_the_targets_log(
     assert "there was no offset map" in caplog.text
 
 
-def test_where_the_head_of_the_log_is_gone_too_the_rest_of_it_tells(here, remote, unique_topic):
+def test_progress_is_restored_from_the_rest_of_a_target_log_without_its_head(
+    here, remote, unique_topic
+):
     delete_map(here)
     delete_progress(here)
     delete_records(here, remote, 2)
@@ -216,7 +220,7 @@ def test_where_the_head_of_the_log_is_gone_too_the_rest_of_it_tells(here, remote
     assert [up for up, _ in pairs(here, unique_topic)] == [2, 3]
 
 
-def test_where_nothing_tells_how_far_replay_was_it_waits_for_an_order(here, remote, unique_topic):
+def test_unknown_progress_waits_for_a_request(here, remote, unique_topic):
     delete_map(here)
     delete_progress(here)
     delete_records(here, remote, high_watermarks(here.target.bootstrap_servers, remote)[0])
@@ -233,7 +237,7 @@ def test_where_nothing_tells_how_far_replay_was_it_waits_for_an_order(here, remo
 # Other producers
 
 
-def test_other_producers_before_and_between_change_nothing_of_what_arrives(
+def test_records_of_other_producers_on_the_target_do_not_change_which_records_arrive(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -254,7 +258,7 @@ def test_other_producers_before_and_between_change_nothing_of_what_arrives(
 
 
 @pytest.mark.parametrize("gone", [delete_map, delete_map_and_progress])
-def test_a_map_that_is_gone_beside_identical_foreign_records_is_never_guessed(
+def test_a_lost_offset_map_is_not_guessed_next_to_identical_records_of_another_producer(
     here, remote, unique_topic, gone
 ):
     write_foreign(here, remote, b"c")
@@ -266,7 +270,7 @@ def test_a_map_that_is_gone_beside_identical_foreign_records_is_never_guessed(
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"c"]
 
 
-def test_a_foreign_transaction_that_stays_open_holds_up_no_replay_and_a_rebuild_says_so(
+def test_an_open_transaction_of_another_producer_stops_a_map_rebuild_but_not_replay(
     here, remote, unique_topic
 ):
     open_one = Producer(
@@ -327,7 +331,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("limits", "record", "lifted"), REFUSALS)
-def test_a_record_that_the_target_refuses_stops_its_partition_alone_until_the_limit_is_lifted(
+def test_a_record_that_the_target_refuses_stops_only_its_partition_until_the_limit_is_raised(
     world, source, names, limits, record, lifted
 ):
     sick = names("sick")

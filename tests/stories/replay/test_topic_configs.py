@@ -90,7 +90,7 @@ def test_replicate_target_default(pair):
     both.becomes()
 
 
-def test_timestamps_stay_as_they_are_on_a_topic_that_somebody_made_beforehand(pair):
+def test_the_timestamp_type_of_an_existing_topic_is_not_changed(pair):
     here = {
         "message.timestamp.type": "LogAppendTime",
         "message.timestamp.after.max.ms": "1000",
@@ -105,7 +105,7 @@ def test_timestamps_stay_as_they_are_on_a_topic_that_somebody_made_beforehand(pa
     both.becomes(message__timestamp__before__max__ms="7", retention__bytes="1000")
 
 
-def test_what_is_as_it_should_be_is_not_sent_again(pair, monkeypatch):
+def test_configs_that_are_equal_are_not_altered_again(pair, monkeypatch):
     both = pair({"retention.ms": "1000"}, {})
     both.sync()
     both.becomes(retention__ms="1000")
@@ -117,7 +117,7 @@ def test_what_is_as_it_should_be_is_not_sent_again(pair, monkeypatch):
     assert sent == [{}]
 
 
-def test_a_topic_that_is_refused_is_told_once_and_the_others_follow(
+def test_a_topic_with_a_refused_config_is_logged_once_and_the_others_are_synced(
     world, names, source, target, caplog
 ):
     # Kafka refuses a least lag that is longer than the longest one.
@@ -141,7 +141,7 @@ def test_a_topic_that_is_refused_is_told_once_and_the_others_follow(
 
 
 @pytest.mark.story
-def test_a_running_mirror_follows_what_plan_said_it_would_change(world, source, unique_topic):
+def test_a_running_mirror_makes_the_config_changes_that_plan_listed(world, source, unique_topic):
     create_topic(source.bootstrap_servers, unique_topic, retention_bytes=1_000_000)
     produce(source.bootstrap_servers, unique_topic, [Record(b"k", b"v")])
     here = world(unique_topic, **{"sync.topic.configs.interval.seconds": "1"})

@@ -70,7 +70,7 @@ def carry_over(context, source, target, topic, transactional_id):
     return upstream, downstream
 
 
-def test_a_group_reads_on_at_its_very_next_record_wherever_it_stopped(
+def test_a_group_resumes_at_its_next_record_wherever_it_stopped(
     context, source, target, unique_topic, names
 ):
     write_with_gaps(source.bootstrap_servers, unique_topic, names("app"))

@@ -50,7 +50,7 @@ def offsets(found):
     return [offset for start, end, _ in found for offset in range(start, end)]
 
 
-def test_markers_and_aborted_records_are_gaps_of_a_topic_that_is_not_compacted(
+def test_markers_and_aborted_records_are_gaps_in_a_topic_without_compaction(
     world, source, unique_topic, names
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -91,7 +91,7 @@ def compacted(make_broker, topic):
 
 
 @pytest.mark.story
-def test_what_was_compacted_is_a_gap_of_a_compacted_topic_and_the_rest_arrives(
+def test_compacted_records_are_gaps_in_a_compacted_topic_and_the_other_records_arrive(
     tmp_path, make_broker, target, unique_topic
 ):
     here = World(tmp_path, compacted(make_broker, unique_topic), target, [unique_topic])
@@ -113,7 +113,7 @@ def test_what_was_compacted_is_a_gap_of_a_compacted_topic_and_the_rest_arrives(
 
 
 @pytest.mark.story
-def test_records_that_retention_took_before_they_were_staged_stop_the_partition_until_accepted(
+def test_records_expired_before_staging_stop_the_partition_until_the_gap_is_accepted(
     tmp_path, make_broker, target, unique_topic, names
 ):
     quickly = {"log.retention.check.interval.ms": "200", "log.segment.delete.delay.ms": "0"}
@@ -152,7 +152,7 @@ def _retain(broker, topic, ms):
     [future.result(30) for future in admin.incremental_alter_configs([resource]).values()]
 
 
-def test_a_log_that_began_later_than_0_when_it_was_first_seen_has_that_on_record(
+def test_a_log_that_starts_above_offset_0_when_staging_begins_has_a_gap_from_0(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -168,7 +168,7 @@ def test_a_log_that_began_later_than_0_when_it_was_first_seen_has_that_on_record
     assert gaps(here, unique_topic) == [(0, 2, "gone before staging began")]
 
 
-def test_what_latest_left_out_is_on_record(world, source, unique_topic):
+def test_offsets_skipped_by_auto_offset_reset_latest_are_a_gap(world, source, unique_topic):
     create_topic(source.bootstrap_servers, unique_topic)
     produce(source.bootstrap_servers, unique_topic, records(b"0", b"1"))
     here = world(unique_topic, **{"us-east.consumer.auto.offset.reset": "latest"})
@@ -183,7 +183,7 @@ def test_what_latest_left_out_is_on_record(world, source, unique_topic):
 
 
 @pytest.mark.story
-def test_spark_sql_answers_the_view_that_the_docs_print_as_the_command_does(
+def test_spark_sql_and_the_gaps_command_return_the_same_rows_for_the_documented_view(
     world, source, unique_topic, names
 ):
     create_topic(source.bootstrap_servers, unique_topic)

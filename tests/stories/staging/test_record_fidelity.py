@@ -106,7 +106,7 @@ def _bytes(key: str | bytes) -> bytes:
     return key.encode() if isinstance(key, str) else key
 
 
-def test_records_that_their_broker_stamped_keep_those_timestamps(mirrored):
+def test_records_with_timestamps_of_their_broker_keep_them(mirrored):
     before, after = mirrored.shown("stamped")
 
     assert {m.timestamp()[0] for m in before} == {2}
@@ -114,7 +114,7 @@ def test_records_that_their_broker_stamped_keep_those_timestamps(mirrored):
     assert [(m.key(), m.value()) for m in after] == [(r.key, r.value) for r in FEW]
 
 
-def test_a_record_of_10_mb_arrives_where_its_topic_allows_it(mirrored):
+def test_a_record_of_10_mb_arrives_if_its_topic_allows_it(mirrored):
     _, after = mirrored.shown("large")
 
     assert [(m.key(), m.value()) for m in after] == [
@@ -134,7 +134,7 @@ def test_records_of_each_compression_arrive_unchanged(mirrored, codec):
 
 
 @pytest.mark.story
-def test_verify_finds_every_odd_record_equal_on_all_sides(mirrored):
+def test_verify_finds_every_unusual_record_equal_on_all_sides(mirrored):
     done = mirrored.world.cli("verify", "--format", "json")
 
     found = json.loads(done.stdout)

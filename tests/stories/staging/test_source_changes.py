@@ -131,7 +131,7 @@ def _has(here, topic, count):
     return sum(ends.values()) >= count
 
 
-def test_a_topic_made_while_running_is_mirrored_from_its_first_record(
+def test_a_topic_created_while_running_is_mirrored_from_its_first_record(
     world, running, source, unique_topic
 ):
     here = world(unique_topic)
@@ -169,7 +169,7 @@ def test_partitions_added_while_running_are_mirrored_from_their_first_record(
         pytest.param([b"new 0", b"new 1", b"new 2"], id="with more offsets"),
     ],
 )
-def test_a_topic_staged_to_its_end_and_made_anew_goes_on_as_a_new_incarnation(
+def test_a_recreated_topic_that_was_staged_to_its_end_continues_as_a_new_incarnation(
     world, source, unique_topic, new
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -183,7 +183,7 @@ def test_a_topic_staged_to_its_end_and_made_anew_goes_on_as_a_new_incarnation(
     assert _values(here, unique_topic) == [b"old 0", b"old 1", *new]
 
 
-def test_records_deleted_before_they_were_staged_stop_the_partition_with_their_interval(
+def test_records_deleted_before_staging_stop_the_partition_with_an_error_that_names_them(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic, 2)
@@ -207,7 +207,7 @@ def test_records_deleted_before_they_were_staged_stop_the_partition_with_their_i
     assert "expired, accepted" in causes
 
 
-def test_a_former_life_that_was_not_staged_to_its_end_stops_the_partition(
+def test_a_recreated_topic_that_was_not_staged_to_its_end_stops_the_partition(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -225,7 +225,7 @@ def test_a_former_life_that_was_not_staged_to_its_end_stops_the_partition(
     assert _values(here, unique_topic) == [b"0", b"new"]
 
 
-def test_a_topic_made_anew_with_more_offsets_is_not_read_on_where_the_former_one_ended(
+def test_a_recreated_topic_with_more_offsets_is_not_read_from_the_previous_frontier(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -242,7 +242,7 @@ def test_a_topic_made_anew_with_more_offsets_is_not_read_on_where_the_former_one
 
 
 @pytest.mark.parametrize("count", [1, 9], ids=["with fewer offsets", "with more offsets"])
-def test_a_topic_made_anew_between_plan_and_commit_is_not_mixed_with_its_former_life(
+def test_a_topic_recreated_between_plan_and_commit_is_not_mixed_with_its_previous_incarnation(
     world, source, unique_topic, count
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -263,7 +263,7 @@ def test_a_topic_made_anew_between_plan_and_commit_is_not_mixed_with_its_former_
 
 @pytest.mark.story
 @pytest.mark.parametrize("count", [3, 300], ids=["with fewer offsets", "with more offsets"])
-def test_a_topic_made_anew_while_it_is_read_is_not_mixed_with_its_former_life(
+def test_a_topic_recreated_during_a_read_is_not_mixed_with_its_previous_incarnation(
     world, source, unique_topic, names, monkeypatch, count
 ):
     other = names("other")
@@ -291,7 +291,7 @@ def test_a_topic_made_anew_while_it_is_read_is_not_mixed_with_its_former_life(
     assert _values(here, unique_topic) == new
 
 
-def test_a_topic_deleted_before_it_was_staged_is_told_with_its_interval_until_that_is_accepted(
+def test_a_topic_deleted_before_staging_is_reported_with_its_interval_until_the_gap_is_accepted(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -308,9 +308,7 @@ def test_a_topic_deleted_before_it_was_staged_is_told_with_its_interval_until_th
         assert staging.partition_errors == {}
 
 
-def test_aborted_records_and_markers_are_no_records_and_lag_reaches_zero(
-    world, source, unique_topic, names
-):
+def test_aborted_records_and_markers_do_not_keep_lag_above_zero(world, source, unique_topic, names):
     create_topic(source.bootstrap_servers, unique_topic)
     produce(source.bootstrap_servers, unique_topic, _records(b"kept"), transactional_id=names("t"))
     produce(

@@ -66,7 +66,7 @@ def trouble(staging, cut):
     return staging.partition_errors.get(cut.partition)
 
 
-def test_a_log_that_ends_before_what_is_staged_is_told_with_what_is_gone(cut):
+def test_a_log_truncated_below_the_frontier_is_reported_with_the_missing_records(cut):
     with cut.here.staging() as staging:
         error = trouble(staging, cut)
 
@@ -75,7 +75,7 @@ def test_a_log_that_ends_before_what_is_staged_is_told_with_what_is_gone(cut):
     assert "records [4, 10) are gone" in str(error)
 
 
-def test_a_log_that_was_cut_and_has_grown_past_the_frontier_is_found_by_its_leaders_epoch(cut):
+def test_a_truncated_log_that_has_grown_past_the_frontier_is_detected_by_its_leader_epoch(cut):
     cut.write(values(100, 120))
     assert high_watermarks(cut.broker.bootstrap_servers, cut.topic) == {0: 24}
     cut.write([b"well"], cut.other)
@@ -97,7 +97,7 @@ def test_a_log_that_was_cut_and_has_grown_past_the_frontier_is_found_by_its_lead
     assert cut.arrived() == values(0, 10) + now
 
 
-def test_an_election_that_cuts_nothing_is_no_cut_also_behind_a_gap_that_was_accepted(
+def test_an_election_without_truncation_is_not_reported_even_after_an_accepted_gap(
     tmp_path, make_broker, unique_topic
 ):
     broker, partition = make_broker("elected"), TopicPartition(unique_topic, 0)

@@ -38,7 +38,7 @@ def arrived(here, topic):
     return len(here.arrived(topic))
 
 
-def test_compaction_beside_a_loop_and_retention_after_it_change_nothing_that_arrives(
+def test_compaction_and_retention_of_the_stage_do_not_change_which_records_arrive(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)

@@ -100,7 +100,7 @@ def test_a_damaged_file_is_not_used_and_restaging_reads_its_records_again(here, 
     assert_all_arrived_once(here)
 
 
-def test_what_the_source_no_longer_holds_either_is_named_and_a_copy_of_the_file_helps(here):
+def test_records_missing_on_both_sides_are_named_and_a_copy_of_the_file_restores_them(here):
     stage(here)
     file = data_files(here)[0]
     copy = file.read_bytes()
@@ -125,7 +125,7 @@ def commits(table: Path) -> list[Path]:
     return sorted((table / "_delta_log").glob("*.json"))
 
 
-def test_a_lost_commit_is_told_before_anything_is_staged_behind_it_and_made_good(here):
+def test_a_lost_commit_is_reported_before_later_records_are_staged_and_is_repaired(here):
     stage(here)
     assert replay(here) == {}
     write(here)
@@ -150,7 +150,7 @@ def garbled(log: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("damage", [missing, garbled])
-def test_a_stage_whose_log_is_broken_is_moved_away_and_staged_anew(here, damage):
+def test_a_stage_with_a_damaged_log_is_moved_away_and_staged_again(here, damage):
     for _ in range(2):
         stage(here)
         assert replay(here) == {}
@@ -176,7 +176,7 @@ def rows(here: World) -> list[tuple[int, ...]]:
 
 
 @pytest.mark.parametrize("damage", [missing, garbled])
-def test_an_offset_map_whose_log_is_broken_is_moved_away_and_paired_anew(here, damage):
+def test_an_offset_map_with_a_damaged_log_is_moved_away_and_rebuilt(here, damage):
     for _ in range(2):
         stage(here)
         assert replay(here) == {}
@@ -195,7 +195,7 @@ def test_an_offset_map_whose_log_is_broken_is_moved_away_and_paired_anew(here, d
     assert_all_arrived_once(here)
 
 
-def test_a_broken_ledger_is_moved_away_and_told_again_by_the_records(here):
+def test_a_damaged_segments_table_is_moved_away_and_rebuilt_from_records(here):
     for _ in range(2):
         stage(here)
         assert replay(here) == {}
@@ -223,7 +223,7 @@ FULL_AT = [
 
 
 @pytest.mark.parametrize(("owner", "name", "step"), FULL_AT)
-def test_a_full_disk_loses_nothing_and_room_is_all_that_the_next_run_needs(
+def test_a_full_disk_loses_no_record_and_the_next_run_with_free_space_continues(
     world, source, unique_topic, tmp_path, monkeypatch, owner, name, step
 ):
     create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
@@ -255,7 +255,7 @@ def test_a_full_disk_loses_nothing_and_room_is_all_that_the_next_run_needs(
         assert_all_arrived_once(here)
 
 
-def test_a_second_run_on_a_lake_is_refused_and_says_who_is_at_it(here):
+def test_a_second_run_on_a_lake_fails_with_an_error_that_names_the_first(here):
     with here.staging():
         replaying = FlowReplayer(here.context, here.config.flow(FLOW), InlineWorkers())
         replaying.open()
@@ -284,7 +284,9 @@ def deleted_by_spark(path: Path) -> None:
     ("rewrite", "from_source"),
     [(optimized_by_deltalake, False), (optimized_by_spark, False), (deleted_by_spark, True)],
 )
-def test_a_stage_that_somebody_rewrote_is_not_used_until_it_is_restaged(here, rewrite, from_source):
+def test_a_stage_that_another_program_rewrote_is_not_used_until_it_is_restaged(
+    here, rewrite, from_source
+):
     for _ in range(3):
         stage(here)
         write(here)
@@ -305,7 +307,9 @@ def test_a_stage_that_somebody_rewrote_is_not_used_until_it_is_restaged(here, re
     assert_all_arrived_once(here)
 
 
-def test_a_clock_that_is_set_back_and_ahead_changes_nothing_that_arrives(here, monkeypatch):
+def test_a_clock_that_is_set_back_and_forward_does_not_change_which_records_arrive(
+    here, monkeypatch
+):
     now = time.time
     for days in (0, -400, 400, 0):
         monkeypatch.setattr(time, "time", lambda: now() + days * DAY_S)  # noqa: B023
@@ -322,7 +326,7 @@ def test_a_clock_that_is_set_back_and_ahead_changes_nothing_that_arrives(here, m
     assert_all_arrived_once(here)
 
 
-def test_a_copy_of_a_lake_in_use_that_is_run_into_the_same_target_doubles_and_loses_nothing(here):
+def test_a_run_on_a_copy_of_a_lake_in_use_neither_duplicates_nor_loses_records(here):
     run = here.start()
     until(lambda: arrived(here) > 0, "the first records arrive", PATIENCE_S)
     copy = here.home / "copy"
