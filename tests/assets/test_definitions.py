@@ -199,13 +199,19 @@ def test_runs_that_do_not_increase_fail_the_check(defs, lake, instance):
 
 def test_runs_of_another_incarnation_of_the_target_may_start_again_at_0():
     run = {"incarnation": "a", "partition": 0, "target_topic": "t", "target_partition": 0}
-    lives = [
-        {**run, "target_topic_id": life, "upstream_start": 0, "downstream_start": 0, "length": 3}
-        for life in ("one", "two")
+    incarnations = [
+        {
+            **run,
+            "target_topic_id": topic_id,
+            "upstream_start": 0,
+            "downstream_start": 0,
+            "length": 3,
+        }
+        for topic_id in ("one", "two")
     ]
 
-    assert count_falling(lives) == 0
-    assert count_falling([lives[0], lives[0]]) == 1
+    assert count_falling(incarnations) == 0
+    assert count_falling([incarnations[0], incarnations[0]]) == 1
 
 
 def test_parity_fails_until_a_comparison_was_made(defs, lake, instance):
@@ -248,7 +254,7 @@ def test_an_invalid_replay_configuration_fails_with_a_message(defs, instance, co
     assert sentence in failed.event_specific_data.user_failure_data.description
 
 
-# News
+# Events
 
 
 def segment(topic="orders", start=0, count=5):
@@ -265,57 +271,57 @@ def move(runs):
 
 
 def test_the_first_event_of_a_topic_is_published_at_once_and_the_next_after_30_s():
-    news = EventBuffer({(key("us-east", "records"), "orders"): 100})
-    news.staged("us-east", [segment(start=0)])
-    first = news.next_event(0.0)
-    news.staged("us-east", [segment(start=5)])
-    news.staged("us-east", [segment(start=10)])
+    buffer = EventBuffer({(key("us-east", "records"), "orders"): 100})
+    buffer.staged("us-east", [segment(start=0)])
+    first = buffer.next_event(0.0)
+    buffer.staged("us-east", [segment(start=5)])
+    buffer.staged("us-east", [segment(start=10)])
 
     assert first.metadata["dagster/row_count"] == 105
-    assert news.next_event(TOPIC_INTERVAL_S - 1) is None
-    second = news.next_event(TOPIC_INTERVAL_S)
+    assert buffer.next_event(TOPIC_INTERVAL_S - 1) is None
+    second = buffer.next_event(TOPIC_INTERVAL_S)
     assert second.metadata == {
         "records": 10, "size_bytes": 100, "gaps": 0, "first_offset": 5, "last_offset": 14,
         "dagster/row_count": 115,
     }  # fmt: skip
-    assert news.next_event(10 * TOPIC_INTERVAL_S) is None
+    assert buffer.next_event(10 * TOPIC_INTERVAL_S) is None
 
 
 def test_events_are_returned_one_at_a_time_the_longest_waiting_first():
-    news = EventBuffer()
-    news.staged("us-east", [segment("orders"), segment("payments")])
-    told = [news.next_event(0.0), news.next_event(1.0), news.next_event(2.0)]
+    buffer = EventBuffer()
+    buffer.staged("us-east", [segment("orders"), segment("payments")])
+    events = [buffer.next_event(0.0), buffer.next_event(1.0), buffer.next_event(2.0)]
 
-    assert [each and each.topic for each in told] == ["orders", "payments", None]
+    assert [each and each.topic for each in events] == ["orders", "payments", None]
 
 
 def test_the_end_of_a_run_publishes_the_rest_and_adds_topics_as_partitions(instance):
-    news = EventBuffer()
-    told = []
-    teller = EventPublisher(news, instance, told.append)
-    news.staged("us-east", [segment()])
-    teller.publish_due(0.0)
-    news.staged("us-east", [segment(start=5)])
-    news.replayed(FLOW, [move((OffsetRun(0, 0, 5), OffsetRun(5, 6, 4)))])
-    teller.publish_rest(1.0)
+    buffer = EventBuffer()
+    events = []
+    publisher = EventPublisher(buffer, instance, events.append)
+    buffer.staged("us-east", [segment()])
+    publisher.publish_due(0.0)
+    buffer.staged("us-east", [segment(start=5)])
+    buffer.replayed(FLOW, [move((OffsetRun(0, 0, 5), OffsetRun(5, 6, 4)))])
+    publisher.publish_rest(1.0)
 
-    assert [(event.asset_key, event.partition) for event in told] == [
+    assert [(event.asset_key, event.partition) for event in events] == [
         (key("us-east", "records"), "orders"),
         (key("us-east__eu-west", "offset_map"), "orders"),
         (key("us-east", "records"), "orders"),
     ]
-    assert told[1].metadata["last_offset"].value == 9
+    assert events[1].metadata["last_offset"].value == 9
     for name in ("us-east__topics", "us-east__eu-west__topics"):
         assert instance.get_dynamic_partitions(name) == ["orders"]
 
 
 def test_two_listeners_receive_the_same_events():
-    heard = EventBuffer(), EventBuffer()
-    both = CompositeListener(*heard)
+    buffers = EventBuffer(), EventBuffer()
+    both = CompositeListener(*buffers)
     both.staged("us-east", [segment()])
     both.replayed(FLOW, [move((OffsetRun(0, 0, 5),))])
 
-    assert [len(list(iter(lambda n=n: n.next_event(0.0), None))) for n in heard] == [2, 2]
+    assert [len(list(iter(lambda b=b: b.next_event(0.0), None))) for b in buffers] == [2, 2]
 
 
 def test_a_run_without_dagster_home_has_no_listener(monkeypatch):
@@ -326,9 +332,9 @@ def test_a_run_without_dagster_home_has_no_listener(monkeypatch):
 
 def test_a_run_with_dagster_home_reports_materializations(monkeypatch, tmp_path):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (reporter,) = installed_listeners()
-    reporter.staged("us-east", [segment()])
-    reporter.close()
+    (listener,) = installed_listeners()
+    listener.staged("us-east", [segment()])
+    listener.close()
 
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         event = instance.get_latest_materialization_event(key("us-east", "records"))

@@ -1,4 +1,4 @@
-"""One process per duty, and a dead one holds nothing."""
+"""A lease allows one process per role, and a dead process holds none."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Files and frontiers of the staged log move in one commit, or not at all."""
+"""Files and frontiers of the staged log change in one commit, or not at all."""
 
 import json
 from dataclasses import replace
@@ -110,8 +110,8 @@ class RacedRecords(RecordsTable):
 
     def check_txn_versions(self, expected):
         super().check_txn_versions(expected)
-        rival = RecordsTable(self.path)
-        rival.stage([file(rival, 5)], [segment(5, 6, 1)], {ORDERS: 5})
+        other = RecordsTable(self.path)
+        other.stage([file(other, 5)], [segment(5, 6, 1)], {ORDERS: 5})
 
 
 def test_a_concurrent_commit_after_the_comparison_makes_the_commit_fail(records):

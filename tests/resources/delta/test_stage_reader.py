@@ -1,4 +1,4 @@
-"""The staged log is read back along its offsets, from where it is wanted."""
+"""The staged log is read in offset order, from given offsets on."""
 
 import pytest
 
@@ -19,14 +19,14 @@ ODD = [
 
 
 class StagedLogHarness:
-    """Files being written, and read."""
+    """Writes files of the staged log and reads them."""
 
     def __init__(self, path):
         self._folder, self._files = RecordsDirectory(path), []
         self.log = StageReader(path)
 
     def write(self, *parts):
-        """Write a file of (partition, offsets or Saids by offset)."""
+        """Write a file with *parts*, each a partition and its offsets."""
         with self._folder.slot_file(0, len(self._files)) as file:
             for partition, offsets in parts:
                 shown = [(o, RecordContent(b"%d" % o)) for o in offsets]
@@ -130,7 +130,7 @@ def test_an_altered_file_returns_no_record_at_all(tmp_path, monkeypatch):
     staged.write((ORDERS, [0, 1]), (ORDERS, [2, 3]), (ORDERS, [4, 5]))
     (file,) = tmp_path.rglob("*.parquet")
     content = bytearray(file.read_bytes())
-    content[-200] ^= 1  # behind all rows: in the footer
+    content[-200] ^= 1  # in the footer, after all rows
     file.write_bytes(content)
 
     read = staged.log.all_rows([file.relative_to(tmp_path).as_posix()])

@@ -1,4 +1,4 @@
-"""A slot's file: on disk when it is closed, gone when it is not."""
+"""A slot's file is on disk after it is closed, and deleted if it is not closed."""
 
 import json
 
@@ -79,7 +79,7 @@ def test_a_writer_without_rows_leaves_no_file(folder, tmp_path):
 
 
 def write(folder, *offsets, then=None):
-    """Write a row group for each of *offsets*; before the last one do *then*."""
+    """Write a row group for each of *offsets*; call *then* before the last one."""
     with folder.slot_file(0, 1) as file:
         for offset in offsets:
             if then is not None and offset == offsets[-1]:

@@ -1,4 +1,4 @@
-"""A table of the lake: rows and marks in one commit, on the snapshot that was compared."""
+"""A table of the lake commits rows and txn versions together, on the snapshot it compared."""
 
 import threading
 
@@ -109,10 +109,10 @@ def test_a_damaged_table_raises_a_one_line_error_with_its_name(table):
     for file in table.path.glob("*.parquet"):
         file.write_bytes(b"torn")
 
-    with pytest.raises(TableDamagedError, match="control cannot be read") as told:
+    with pytest.raises(TableDamagedError, match="control cannot be read") as raised:
         again(table).rows()
 
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_optimize_merges_small_files_and_keeps_rows_and_txn_versions(table):
@@ -141,7 +141,7 @@ def test_a_concurrent_optimize_neither_stops_a_writer_nor_loses_its_rows(table):
 
 
 class Blind(LakeTable):
-    """Does not see what others commit."""
+    """A table that never reads the commits of other writers."""
 
     def refresh(self):
         return self.version
@@ -181,9 +181,9 @@ def test_a_missing_or_truncated_commit_raises_an_error(table, file):
         again(table).refresh()
 
     commit.unlink()
-    with pytest.raises(TableDamagedError, match="control cannot be read") as told:
+    with pytest.raises(TableDamagedError, match="control cannot be read") as raised:
         again(table).refresh()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_truncated_checkpoint_raises_an_error_and_the_commits_without_it_have_the_same_state(
@@ -232,7 +232,7 @@ def test_a_full_disk_raises_a_one_line_error_and_the_table_works_again_with_free
         filler.unlink()
         table.append([order(at=3)], txn_versions={"done": 2})
         assert again(table).rows()["ordered_at_ms"].to_pylist() == [3, 1]
-    assert all("\x1b" not in str(told.value) for told in (rows, commit))
+    assert all("\x1b" not in str(raised.value) for raised in (rows, commit))
 
 
 def test_refresh_returns_the_txn_version_of_the_newest_commit_of_any_writer(table):

@@ -1,4 +1,4 @@
-"""The log is read and written commit by commit, and says what deltalake says of it."""
+"""The log is read and written commit by commit, with the same state as deltalake's."""
 
 import json
 import os
@@ -45,21 +45,21 @@ def added(name, **partition):
     return AddedFile(LiveFile(name, 10, 7, partition), 1, STATS)
 
 
-def commit(log, *names, marks=None, removed=()):
+def commit(log, *names, txn_versions=None, removed=()):
     files = [added(name) for name in names]
     gone = [RemovedFile(log.files[name], data_change=False) for name in removed]
-    return log.commit(files, gone, marks or {}, {})
+    return log.commit(files, gone, txn_versions or {}, {})
 
 
-def by_deltalake(path, *names, marks=None):
-    """Commit as another program does."""
+def by_deltalake(path, *names, txn_versions=None):
+    """Commit with deltalake, as another program does."""
     delta = DeltaTable(str(path))
     delta.create_write_transaction(
         [AddAction(name, 10, {}, 1, True, STATS) for name in names],
         mode="append",
         schema=delta.schema(),
         commit_properties=CommitProperties(
-            app_transactions=[Transaction(name, at) for name, at in (marks or {}).items()]
+            app_transactions=[Transaction(name, at) for name, at in (txn_versions or {}).items()]
         ),
     )
 
@@ -98,8 +98,8 @@ def test_partitions_of_files_are_read_as_they_were_committed(tmp_path):
 
 def test_refresh_reads_the_commits_of_other_writers(path):
     log = opened(path)
-    by_deltalake(path, "a.parquet", marks={"m": 1})
-    by_deltalake(path, "b.parquet", marks={"n": 2})
+    by_deltalake(path, "a.parquet", txn_versions={"m": 1})
+    by_deltalake(path, "b.parquet", txn_versions={"n": 2})
 
     assert log.refresh() == 2
     assert set(log.files) == {"a.parquet", "b.parquet"}
@@ -108,19 +108,19 @@ def test_refresh_reads_the_commits_of_other_writers(path):
 
 def test_a_concurrent_commit_without_conflict_does_not_stop_a_commit(path):
     log = opened(path)
-    by_deltalake(path, "a.parquet", marks={"m": 1})
+    by_deltalake(path, "a.parquet", txn_versions={"m": 1})
 
-    assert commit(log, "b.parquet", marks={"n": 1}) == 2
+    assert commit(log, "b.parquet", txn_versions={"n": 1}) == 2
     assert set(log.files) == {"a.parquet", "b.parquet"}
     assert (log.txn_version("m"), log.txn_version("n")) == (1, 1)
 
 
 def test_a_concurrent_commit_of_the_same_txn_version_stops_a_commit(path):
     log = opened(path)
-    by_deltalake(path, "a.parquet", marks={"m": 1})
+    by_deltalake(path, "a.parquet", txn_versions={"m": 1})
 
     with pytest.raises(StalePlanError, match="version 1 has changed m"):
-        commit(log, "b.parquet", marks={"m": 1})
+        commit(log, "b.parquet", txn_versions={"m": 1})
 
     assert log.version == 1
     assert len(commits(path)) == 2
@@ -141,9 +141,9 @@ def test_a_concurrent_removal_of_the_same_file_stops_a_commit(path):
 
 def test_a_rejected_commit_leaves_no_file_in_the_log(path):
     log = opened(path)
-    by_deltalake(path, marks={"m": 1})
+    by_deltalake(path, txn_versions={"m": 1})
     with pytest.raises(StalePlanError):
-        commit(log, marks={"m": 1})
+        commit(log, txn_versions={"m": 1})
 
     assert not list((path / LOG_FOLDER).glob("*.tmp"))
 
@@ -154,7 +154,7 @@ def test_every_commit_of_many_concurrent_writers_is_in_the_log_once(path):
     def write(number):
         log = opened(path)
         for i in range(each):
-            commit(log, f"{number}-{i}.parquet", marks={f"m{number}": i})
+            commit(log, f"{number}-{i}.parquet", txn_versions={f"m{number}": i})
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
     for thread in threads:
@@ -176,7 +176,7 @@ def test_concurrent_writers_of_a_txn_version_set_each_value_once(path):
         for _ in range(40):
             now = log.txn_version("m") or 0
             try:
-                commit(log, marks={"m": now + 1})
+                commit(log, txn_versions={"m": now + 1})
             except StalePlanError:
                 continue
             taken.append(now + 1)
@@ -193,7 +193,9 @@ def test_concurrent_writers_of_a_txn_version_set_each_value_once(path):
 
 _STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["ours", "other's", "deltalake", "remove", "checkpoint", "clean", "look"]),
+        st.sampled_from(
+            ["ours", "other's", "deltalake", "remove", "checkpoint", "clean", "refresh"]
+        ),
         st.integers(0, 3),
     ),
     max_size=14,
@@ -208,15 +210,15 @@ def test_the_log_and_deltalake_agree_after_any_sequence_of_commits(tmp_path_fact
     path = make(tmp_path_factory.mktemp("lake") / "control")
     log, other = opened(path), opened(path)
     for number, (step, which) in enumerate(steps):
-        name, marks = f"{number}.parquet", {f"m{which}": number}
+        name, txn_versions = f"{number}.parquet", {f"m{which}": number}
         if step == "ours":
             log.refresh()
-            commit(log, name, marks=marks)
+            commit(log, name, txn_versions=txn_versions)
         elif step == "other's":
             other.refresh()
-            commit(other, name, marks=marks)
+            commit(other, name, txn_versions=txn_versions)
         elif step == "deltalake":
-            by_deltalake(path, name, marks=marks)
+            by_deltalake(path, name, txn_versions=txn_versions)
         elif step == "remove" and log.refresh() and log.files:
             commit(log, removed=[min(log.files)])
         elif step == "checkpoint":
@@ -224,7 +226,7 @@ def test_the_log_and_deltalake_agree_after_any_sequence_of_commits(tmp_path_fact
         elif step == "clean":
             other.refresh()
             other.delete_expired_logs(which)
-        elif step == "look":
+        elif step == "refresh":
             log.refresh()
 
     delta = DeltaTable(str(path))
@@ -248,23 +250,23 @@ def test_the_deltalake_table_has_the_version_last_read(path):
 
 def test_a_txn_version_is_that_of_the_snapshot_and_not_of_later_commits(path):
     log = opened(path)
-    commit(log, marks={"m": 1})
-    by_deltalake(path, marks={"m": 2, "new": 5})
+    commit(log, txn_versions={"m": 1})
+    by_deltalake(path, txn_versions={"m": 2, "new": 5})
 
     assert (log.txn_version("m"), log.txn_version("new"), log.version) == (1, None, 1)
     with pytest.raises(StalePlanError):
-        commit(log, marks={"new": 1})
+        commit(log, txn_versions={"new": 1})
     assert (log.txn_version("m"), log.txn_version("new"), log.version) == (2, 5, 2)
 
 
 @pytest.mark.parametrize("torn", [b"\0", None], ids=["torn", "missing"])
 def test_txn_versions_are_read_without_the_last_checkpoint_file(path, torn):
     log = opened(path)
-    commit(log, marks={"m": 1})
+    commit(log, txn_versions={"m": 1})
     DeltaTable(str(path)).create_checkpoint()
-    commit(log, marks={"n": 2})
-    word = path / LOG_FOLDER / "_last_checkpoint"
-    word.unlink() if torn is None else word.write_bytes(torn)
+    commit(log, txn_versions={"n": 2})
+    last_checkpoint = path / LOG_FOLDER / "_last_checkpoint"
+    last_checkpoint.unlink() if torn is None else last_checkpoint.write_bytes(torn)
 
     assert [opened(path).txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
     (path / LOG_FOLDER / f"{0:020}.json").unlink()
@@ -273,9 +275,9 @@ def test_txn_versions_are_read_without_the_last_checkpoint_file(path, torn):
 
 def test_all_txn_versions_are_read_at_once(path, monkeypatch):
     log = opened(path)
-    commit(log, marks={f"m{i}": i for i in range(500)})
+    commit(log, txn_versions={f"m{i}": i for i in range(500)})
     DeltaTable(str(path)).create_checkpoint()
-    commit(log, marks={"m7": 70})
+    commit(log, txn_versions={"m7": 70})
 
     def refuse(*_):
         raise AssertionError("one at a time is slow")
@@ -288,7 +290,7 @@ def test_all_txn_versions_are_read_at_once(path, monkeypatch):
 def test_deleting_logs_before_a_checkpoint_keeps_the_state(path):
     log = opened(path)
     for i in range(9):
-        commit(log, f"{i}.parquet", marks={"m": i})
+        commit(log, f"{i}.parquet", txn_versions={"m": i})
         if log.version in {3, 6, 8}:
             DeltaTable(str(path)).create_checkpoint()
     behind = opened(path)
@@ -340,16 +342,19 @@ def test_a_checkpoint_is_due_after_a_number_of_commits(path, last):
     assert delta_log.is_checkpoint_due(path, 1)
     assert not delta_log.is_checkpoint_due(path, 2)
 
-    word = path / LOG_FOLDER / "_last_checkpoint"
-    word.unlink() if last is None else word.write_bytes(last)
+    last_checkpoint = path / LOG_FOLDER / "_last_checkpoint"
+    last_checkpoint.unlink() if last is None else last_checkpoint.write_bytes(last)
     assert delta_log.is_checkpoint_due(path, 4)
 
 
 def test_commit_infos_are_returned_newest_first_up_to_the_first_deleted_commit(path):
     log = opened(path)
-    for word in "abc":
-        log.commit([], [], {}, {"word": word})
-    assert [(v, info["word"]) for v, info in log.commits_since(1)] == [(3, "c"), (2, "b")]
+    for last_checkpoint in "abc":
+        log.commit([], [], {}, {"last_checkpoint": last_checkpoint})
+    assert [(v, info["last_checkpoint"]) for v, info in log.commits_since(1)] == [
+        (3, "c"),
+        (2, "b"),
+    ]
 
     (path / LOG_FOLDER / f"{2:020}.json").unlink()
     assert [v for v, _ in log.commits_since(0)] == [3]
@@ -409,7 +414,7 @@ def test_refresh_and_commit_do_not_use_deltalake(path, monkeypatch):
     monkeypatch.setattr(delta_log, "DeltaTable", None)
 
     for i in range(3):
-        commit(log, f"{i}.parquet", marks={"m": i})
+        commit(log, f"{i}.parquet", txn_versions={"m": i})
         assert other.refresh() == log.version
 
     assert set(other.files) == {"0.parquet", "1.parquet", "2.parquet"}

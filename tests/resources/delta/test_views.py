@@ -1,4 +1,4 @@
-"""The view `gaps` names every upstream offset that has no record, once, and no other."""
+"""The view `gaps` has every upstream offset without a record once, and no other offset."""
 
 import json
 
@@ -16,24 +16,27 @@ from schemas.views import GAPS
 
 
 class Stage:
-    """Segments and records of cluster `us-east`, as a test says they are."""
+    """Segments and records of cluster `us-east`, written by a test."""
 
     def __init__(self, root):
         self.lake = DeltaLake(root)
         self.versions = 0
 
-    def stage(self, start, log, *, topic="orders", life="life1", low=0, cause="why", held=None):
-        """Stage *log* from *start* on: `.` is an offset without a record. *held*: what is left."""
+    def stage(self, start, log, *, topic="orders", topic_id="life1", low=0, cause="why", held=None):
+        """Stage *log* from *start* on; `.` is an offset without a record.
+
+        *held* are the offsets of records that retention kept; None means all of them.
+        """
         offsets = [start + i for i, each in enumerate(log) if each != "."]
         self.versions += 1
         segment = {
-            "topic": topic, "topic_id": life, "partition": 0, "start": start,
+            "topic": topic, "topic_id": topic_id, "partition": 0, "start": start,
             "end": start + len(log), "count": len(offsets), "size_bytes": 0, "low": low,
             "stable": 0, "high": 0, "gap_cause": cause if len(offsets) < len(log) else "",
             "digest": "", "staged_at_ms": self.versions, "sequence": 1, "version": self.versions,
         }  # fmt: skip
         rows = [
-            {"topic": topic, "topic_id": life, "partition": 0, "offset": offset}
+            {"topic": topic, "topic_id": topic_id, "partition": 0, "offset": offset}
             for offset in (offsets if held is None else held)
         ]
         batch = pa.Table.from_pylist(rows, file_schema(RECORDS))
@@ -98,8 +101,8 @@ def test_offsets_before_the_start_of_staging_are_gaps_with_their_cause(lake):
 def test_gaps_of_incarnations_and_of_other_topics_are_separate(lake):
     stage = Stage(lake)
     stage.stage(0, "a.a")
-    stage.stage(0, "aaaa.", life="life2")
-    stage.stage(0, ".aaaa", topic="users", life="life3")
+    stage.stage(0, "aaaa.", topic_id="life2")
+    stage.stage(0, ".aaaa", topic="users", topic_id="life3")
 
     assert [gap[:4] for gap in stage.gaps()] == [
         ("orders", "life1", 1, 2),

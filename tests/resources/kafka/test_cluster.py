@@ -45,7 +45,7 @@ def bootstrap(source):
 pytestmark = pytest.mark.kafka
 
 
-# Reaching it
+# Connections
 
 
 def test_a_probe_returns_when_the_cluster_answers(cluster):
@@ -58,10 +58,10 @@ def test_a_probe_without_an_answer_raises_an_error_in_time_with_alias_servers_an
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{taken.getsockname()[1]}"
-        nobody = KafkaCluster("eu-west", {"bootstrap.servers": servers})
+        unreachable = KafkaCluster("eu-west", {"bootstrap.servers": servers})
 
         with pytest.raises(UnreachableError, match=rf"eu-west \({servers}\).*refused"):
-            nobody.probe(timeout_s=1.0)
+            unreachable.probe(timeout_s=1.0)
 
 
 def test_a_failed_login_raises_an_error_without_its_secret(tmp_path):
@@ -274,8 +274,8 @@ def test_the_last_stable_offset_stays_before_an_open_transaction(cluster, bootst
 @pytest.mark.parametrize(
     ("low", "stable", "high", "fits"),
     [
-        pytest.param(2, 9, 5, (2, 5, 5), id="cut below the stable end"),
-        pytest.param(7, 9, 5, (5, 5, 5), id="cut below the start that was told"),
+        pytest.param(2, 9, 5, (2, 5, 5), id="truncated below the last stable offset"),
+        pytest.param(7, 9, 5, (5, 5, 5), id="truncated below the log start"),
         pytest.param(7, 9, 9, (7, 9, 9), id="nothing happened"),
     ],
 )
@@ -299,9 +299,9 @@ def test_a_time_gives_the_first_record_at_or_after_it_or_the_end(cluster, bootst
         cluster.offsets_for_times({TopicPartition("not-there", 0): 0})
 
 
-@pytest.mark.timeout(90)  # a wait for each would be 150 s
+@pytest.mark.timeout(90)  # one timeout per partition would take 150 s
 def test_all_partitions_of_a_frozen_cluster_fail_after_a_single_timeout(make_broker, monkeypatch):
-    source = make_broker("frozen")  # of its own: after a freeze a broker may be away for a while
+    source = make_broker("frozen")  # not shared: after a freeze a broker may be down for a while
     monkeypatch.setattr(cluster_module, "REQUEST_TIMEOUT_S", 1.0)
     frozen = KafkaCluster("us-east", {"bootstrap.servers": source.bootstrap_servers})
     partitions = [TopicPartition("a", number) for number in range(150)]
@@ -325,7 +325,7 @@ def test_offsets_are_returned_even_if_the_client_knew_an_earlier_leader(make_bro
     cluster = KafkaCluster("us-east", {"bootstrap.servers": broker.bootstrap_servers})
     assert isinstance(cluster.watermarks([orders])[orders], Watermarks)
 
-    # Epochs of its next life begin anew: lower ones than the client has heard of.
+    # The leader epochs of the next incarnation start again, below those that the client knows.
     cluster.delete_topics([orders.topic])
     create_topic(broker.bootstrap_servers, orders.topic)
     produce(broker.bootstrap_servers, orders.topic, FIVE)
@@ -333,7 +333,7 @@ def test_offsets_are_returned_even_if_the_client_knew_an_earlier_leader(make_bro
     assert cluster.watermarks([orders])[orders] == Watermarks(0, 5, 5, 0)
 
 
-@pytest.mark.parametrize("way", ["made", "widened"])
+@pytest.mark.parametrize("way", ["created", "expanded"])
 def test_create_topics_waits_until_the_leader_of_each_partition_accepts_requests(
     cluster, unique_topic, monkeypatch, way
 ):
@@ -349,7 +349,7 @@ def test_create_topics_waits_until_the_leader_of_each_partition_accepts_requests
         return found, failures
 
     monkeypatch.setattr(cluster, "_request_offsets", late)
-    if way == "widened":
+    if way == "expanded":
         cluster.create_topic(unique_topic, 1, 1, {})
         cluster.add_partitions(unique_topic, 3)
     else:
@@ -363,10 +363,10 @@ def test_an_invalid_offset_set_by_the_client_is_an_error(cluster, orders, monkey
     wait_result = cluster._admin.wait_result
 
     def without_an_offset(future, what, *rest):
-        told = wait_result(future, what, *rest)
+        answer = wait_result(future, what, *rest)
         if what == f"list offsets of {orders}[1]":
-            told.offset = OFFSET_INVALID
-        return told
+            answer.offset = OFFSET_INVALID
+        return answer
 
     monkeypatch.setattr(cluster._admin, "wait_result", without_an_offset)
     found = cluster.watermarks([TopicPartition(orders, 0), TopicPartition(orders, 1)])

@@ -1,4 +1,4 @@
-"""What replay and staging are owed by a cluster: by the one in a dict, and by real brokers."""
+"""The contract of a cluster with replay and staging, for the fake cluster and for real brokers."""
 
 import pytest
 
@@ -24,7 +24,7 @@ STAGED = SourcePartition("orders", "life1", 0)
 
 
 class FakeClusterCase:
-    """The fake."""
+    """The fake cluster."""
 
     def __init__(self, names):
         self.cluster = FakeCluster()
@@ -38,15 +38,15 @@ class FakeClusterCase:
     def reader(self):
         return FakeSource(self.cluster)
 
-    def foreign(self, *said):
-        self.cluster.append(self.partition, *said)
+    def foreign(self, *contents):
+        self.cluster.append(self.partition, *contents)
 
     def shown(self):
         return self.cluster.visible(self.partition)
 
 
 class RealBrokerCase:
-    """The real one."""
+    """A real broker."""
 
     def __init__(self, broker, names):
         self._bootstrap = broker.bootstrap_servers
@@ -62,8 +62,8 @@ class RealBrokerCase:
     def reader(self):
         return RangeReader(self._settings)
 
-    def foreign(self, *said):
-        records = [Record(s.key, s.value, list(s.headers), s.timestamp_ms) for s in said]
+    def foreign(self, *contents):
+        records = [Record(s.key, s.value, list(s.headers), s.timestamp_ms) for s in contents]
         produce(self._bootstrap, self.partition.topic, records)
 
     def shown(self):
@@ -92,7 +92,7 @@ def at(next_offset):
 
 
 def transact(case, writer, *values, next_offset=None):
-    """Send *values* in a transaction of *writer*, fenced before; return their offsets."""
+    """Send *values* in a transaction of *writer*, which was fenced; return their offsets."""
     writer.begin()
     writer.send(case.partition, batch(*values))
     offsets = writer.flush().get(case.partition, [])
@@ -107,11 +107,11 @@ def fenced(case, slot=0):
 
 
 def values(case):
-    return [said.value for _, said in case.shown()]
+    return [content.value for _, content in case.shown()]
 
 
 def marks(case):
-    case.shown()  # a broker's markers land a moment after its answer
+    case.shown()  # a broker writes markers a moment after its answer
     return case.cluster.watermarks([case.partition])[case.partition]
 
 
@@ -194,7 +194,7 @@ def test_seeded_progress_is_returned_and_advanced(case):
 def test_read_back_returns_our_records_and_those_of_other_producers_between_them(case):
     writer = fenced(case)
     transact(case, writer, b"a")
-    case.shown()  # its marker lands a moment after the commit's answer, and has a place of its own
+    case.shown()  # its marker is written a moment after the commit's answer, at its own offset
     case.foreign(RecordContent(b"foreign"))
     transact(case, writer, b"b")
     case.shown()
@@ -206,7 +206,7 @@ def test_read_back_returns_our_records_and_those_of_other_producers_between_them
 
 
 def read(case, start, end):
-    """Read a range; return how far it came and the (offset, record) pairs."""
+    """Read a range; return its result and the (offset, record) pairs."""
     source = SourcePartition(case.partition.topic, "life1", 0)
     wanted, found = OffsetRange(source, start, end, start, None, marks(case)), []
     reader = case.reader()
@@ -231,7 +231,7 @@ def test_a_range_is_read_to_its_end_past_markers_and_aborted_records(case):
     reached, found = read(case, 1, marks(case).stable)
 
     assert (reached.end, reached.error) == (5, None)
-    assert [(offset, said.value) for offset, said in found] == [(1, b"b")]
+    assert [(offset, content.value) for offset, content in found] == [(1, b"b")]
 
 
 def test_a_range_ends_at_its_planned_end(case):

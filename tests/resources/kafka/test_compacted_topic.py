@@ -1,4 +1,4 @@
-"""Checkpoints land where MirrorMaker 2's tools look for them."""
+"""Records of compacted topics are written where MirrorMaker 2's tools read them."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_a_producer_is_reused_until_a_write_fails(topic, target):
 def test_an_existing_topic_needs_no_create_permission(target, unique_topic):
     class Strict(KafkaCluster):
         def create_topic(self, *_):
-            raise AssertionError("not to be asked")
+            raise AssertionError("no request to create the topic is expected")
 
     settings = {"bootstrap.servers": target.bootstrap_servers}
     create_topic(target.bootstrap_servers, unique_topic)
@@ -67,7 +67,7 @@ def test_a_refused_record_raises_an_error_with_cluster_and_topic(target, unique_
     settings = {"bootstrap.servers": target.bootstrap_servers}
     topic = CompactedTopic(KafkaCluster("eu-west", settings), unique_topic, settings)
 
-    with pytest.raises(RequestRefusedError, match=f"eu-west refused to take .* {unique_topic}"):
+    with pytest.raises(RequestRefusedError, match=f"eu-west refused to accept .* {unique_topic}"):
         topic.write([(b"k", b"v" * 1000)])
 
 

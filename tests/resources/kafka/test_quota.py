@@ -1,4 +1,4 @@
-"""A call has its time, and no more."""
+"""A call is bounded by a timeout."""
 
 import threading
 

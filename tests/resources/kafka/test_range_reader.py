@@ -1,4 +1,4 @@
-"""Planned ranges are read exactly from a real broker, or end with an error that says why not."""
+"""Planned ranges are read exactly from a real broker, or end with an error that has the cause."""
 
 import time
 from pathlib import Path
@@ -27,11 +27,11 @@ from tests.support.unclean_leader import elect_again
 pytestmark = pytest.mark.kafka
 
 MANY = 2**40
-SPEAKERS, WORDS = 5, 600
+PARTITIONS, WORDS = 5, 600
 
 
 class ReaderHarness:
-    """A broker's topics, their watermarks, and what a reader makes of ranges."""
+    """A broker's topics, their watermarks, and the results of a reader."""
 
     def __init__(self, broker):
         self.bootstrap = broker.bootstrap_servers
@@ -50,7 +50,7 @@ class ReaderHarness:
         return OffsetRange(source, start, marks.stable if end is None else end, 0, epoch, marks)
 
     def read(self, *ranges, max_bytes=MANY):
-        """Read *ranges*; return how far each came. Records are in `found` by range."""
+        """Read *ranges*; return their results. `found` has the records by range."""
         self.found = {r: [] for r in ranges}
         reached = self.reader.read(ranges, max_bytes, lambda r, b: self.found[r].append(b))
         assert set(reached) == set(ranges)
@@ -59,7 +59,7 @@ class ReaderHarness:
     def offsets(self, r):
         return [o for batch in self.found[r] for o in batch.column("offset").to_pylist()]
 
-    def said(self, r):
+    def contents(self, r):
         return [s for batch in self.found[r] for s in contents_of(batch)]
 
     def delete_before(self, topic, offset):
@@ -110,7 +110,7 @@ def test_every_field_of_a_record_is_read_unchanged(harness, topic):
 
     harness.read(wanted)
 
-    assert harness.said(wanted) == [
+    assert harness.contents(wanted) == [
         RecordContent(r.value, r.key, tuple(r.headers), r.timestamp) for r in stamped
     ]
     (batch,) = harness.found[wanted]
@@ -239,9 +239,9 @@ def test_a_failed_range_does_not_stop_the_others(harness, topic, names):
     produce(harness.bootstrap, topic, values(4))
     produce(harness.bootstrap, other, values(4))
     harness.delete_before(topic, 3)
-    sick, healthy = harness.range(topic, 0), harness.range(other)
+    expired, healthy = harness.range(topic, 0), harness.range(other)
 
-    first, second = harness.read(sick, healthy)
+    first, second = harness.read(expired, healthy)
 
     assert isinstance(first.error, RecordsExpiredError)
     assert (second.end, second.error) == (4, None)
@@ -273,7 +273,7 @@ def test_a_read_ends_at_a_record_boundary_at_its_size_limit_and_the_next_continu
 
     assert offsets == list(range(40))
     assert reads > 1
-    assert all(len(s.value) == 900_000 for s in harness.said(part))
+    assert all(len(s.value) == 900_000 for s in harness.contents(part))
 
 
 def test_many_small_partitions_are_read_in_one_read(harness, unique_topic):
@@ -311,7 +311,7 @@ def test_a_backlog_after_a_small_range_does_not_delay_the_others(harness, unique
 
 def test_a_broker_that_stops_answering_ends_the_read_in_time(make_broker, names, monkeypatch):
     monkeypatch.setattr(reader_module, "READ_TIMEOUT_S", 1.0)
-    # Of its own: after a freeze a broker may be away for a while.
+    # Not shared: after a freeze a broker may be down for a while.
     source, topic = make_broker("silent"), names()
     harness = ReaderHarness(source)
     create_topic(harness.bootstrap, topic)
@@ -382,7 +382,7 @@ def test_a_truncated_log_that_has_grown_past_the_start_is_detected_by_its_leader
 
 
 def _read_in_the_end(harness, r):
-    """Read *r*, again while a broker that has just come back does not answer, as the loop does."""
+    """Read *r*; retry, as the loop does, while a restarted broker does not answer."""
     for _ in range(3):
         (reached,) = harness.read(r)
         if not isinstance(reached.error, RangeUnfinishedError):
@@ -391,7 +391,7 @@ def _read_in_the_end(harness, r):
 
 
 def _cut_log(home: Path, topic: str, kept: int) -> None:
-    """Leave the first *kept* records of a stopped broker's partition, each a batch of its own."""
+    """Keep only the first *kept* records of a stopped broker's partition; each is one batch."""
     folder = next(home.rglob(f"{topic}-0"))
     log = folder / f"{0:020}.log"
     content, at = log.read_bytes(), 0
@@ -411,11 +411,11 @@ def _words(partition):
 
 
 @pytest.fixture
-def spoken(harness, unique_topic):
-    """A topic of several partitions, each of whose records says where it was written."""
-    create_topic(harness.bootstrap, unique_topic, SPEAKERS)
-    said = [Record(None, word, (), None, p) for p in range(SPEAKERS) for word in _words(p)]
-    produce(harness.bootstrap, unique_topic, said)
+def topic_of_words(harness, unique_topic):
+    """A topic of several partitions; each record's value has its offset and its partition."""
+    create_topic(harness.bootstrap, unique_topic, PARTITIONS)
+    written = [Record(None, word, (), None, p) for p in range(PARTITIONS) for word in _words(p)]
+    produce(harness.bootstrap, unique_topic, written)
     return unique_topic
 
 
@@ -427,20 +427,24 @@ def _read_is_exact(harness, topic, starts, ends):
     assert [reached.error for reached in harness.read(*ranges)] == [None] * len(ranges)
     for r in ranges:
         words = _words(r.partition.partition)[r.start : r.end]
-        assert [said.value for said in harness.said(r)] == words
+        assert [content.value for content in harness.contents(r)] == words
 
 
-def test_records_after_the_end_of_a_range_are_never_returned_for_another_range(harness, spoken):
-    # All but the last range end long before their logs do, and go on sending.
-    _read_is_exact(harness, spoken, [0] * SPEAKERS, [10] * (SPEAKERS - 1) + [WORDS])
-    _read_is_exact(harness, spoken, [10] * SPEAKERS, [20] * SPEAKERS)
+def test_records_after_the_end_of_a_range_are_never_returned_for_another_range(
+    harness, topic_of_words
+):
+    # All ranges except the last end long before their logs, so their partitions keep sending.
+    _read_is_exact(harness, topic_of_words, [0] * PARTITIONS, [10] * (PARTITIONS - 1) + [WORDS])
+    _read_is_exact(harness, topic_of_words, [10] * PARTITIONS, [20] * PARTITIONS)
 
 
 @given(data=st.data())
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_ranges_of_one_topic_with_any_bounds_return_their_own_records(harness, spoken, data):
-    ends = data.draw(st.lists(st.integers(0, WORDS), min_size=SPEAKERS, max_size=SPEAKERS))
+def test_ranges_of_one_topic_with_any_bounds_return_their_own_records(
+    harness, topic_of_words, data
+):
+    ends = data.draw(st.lists(st.integers(0, WORDS), min_size=PARTITIONS, max_size=PARTITIONS))
     starts = [data.draw(st.integers(0, end)) for end in ends]
-    _read_is_exact(harness, spoken, starts, ends)
+    _read_is_exact(harness, topic_of_words, starts, ends)

@@ -1,4 +1,4 @@
-"""A slot's transactions on a real broker: every field as it was, and nothing half done."""
+"""A slot's transactions on a real broker: fields are unchanged, transactions are atomic."""
 
 import threading
 
@@ -46,8 +46,8 @@ ODD = [
 ]
 
 
-def batch(*said, start=0):
-    return rows(ORDERS, list(enumerate(said, start)))
+def batch(*contents, start=0):
+    return rows(ORDERS, list(enumerate(contents, start)))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def remote(target, unique_topic):
 
 @pytest.fixture
 def open_slot(target, flow):
-    """Open the slot as a process would: `open_slot()`."""
+    """Return a function that opens the slot as a new process does."""
     made = []
 
     def opened(**settings):
@@ -76,22 +76,22 @@ def open_slot(target, flow):
         slot.close()
 
 
-def send(slot, remote, *said, next_offset=None):
-    """Send *said* in a transaction; return the offsets they got."""
+def send(slot, remote, *contents, next_offset=None):
+    """Send *contents* in a transaction; return their offsets."""
     slot.fence()
     slot.begin()
-    slot.send(remote, batch(*said))
+    slot.send(remote, batch(*contents))
     offsets = slot.flush()[remote]
-    slot.commit({remote: at(next_offset or len(said))})
+    slot.commit({remote: at(next_offset or len(contents))})
     return offsets.tolist()
 
 
-def at(next_offset, life="life1"):
-    return Progress(next_offset, life, "AAAAAAAAAAAAAAAAAAAAAA")
+def at(next_offset, topic_id="life1"):
+    return Progress(next_offset, topic_id, "AAAAAAAAAAAAAAAAAAAAAA")
 
 
 def shown(target, remote, isolation="read_committed"):
-    """Return (offset, what it says) of the records that a reader is shown."""
+    """Return (offset, content) of the records that are visible with *isolation*."""
     return [
         (
             m.offset(),
@@ -135,8 +135,8 @@ def test_a_large_transaction_has_an_offset_for_every_record(open_slot, remote):
     slot.fence()
     slot.begin()
     for start in range(0, 30_000, 10_000):
-        said = [RecordContent(b"x" * 50)] * 10_000
-        slot.send(remote, batch(*said, start=start))
+        contents = [RecordContent(b"x" * 50)] * 10_000
+        slot.send(remote, batch(*contents, start=start))
     offsets = slot.flush()[remote]
     slot.commit({remote: at(30_000)})
 
@@ -171,11 +171,11 @@ def test_progress_metadata_without_a_trailing_nul_byte_is_read(open_slot, remote
     cluster = KafkaCluster("eu-west", {"bootstrap.servers": target.bootstrap_servers})
     slot = open_slot()
     slot.fence()
-    for number, life in enumerate(("l", "life1", "a-life-of-a-much-greater-length" * 3)):
-        told = at(number, life)
-        cluster.commit_offsets(flow.progress_group, {remote: (number, told.metadata)})
+    for number, topic_id in enumerate(("l", "life1", "a-life-of-a-much-greater-length" * 3)):
+        written = at(number, topic_id)
+        cluster.commit_offsets(flow.progress_group, {remote: (number, written.metadata)})
 
-        assert slot.progress([remote]) == {remote: told}
+        assert slot.progress([remote]) == {remote: written}
 
 
 def test_progress_alone_is_committed_without_a_record_and_without_a_marker(
@@ -296,14 +296,14 @@ def test_a_record_that_confluents_producer_would_alter_is_written_unchanged(
 
     sent = [plain, odd, plain, odd, plain]
     found = {w.offset: w[1:] for w in read_log(target.home, remote.topic)}
-    assert [found[o] for o in offsets] == [_as_written(said) for said in sent]
+    assert [found[o] for o in offsets] == [_as_written(content) for content in sent]
     assert [m.offset() for m in _messages(target, remote)] == offsets
     assert slot.progress([remote]) == {remote: at(5)}
 
 
-def _as_written(said):
-    headers = [(k.encode() if isinstance(k, str) else k, v) for k, v in said.headers]
-    return said.timestamp_ms, said.key, said.value, headers
+def _as_written(content):
+    headers = [(k.encode() if isinstance(k, str) else k, v) for k, v in content.headers]
+    return content.timestamp_ms, content.key, content.value, headers
 
 
 def _messages(target, remote):
@@ -327,17 +327,17 @@ def test_a_record_with_timestamp_0_raises_an_error_with_its_offset(
 
 
 @pytest.mark.parametrize(
-    "said", [RecordContent(timestamp_ms=5), EXACT[0]], ids=["plain", "timestamp 0"]
+    "content", [RecordContent(timestamp_ms=5), EXACT[0]], ids=["plain", "timestamp 0"]
 )
 def test_a_topic_that_sets_its_own_timestamps_is_refused_and_gets_no_visible_record(
-    open_slot, target, names, said
+    open_slot, target, names, content
 ):
     topic = names("stamped")
     create_topic(target.bootstrap_servers, topic, message_timestamp_type="LogAppendTime")
     stamped, slot = TopicPartition(topic, 0), open_slot()
     slot.fence()
     slot.begin()
-    slot.send(stamped, batch(said))
+    slot.send(stamped, batch(content))
 
     with pytest.raises(BatchRejectedError, match="LogAppendTime") as refused:
         slot.flush()
@@ -348,7 +348,7 @@ def test_a_topic_that_sets_its_own_timestamps_is_refused_and_gets_no_visible_rec
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "content"),
     [
         pytest.param({"max_message_bytes": 2_000}, RecordContent(b"\xff" * 9_000), id="too large"),
         pytest.param(
@@ -362,14 +362,14 @@ def test_a_topic_that_sets_its_own_timestamps_is_refused_and_gets_no_visible_rec
     ],
 )
 def test_a_record_that_the_broker_refuses_raises_an_error_with_its_partition(
-    open_slot, target, names, settings, said
+    open_slot, target, names, settings, content
 ):
     topic = names("strict")
     create_topic(target.bootstrap_servers, topic, **settings)
     strict, slot = TopicPartition(topic, 0), open_slot()
     slot.fence()
     slot.begin()
-    slot.send(strict, batch(said))
+    slot.send(strict, batch(content))
 
     with pytest.raises(BatchRejectedError) as refused:
         slot.flush()
@@ -382,21 +382,23 @@ def test_a_record_that_the_broker_refuses_raises_an_error_with_its_partition(
 def test_a_refused_record_names_only_its_partition_without_waiting_for_queued_records(
     open_slot, target, names, monkeypatch
 ):
-    monkeypatch.setattr(producer_module, "RESPONSE_TIMEOUT_S", 600.0)  # who waits for it never ends
+    monkeypatch.setattr(
+        producer_module, "RESPONSE_TIMEOUT_S", 600.0
+    )  # a wait for it hits the limit
     topic = names("mixed")
     create_topic(target.bootstrap_servers, topic, partitions=2, max_message_bytes=2_000)
-    sick, healthy = (TopicPartition(topic, i) for i in (0, 1))
+    refusing, healthy = (TopicPartition(topic, i) for i in (0, 1))
     slot = open_slot(**{"batch.size": 1_000})
     slot.fence()
     slot.begin()
-    slot.send(sick, batch(RecordContent(b"\xff" * 9_000)))
+    slot.send(refusing, batch(RecordContent(b"\xff" * 9_000)))
     slot.send(healthy, batch(*[RecordContent(b"x" * 100)] * 20_000))
 
     with pytest.raises(BatchRejectedError) as refused:
         slot.flush()
     slot.abort()
 
-    assert set(refused.value.partitions) == {sick}
+    assert set(refused.value.partitions) == {refusing}
 
 
 def test_a_missing_partition_is_refused(open_slot, remote):
@@ -416,12 +418,12 @@ def test_a_missing_partition_is_refused(open_slot, remote):
     assert set(refused.value.partitions) == {nowhere}
 
 
-class TestATargetThatFallsSilent:
-    """On a broker of its own: after a freeze a broker may be away for a while."""
+class TestATargetThatStopsAnswering:
+    """Uses its own broker, because after a freeze a broker may be down for a while."""
 
     @pytest.fixture
     def target(self, make_broker):
-        return make_broker("silent")
+        return make_broker("frozen")
 
     def test_a_target_that_does_not_answer_raises_an_error_in_time(
         self, open_slot, remote, target, monkeypatch
@@ -433,16 +435,16 @@ class TestATargetThatFallsSilent:
         monkeypatch.setattr(producer_module, "RESPONSE_TIMEOUT_S", 1.0)
         target.freeze()
         try:
-            with pytest.raises(DeltamirrorError) as silent:
+            with pytest.raises(DeltamirrorError) as first:
                 slot.flush()
             slot.abort()
-            with pytest.raises(DeltamirrorError) as still:
+            with pytest.raises(DeltamirrorError) as second:
                 open_slot().fence()
         finally:
             target.thaw()
 
-        assert isinstance(silent.value, UnreachableError)
-        assert isinstance(still.value, UnreachableError)
+        assert isinstance(first.value, UnreachableError)
+        assert isinstance(second.value, UnreachableError)
 
     def test_a_batch_that_was_sent_twice_is_not_mistaken_for_a_topic_that_sets_timestamps(
         self, open_slot, remote, target
@@ -463,7 +465,7 @@ class TestATargetThatFallsSilent:
 
         assert slot._fenced_producer().first_restamped is not None
         read_log = shown(target, remote, "read_uncommitted")[1:]
-        assert [(offset, said.value) for offset, said in read_log] == [
+        assert [(offset, content.value) for offset, content in read_log] == [
             *zip(offsets.tolist(), (b"b", b"c"), strict=True)
         ]
 
@@ -549,7 +551,7 @@ def test_read_back_skips_aborted_records_and_includes_those_of_other_producers(
     slot.send(remote, batch(RecordContent(b"gone")))
     slot.flush()
     slot.abort()
-    slot.fence()  # the abort's marker is there
+    slot.fence()  # waits for the abort's marker
     produce(target.bootstrap_servers, remote.topic, [Record(None, b"foreign", timestamp=9)])
 
     assert [s.value for _, s in read_back(slot, remote)] == [b"foreign"]

@@ -21,7 +21,7 @@ NEEDS = """<dependencies><dependency>
 
 
 def publish(root, name, more=""):
-    """Put an artifact into the Maven repository at *root*, as a release is."""
+    """Write an artifact to the Maven repository at *root*, as for a release."""
     folder = root / "org" / "example" / name / "1.0"
     folder.mkdir(parents=True)
     for file, content in ((f"{name}-1.0.pom", POM.format(name=name, more=more)), (".jar", name)):
@@ -108,7 +108,7 @@ def test_a_missing_artifact_raises_an_error_with_its_name_and_leaves_no_folder(m
 
 
 def test_errors_do_not_contain_the_password_of_the_repository(maven, monkeypatch):
-    # Port 1 of this machine: refused at once.
+    # Port 1 of this machine refuses connections at once.
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "https://me:secret@127.0.0.1:1/releases")
 
     with pytest.raises(DownloadFailedError) as error:

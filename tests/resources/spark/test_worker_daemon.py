@@ -1,4 +1,4 @@
-"""What is loaded before workers are forked is what they run, and no thread gets lost by it."""
+"""The daemon loads libraries and compiled code before it forks workers, and loses no thread."""
 
 import json
 import os
