@@ -1,4 +1,4 @@
-"""Groups are set on the target by themselves and resume there: nothing again, nothing skipped."""
+"""Groups are synced to the target automatically and resume there: no record repeated or skipped."""
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
@@ -30,7 +30,7 @@ CLASSIC, NEW = "classic", "consumer"
 
 @pytest.fixture
 def here(world, unique_topic, names):
-    """A mirrored topic, 0 to 5,999, with aborted records in the middle that shift all offsets."""
+    """A mirrored topic with values 0 to 5,999; aborted records in the middle shift the offsets."""
     here = world(
         unique_topic,
         **{
@@ -50,7 +50,7 @@ def here(world, unique_topic, names):
 
 
 def stop_at(here, topic, group, lag, metadata=""):
-    """Let *group* have read all of the source's records but the last *lag*."""
+    """Commit offsets of *group* as if it had read all source records except the last *lag*."""
     offsets = [message.offset() for message in consume_all(here.source.bootstrap_servers, topic)]
     here.context.cluster("us-east").commit_offsets(
         group, {TopicPartition(topic, 0): ([*offsets, offsets[-1] + 1][-lag - 1], metadata)}
@@ -58,7 +58,7 @@ def stop_at(here, topic, group, lag, metadata=""):
 
 
 def sync(here):
-    """Look at the source's groups, and set the target's."""
+    """Read the source's groups, and sync them to the target."""
     context = here.context
     snapshot_groups(context, "us-east")
     return sync_groups(context, context.config.flow(FLOW))
@@ -79,7 +79,7 @@ def member(bootstrap, group, protocol=CLASSIC):
 
 
 def read_on(bootstrap, group, topic, protocol=CLASSIC, at_most=RECORDS):
-    """Read as a member of *group* to the end, or *at_most*; commit, leave, return the values."""
+    """Read as a member of *group* to the end or *at_most* values; commit, leave, return them."""
     consumer = member(bootstrap, group, protocol)
     consumer.subscribe([topic])
     values = []
@@ -139,7 +139,7 @@ def test_kafkas_console_consumer_resumes_at_the_next_record(here, unique_topic, 
 
 
 def test_the_metadata_of_committed_offsets_is_synced(here, unique_topic, names):
-    # As Kafka Streams does: base64 of a version and the stream's time.
+    # Like Kafka Streams: base64 of a version and the stream's time.
     stop_at(here, unique_topic, names("group"), 100, metadata="AgAAAYvP5WgA")
 
     sync(here)
@@ -178,7 +178,7 @@ def test_an_active_group_is_not_changed_until_its_members_are_gone(here, unique_
     consumer = member(here.target.bootstrap_servers, names("group"))
     try:
         consumer.subscribe([remote])
-        until(lambda: consumer.poll(0.1) is not None, "the group is at work")
+        until(lambda: consumer.poll(0.1) is not None, "the group has a member")
         consumer.commit(offsets=[KafkaPartition(remote, 0, 3)], asynchronous=False)
 
         assert sync(here).active == [names("group")]

@@ -1,4 +1,4 @@
-"""Access rules of source topics are made for remote topics, on brokers that keep them."""
+"""ACLs of source topics are created for remote topics, on brokers with an authorizer."""
 
 import logging
 from dataclasses import replace
@@ -32,9 +32,9 @@ def guarded(tmp_path_factory):
 def between(tmp_path, unique_topic):
     made = []
 
-    def make(source, target, **said):
-        said = {"sync.topic.acls.interval.seconds": "1", **said}
-        made.append(World(tmp_path, source, target, [unique_topic], said))
+    def make(source, target, **extra):
+        extra = {"sync.topic.acls.interval.seconds": "1", **extra}
+        made.append(World(tmp_path, source, target, [unique_topic], extra))
         return made[-1]
 
     yield make
@@ -52,7 +52,7 @@ def syncs(world, context=None):
 
 
 def become(cluster, topic, *expected):
-    """Wait until the rules of *topic* are the *expected* ones: a broker learns them late."""
+    """Wait until *topic* has the *expected* ACLs: a broker applies them after a delay."""
 
     def there():
         return {acl for acl in cluster.topic_acls() if acl.topic == topic}
@@ -61,7 +61,7 @@ def become(cluster, topic, *expected):
 
 
 def test_sync_topic_acls(guarded, between, read):
-    """As testSyncTopicACLsUseProvidedForwardingAdmin of MirrorMaker 2, and what it leaves out."""
+    """Like testSyncTopicACLsUseProvidedForwardingAdmin of MirrorMaker 2, with excluded ACLs."""
     here = between(*guarded)
     us_east, eu_west = here.context.cluster("us-east"), here.context.cluster("eu-west")
     describe, write = replace(read, operation="DESCRIBE"), replace(read, operation="WRITE")
@@ -129,9 +129,9 @@ def test_a_target_without_an_authorizer_is_logged_once(guarded, target, between,
 
 def test_a_missing_permission_to_create_acls_is_logged_once(guarded, between, read, caplog):
     east, west = guarded
-    said = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
-    said = {f"eu-west.{key}": value for key, value in said.items()}
-    here = between(east, west, **said, **{"eu-west.bootstrap.servers": west.at("SASL")})
+    extra = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
+    extra = {f"eu-west.{key}": value for key, value in extra.items()}
+    here = between(east, west, **extra, **{"eu-west.bootstrap.servers": west.at("SASL")})
     here.context.cluster("us-east").create_acls([read])
     become(here.context.cluster("us-east"), read.topic, read)
     sync = syncs(here)

@@ -1,7 +1,7 @@
-"""A broker ends a transaction and leaves a marker out: the next commit shows none of its records.
+"""A broker ends a transaction without a marker: the next commit must not make it visible.
 
-That is what KRaft brokers do where the partition has no leader at that moment. Here the marker is
-taken out of the log afterwards, by giving the partition the folder that it had before.
+KRaft brokers do that if the partition has no leader at that moment. Here the marker is removed from
+the log afterwards, by restoring an older copy of the partition's folder.
 """
 
 import pytest
@@ -30,7 +30,7 @@ def broker(make_broker):
 
 @pytest.fixture
 def writer(broker):
-    """Open the slot's producer as a new process would; what was opened before is let go."""
+    """Return a function that opens the slot's producer as a new process does."""
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     opened = []
 
@@ -60,7 +60,7 @@ def shown(broker):
 
 @pytest.fixture
 def left_open(broker, writer, tmp_path):
-    """Two records of a transaction that was aborted, without the marker that says so."""
+    """Two records of an aborted transaction, without the abort marker."""
     slot = writer()
     slot.commit_progress({OURS: Progress(0, "life1", "remote")})
     send(slot, b"never", b"committed")

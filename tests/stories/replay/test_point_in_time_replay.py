@@ -1,4 +1,4 @@
-"""What was staged is written once more, to a topic of its own, and nothing else moves."""
+"""A point-in-time replay writes staged records to a separate topic and changes nothing else."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ def context(lake, source, target):
 
 @pytest.fixture
 def topic(context, unique_topic):
-    """A topic of two partitions, staged in four commits, the records' times their offsets + 1."""
+    """A topic of two partitions, staged in four commits; a record's time is its offset + 1."""
     times = {i: i + 1 for i in range(RECORDS)}
     for start in range(0, RECORDS, 10):
         stage_records(

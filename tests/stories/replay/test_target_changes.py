@@ -1,4 +1,4 @@
-"""What others do to a remote topic or to the flow's progress: told, and never a copy or a loss."""
+"""Changes of remote topics and progress by other tools: reported, without loss or duplicates."""
 
 from __future__ import annotations
 
@@ -97,11 +97,11 @@ def test_a_remote_topic_recreated_while_running_is_reported_before_a_record_is_v
     monkeypatch.setattr("deltamirror.topics.remote_topics.TOPICS_MAX_AGE_S", 3600.0)
     with running(here):
         write(here, unique_topic, b"d")
-        until(lambda: arrived(here, unique_topic)[-1:] == [b"d"], "the loop is at work")
+        until(lambda: arrived(here, unique_topic)[-1:] == [b"d"], "the loop replays")
         recreate_topic(here, remote)
         write_foreign(here, remote, *meanwhile)
         write(here, unique_topic, b"e")
-        until(lambda: "re-created" in "".join(partition_errors(here)), "status tells it")
+        until(lambda: "re-created" in "".join(partition_errors(here)), "status reports it")
 
     assert arrived(here, unique_topic) == list(meanwhile)
     assert_stops(here, "the target topic was re-created")
@@ -120,8 +120,12 @@ def test_records_deleted_on_the_target_do_not_come_back_and_the_rest_arrives_onc
 
     assert arrived(here, unique_topic) == [b"c", b"d"]
     assert [up for up, _ in pairs(here, unique_topic)] == [0, 1, 2, 3]
-    told = answer("verify", "--config", str(here.path))
-    assert (told["lost"], told["duplicated"], told["flows"][0]["expired_downstream"]) == (0, 0, 2)
+    compared = answer("verify", "--config", str(here.path))
+    assert (
+        compared["lost"],
+        compared["duplicated"],
+        compared["flows"][0]["expired_downstream"],
+    ) == (0, 0, 2)
 
 
 # Progress
@@ -169,19 +173,19 @@ def test_altered_progress_with_our_metadata_stops_the_partition_until_it_is_rese
 ):
     context = here.context
     target = context.cluster("eu-west")
-    ((partition, (was, said)),) = target.committed_offsets(
+    ((partition, (was, metadata)),) = target.committed_offsets(
         GROUP, [TopicPartition(remote, 0)], require_stable=False
     ).items()
     run("pause", "--flow", FLOW, "--config", str(here.path))
     write(here, unique_topic, b"d", b"e")
     run("run", "--until-caught-up", "--config", str(here.path), code=1)
-    target.commit_offsets(GROUP, {partition: (offset, said)})
+    target.commit_offsets(GROUP, {partition: (offset, metadata)})
     run("resume", "--flow", FLOW, "--config", str(here.path))
 
     assert_stops(here, words)
     assert arrived(here, unique_topic) == [b"a", b"b", b"c"]
 
-    target.commit_offsets(GROUP, {partition: (was, said)})
+    target.commit_offsets(GROUP, {partition: (was, metadata)})
     here.mirror()
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d", b"e"]
 
@@ -289,7 +293,7 @@ def test_an_open_transaction_of_another_producer_stops_a_map_rebuild_but_not_rep
     here.mirror()
 
     hidden = consume_all(here.target.bootstrap_servers, remote, "read_uncommitted")
-    aborted = b""  # to a client, what is open may as well be our own without its marker
+    aborted = b""  # replay cannot know that the open transaction is not its own
     assert [m.value() for m in hidden] == [b"a", b"b", b"c", b"foreign", aborted, b"d"]
     assert progress(here, remote) == 4
     known = pairs(here, unique_topic)
@@ -303,7 +307,7 @@ def test_an_open_transaction_of_another_producer_stops_a_map_rebuild_but_not_rep
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"foreign", b"d"]
 
 
-# What the target does not take
+# Records that the target refuses
 
 
 HOUR_MS = "3600000"
@@ -334,13 +338,15 @@ REFUSALS = [
 def test_a_record_that_the_target_refuses_stops_only_its_partition_until_the_limit_is_raised(
     world, source, names, limits, record, lifted
 ):
-    sick = names("sick")
-    healthy = neighbours(sick, 2)
-    # The limit would be lifted at once: the source has none.
-    here = world(sick, *healthy, **{"sync.topic.configs.enabled": "false"})
-    create_topic(source.bootstrap_servers, sick)
-    create_topic(here.target.bootstrap_servers, here.remote(sick), **limits)
-    produce(source.bootstrap_servers, sick, [Record(b"k", b"good"), record, Record(b"k", b"next")])
+    refused = names("refused")
+    healthy = neighbours(refused, 2)
+    # Config sync would remove the limit at once, because the source has none.
+    here = world(refused, *healthy, **{"sync.topic.configs.enabled": "false"})
+    create_topic(source.bootstrap_servers, refused)
+    create_topic(here.target.bootstrap_servers, here.remote(refused), **limits)
+    produce(
+        source.bootstrap_servers, refused, [Record(b"k", b"good"), record, Record(b"k", b"next")]
+    )
     for topic in healthy:
         create_topic(source.bootstrap_servers, topic)
         produce(source.bootstrap_servers, topic, [Record(b"k", b"%d" % i) for i in range(5)])
@@ -349,8 +355,8 @@ def test_a_record_that_the_target_refuses_stops_only_its_partition_until_the_lim
 
     for topic in healthy:
         assert arrived(here, topic) == [b"%d" % i for i in range(5)]
-    assert arrived(here, sick) == []
-    set_config(here, here.remote(sick), **lifted)
+    assert arrived(here, refused) == []
+    set_config(here, here.remote(refused), **lifted)
     run("resume", "--flow", FLOW, "--config", str(here.path))
     here.mirror()
-    assert arrived(here, sick) == [b"good", b"bad", b"next"]
+    assert arrived(here, refused) == [b"good", b"bad", b"next"]
