@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import dagster as dg
 
 from assets.keys import offset_map_key, records_key, topic_partitions_def
+from deltamirror.listener import Listener
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError
+from schemas.monitoring.stats import ValueStats
 from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
@@ -51,7 +52,7 @@ class EventCounts:
             self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
 
 
-class EventBuffer:
+class EventBuffer(Listener):
     """A listener that adds up counts until the next event is taken. Thread-safe.
 
     *row_counts* are the records that each topic of each asset had at the start. Without them events
@@ -63,7 +64,9 @@ class EventBuffer:
         self._counts: dict[tuple[dg.AssetKey, str], EventCounts] = {}
         self._row_counts = None if row_counts is None else dict(row_counts)
 
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
+    def staged(
+        self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()
+    ) -> None:
         """Count *segments* of source cluster *alias*."""
         with self._lock:
             for segment in segments:
@@ -81,9 +84,6 @@ class EventBuffer:
                 counts.runs += len(move.runs)
                 for run in move.runs:
                     counts.extend_offsets(run.downstream_start, run.downstream_end - 1)
-
-    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Do nothing: the loop logs the error; `status` and the asset `lag` show it."""
 
     def _count(self, key: dg.AssetKey, owner: str, topic: str, records: int) -> EventCounts:
         counts = self._counts.setdefault((key, topic), EventCounts(owner))
@@ -178,31 +178,20 @@ CLOSE_TIMEOUT_S = 10.0
 """Seconds that `close` waits for the last events."""
 
 
-class DagsterListener:
+class DagsterListener(EventBuffer):
     """A listener that publishes from its own thread, so that a slow Dagster delays no loop."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._instance = dg.DagsterInstance.get()
-        self._events = EventBuffer()
         self._publisher = EventPublisher(
-            self._events, self._instance, self._instance.report_runless_asset_event
+            self, self._instance, self._instance.report_runless_asset_event
         )
         self._stop = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="dagster reporter", daemon=True)
         self._thread.start()
         atexit.register(self.close)
-
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
-        """Count *segments* of source cluster *alias*."""
-        self._events.staged(alias, segments)
-
-    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Count *moves* of *flow*."""
-        self._events.replayed(flow, moves)
-
-    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Do nothing: the loop logs the error."""
 
     def close(self) -> None:
         """Publish the rest and stop the thread. A second call has no effect."""

@@ -14,8 +14,9 @@ from assets.metadata import row_counts
 from deltamirror.context import MirrorContext
 from deltamirror.maintenance.maintain import MaintenanceResult, maintain
 from deltamirror.replay.point_in_time import replay_point_in_time
-from deltamirror.run.supervisor import STOP_TIMEOUT_S, mirror
+from deltamirror.run.supervisor import mirror
 from deltamirror.times import parse_time_ms
+from deltamirror.timings import Timings
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors import LeaseHeldError
@@ -52,7 +53,7 @@ class MirrorThread:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
-        self._thread.join(2 * STOP_TIMEOUT_S)
+        self._thread.join(2 * Timings().stop_timeout_s)
 
     def has_ended(self, wait_s: float) -> bool:
         """Wait up to *wait_s* seconds; return whether the loops have ended. Raises their error."""
@@ -63,7 +64,7 @@ class MirrorThread:
 
     def _run(self) -> None:
         try:
-            mirror(self._config, listener=self._events, stop=self._stop)
+            mirror(self._config, listeners=[self._events], stop=self._stop)
         except BaseException as error:
             self._error = error
 

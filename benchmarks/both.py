@@ -7,14 +7,14 @@ from collections.abc import Sequence
 
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
-from deltamirror.listener import NullListener
+from deltamirror.listener import Listener
 from deltamirror.run.supervisor import build_mirror
 from schemas.config.config import Config
 from schemas.config.flow import Flow
 from schemas.replay.slot_work import CommittedBatch
 
 
-class Arrival(NullListener):
+class Arrival(Listener):
     """A reporter that stops *meter* when the last of *records* is committed on the target."""
 
     meter: Meter
@@ -35,7 +35,7 @@ class Arrival(NullListener):
 def measure(ground: Ground, config: Config, records: int) -> Cost:
     """Return what mirroring the one topic of *config* costs. Raises RuntimeError: not all came."""
     arrival = Arrival(records)
-    run = build_mirror(config, listener=arrival, stop=arrival.stop)
+    run = build_mirror(config, listeners=[arrival], stop=arrival.stop)
     for worker_pool in run.worker_pools():
         worker_pool.start(config.tasks_max)
         worker_pool.wait_started()

@@ -15,8 +15,8 @@ from rich import box
 from rich.table import Table
 
 from benchmarks.meter import Cost
+from demo.kafka.jars import KAFKA_VERSION
 from resources.java import java, java_version
-from resources.spark.jars import KAFKA_VERSION
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 
+from deltamirror.timings import Timings
 from resources.coordination.status_file import StatusFile
 from resources.delta.lake import DeltaLake
 from resources.kafka.cluster import KafkaCluster
@@ -14,8 +15,9 @@ from schemas.errors import ConfigError
 class MirrorContext:
     """The places that *config* names; clients are made when first asked for, and kept."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, timings: Timings | None = None) -> None:
         self.config = config
+        self.timings = timings or Timings()
         self.lake = DeltaLake(config.lake)
         self.status_file = StatusFile(self.lake.root)
         self._clusters: dict[str, KafkaCluster] = {}

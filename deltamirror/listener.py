@@ -1,63 +1,70 @@
-"""Who hears what the loops move."""
+"""Listener interface: what the loops of a run report, and the listeners that are installed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Protocol
 
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError
+from schemas.errors import DeltamirrorError, PartitionError
+from schemas.kafka.partition import TopicPartition, Watermarks
+from schemas.monitoring.flow_state import PartitionLag
+from schemas.monitoring.stats import ValueStats
 from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
 
-class Listener(Protocol):
-    """Hears what moved; called from the loops' threads, and never lets an error out."""
+class Listener:
+    """Observer of a run's loops. Every method does nothing; a listener overrides some of them.
 
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
-        """Hear that *segments* of source cluster *alias* were committed."""
+    The loops' threads call the methods, so a listener may be called by several threads at once.
+    No method may raise. *role* names a loop: `stage us-east` or `replay us-east->eu-west`.
+    """
 
-    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Hear that *moves* of *flow* were committed on its target."""
+    def tick_started(self, role: str) -> None:
+        """Handle the start of a tick."""
 
-    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Hear that *role*'s tick failed; it tries again."""
-
-
-class NullListener:
-    """A reporter that says nothing."""
-
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
-        """Say nothing."""
-
-    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Say nothing."""
+    def tick_succeeded(
+        self,
+        role: str,
+        errors: Mapping[TopicPartition, PartitionError],
+        *,
+        is_paused: bool = False,
+    ) -> None:
+        """Handle a tick that left out the partitions in *errors*; *is_paused*: all are paused."""
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Say nothing."""
+        """Handle a tick that failed. The loop tries again."""
 
+    def lease_refused(self, role: str) -> None:
+        """Handle a tick that did nothing because another process holds the lease."""
 
-class CompositeListener:
-    """Several reporters as one."""
+    def loop_stopped(
+        self,
+        role: str,
+        error: DeltamirrorError | None,
+        errors: Mapping[TopicPartition, PartitionError],
+    ) -> None:
+        """Handle the end of a loop; *error* is that of its last tick, if it failed."""
 
-    def __init__(self, *reporters: Listener) -> None:
-        self._listeners = reporters
+    def watermarks_read(
+        self,
+        alias: str,
+        watermarks: Mapping[TopicPartition, Watermarks],
+        errors: Mapping[TopicPartition, PartitionError],
+    ) -> None:
+        """Handle the watermarks that staging read; those of partitions in *errors* are missing."""
 
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
-        """Tell both that *segments* of source cluster *alias* were committed."""
-        for each in self._listeners:
-            each.staged(alias, segments)
+    def staged(
+        self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()
+    ) -> None:
+        """Handle committed *segments* of source cluster *alias*, each with its *timestamps*."""
 
     def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Tell both that *moves* of *flow* were committed."""
-        for each in self._listeners:
-            each.replayed(flow, moves)
+        """Handle *moves* of *flow* that were committed on its target."""
 
-    def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Tell both that *role*'s tick failed."""
-        for each in self._listeners:
-            each.tick_failed(role, error)
+    def lag_measured(self, flow: Flow, partition_lags: Sequence[PartitionLag]) -> None:
+        """Handle the lag of every partition of *flow*."""
 
 
 def installed_listeners() -> list[Listener]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 
 def parse_time_ms(text: str) -> int:
@@ -19,11 +19,11 @@ def parse_time_ms(text: str) -> int:
         raise ValueError(
             f"{text} is no time: write 2026-01-31T12:00:00Z or milliseconds since 1970"
         ) from None
-    at = at if at.tzinfo else at.replace(tzinfo=timezone.utc)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return int(at.timestamp() * 1000)
 
 
 def format_iso(at_ms: int) -> str:
     """Return the time *at_ms* (ms since 1970) in ISO 8601, UTC."""
-    at = datetime.fromtimestamp(at_ms / 1000, timezone.utc)
+    at = datetime.fromtimestamp(at_ms / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

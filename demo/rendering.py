@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
@@ -15,16 +15,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from deltamirror.listener import Listener
 from demo.workspace import SOURCE, TARGET
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.flow_state import PartitionState
+from schemas.monitoring.stats import ValueStats
 from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
 
-class DemoProgress(Progress):
+class DemoProgress(Progress, Listener):
     """A bar for staging and one for replay. The loop's threads tell; all of it is locked.
 
     Bars go by offsets, because a range may hold fewer records than offsets; beside them stand
@@ -46,7 +48,9 @@ class DemoProgress(Progress):
         self._stage = self._bar("staged", to_stage)
         self._replay = self._bar("replayed", to_replay)
 
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
+    def staged(
+        self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()
+    ) -> None:
         """Hear what a commit of *alias* staged."""
         with self._bars_lock:
             self.records_staged += sum(each.count for each in segments)
@@ -151,7 +155,7 @@ def describe_flight(message: Message | None) -> str:
     if message is None or value is None:
         return "(no record)"
     row = json.loads(value)
-    at = datetime.fromtimestamp(message.timestamp()[1] / 1000, timezone.utc)
+    at = datetime.fromtimestamp(message.timestamp()[1] / 1000, UTC)
     return f"{row['carrier']} {row['flight']} {row['origin']}→{row['dest']} {at:%Y-%m-%d %H:%M}"
 
 

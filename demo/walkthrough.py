@@ -128,7 +128,7 @@ def _mirror(context: MirrorContext, console: Console) -> None:
     to_stage = sum(max(0, each.source_end - each.staged) for each in before)
     to_replay = sum(max(0, each.source_end - each.replayed) for each in before)
     with DemoProgress(console, to_stage, to_replay) as bars:
-        mirror(context.config, until_caught_up=True, listener=bars)
+        mirror(context.config, until_caught_up=True, listeners=[bars])
     if bars.records_paired:
         console.print(
             f"   {bars.records_paired:,} records were on the target: found, not sent again."

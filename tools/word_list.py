@@ -50,7 +50,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 PROSE = {tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)}
 
-SKIPPED = ("benchmarks/results/", "LICENSE", "tests/stories/golden/")
+SKIPPED = ("benchmarks/results/", "LICENSE", "tests/support/golden/")
 
 
 def main() -> int:

@@ -15,9 +15,9 @@ from pathlib import Path
 from benchmarks.ground import Ground
 from benchmarks.meter import tree
 from demo.kafka.broker import LOGGING
+from demo.kafka.jars import kafka_home
 from demo.kafka.processes import restore_signals, started_at
 from resources.java import java
-from resources.spark.jars import kafka_home
 
 SETTINGS = Path(__file__).with_name("settings")
 STOP_S = 60.0

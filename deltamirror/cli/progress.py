@@ -10,13 +10,15 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from deltamirror.listener import Listener
 from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
+from schemas.monitoring.stats import ValueStats
 from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
 
-class RunProgressListener:
+class RunProgressListener(Listener):
     """Counts what moved and, on a terminal, shows a bar for each flow.
 
     A bar's length is what was staged so far for the flow's source since the run began.
@@ -44,7 +46,9 @@ class RunProgressListener:
         if self._bars is not None:
             self._bars.stop()
 
-    def staged(self, alias: str, segments: Sequence[Segment]) -> None:
+    def staged(
+        self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()
+    ) -> None:
         """Count the records of *segments*."""
         with self._lock:
             self._staged[alias] = self._staged.get(alias, 0) + sum(s.count for s in segments)

@@ -44,7 +44,7 @@ def run_command(
 ) -> None:
     """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
     from deltamirror.cli.progress import RunProgressListener
-    from deltamirror.listener import CompositeListener, installed_listeners
+    from deltamirror.listener import installed_listeners
     from deltamirror.monitoring.metrics_server import serve_metrics
     from deltamirror.run.supervisor import build_mirror
 
@@ -61,7 +61,7 @@ def run_command(
         flows=flows or None,
         targets=targets,
         until_caught_up=until_caught_up,
-        listener=CompositeListener(listener, *installed_listeners()),
+        listeners=[listener, *installed_listeners()],
         stop=stop,
         is_standby=standby,
     )

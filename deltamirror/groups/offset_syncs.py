@@ -6,13 +6,15 @@ take a flow over, and its checkpoint task can work beside ours.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from threading import Lock
 
 from deltamirror.context import MirrorContext
+from deltamirror.listener import Listener
 from pipeline.offset_map.offset_syncs import sample_offset_syncs
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import OffsetSyncsConfig
+from schemas.config.flow import Flow
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
@@ -22,14 +24,14 @@ MAX_PENDING_SYNCS = 1_000
 """Syncs of a partition that wait for a cluster that is down; of more, the newest count."""
 
 
-class OffsetSyncs:
+class OffsetSyncs(Listener):
     """The offset syncs of a flow: noted by its replay loop, written by another thread.
 
     So the cluster that takes them, mostly the source, holds up no replay.
     """
 
-    def __init__(self, context: MirrorContext, config: OffsetSyncsConfig) -> None:
-        self._config = config
+    def __init__(self, context: MirrorContext, flow: Flow, config: OffsetSyncsConfig) -> None:
+        self._flow, self._config = flow, config
         self._topic = CompactedTopic(
             context.cluster(config.cluster),
             config.topic,
@@ -39,8 +41,10 @@ class OffsetSyncs:
         self._lock = Lock()
         self._pending: dict[TopicPartition, list[OffsetSync]] = {}
 
-    def record(self, moves: Iterable[CommittedBatch]) -> None:
-        """Remember a sample of *moves*, which the target has committed, to be written."""
+    def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
+        """Keep a sample of *moves*, if they are of this flow, until it is written."""
+        if flow != self._flow:
+            return
         found: dict[TopicPartition, list[OffsetSync]] = {}
         for move in moves:
             at = move.partition

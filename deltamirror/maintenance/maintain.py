@@ -218,10 +218,6 @@ def maintained_tables(context: MirrorContext, alias: str) -> list[LakeTable]:
     return [*own, *(lake.flow_table(flow, table) for flow in flows for table in FLOW_TABLES)]
 
 
-MAINTAIN_INTERVAL_S = 600.0
-"""So rarely that it is no work, so often that a replay never meets thousands of small files."""
-
-OPTIMIZE_INTERVAL_S = 60.0
 COMMITS_PER_CHECKPOINT = 100
 """How often small files of small tables are merged, and checkpoints written of tables with so many
 commits since the last one.
@@ -242,12 +238,13 @@ class MaintenanceLoop:
 
     def run(self) -> None:
         """Work until it is over; a failure is logged and tried again at the next turn."""
-        next_turn = time.monotonic() + MAINTAIN_INTERVAL_S
-        while not self._done.wait(min(OPTIMIZE_INTERVAL_S, MAINTAIN_INTERVAL_S)):
+        timings = self._context.timings
+        next_turn = time.monotonic() + timings.maintain_interval_s
+        while not self._done.wait(min(timings.optimize_interval_s, timings.maintain_interval_s)):
             self.optimize_tables()
             if time.monotonic() >= next_turn:
                 self.maintain_clusters()
-                next_turn = time.monotonic() + MAINTAIN_INTERVAL_S
+                next_turn = time.monotonic() + timings.maintain_interval_s
 
     def optimize_tables(self) -> None:
         """Merge small files and write due checkpoints, in the clusters staged by this process."""

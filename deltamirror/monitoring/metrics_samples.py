@@ -1,12 +1,15 @@
-"""Every value of a scrape, from what the loops told the board."""
+"""Collect the samples of a scrape from what the loops told the board."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 
-from deltamirror.backoff import FAILURE_TIMEOUT_S
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
 from deltamirror.monitoring.metrics_state import GroupCommit, MetricsState
 from pipeline.monitoring.health import STANDBY as ON_STANDBY
 from pipeline.monitoring.health import check_health
@@ -16,25 +19,60 @@ from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.monitoring import metrics as m
 from schemas.monitoring.flow_state import STATES, LoopState, PartitionLag
-from schemas.monitoring.metrics import Metric, Sample
+from schemas.monitoring.metrics import METRICS, Metric
 from schemas.staging.frontier import base_id
 
+_Family = CounterMetricFamily | GaugeMetricFamily
+_Sample = tuple[Metric, tuple[str, ...], float]
+"""A metric, the values of its labels in their order, its value."""
 
-def collect_samples(metrics_state: MetricsState) -> list[Sample]:
-    """Return every value that *metrics_state* stands for now."""
+
+def registry_of(metrics_state: MetricsState) -> CollectorRegistry:
+    """Return the metrics of *metrics_state* and `process_*` of this process, without Spark."""
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(MetricsCollector(metrics_state))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def family_of(metric: Metric) -> _Family:
+    """Return *metric* as prometheus_client has it, without samples."""
+    family = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
+    return family(metric.name, metric.help, labels=metric.labels)
+
+
+class MetricsCollector(Collector):
+    """Reads *metrics_state* at each scrape."""
+
+    def __init__(self, metrics_state: MetricsState) -> None:
+        self._metrics_state = metrics_state
+
+    def describe(self) -> Iterable[_Family]:
+        """Return every metric that can have samples."""
+        return [family_of(metric) for metric in METRICS.values()]
+
+    def collect(self) -> Iterable[_Family]:
+        """Return every metric that has samples now."""
+        families = {metric.name: family_of(metric) for metric in METRICS.values()}
+        for metric, labels, value in _samples(self._metrics_state):
+            families[metric.name].add_metric(labels, value)
+        return [family for family in families.values() if family.samples]
+
+
+def _samples(metrics_state: MetricsState) -> list[_Sample]:
     now_s, now_ms = time.monotonic(), int(time.time() * 1000)
     loops = [loop_status.state for loop_status in metrics_state.loop_statuses()]
-    status = check_health(loops, now_s, FAILURE_TIMEOUT_S).status
-    found = [
-        Sample(m.INFO, (version("deltamirror"),), 1),
-        Sample(m.STANDBY, (), status == ON_STANDBY),
+    status = check_health(loops, now_s, metrics_state.timings.failure_timeout_s).status
+    found: list[_Sample] = [
+        (m.INFO, (version("deltamirror"),), 1),
+        (m.STANDBY, (), status == ON_STANDBY),
     ]
     for loop in loops:
         found += _loop_samples(loop, now_s)
     with metrics_state.lock:
         for alias, records in metrics_state.staged_records.items():
-            found.append(Sample(m.STAGED_RECORDS, (alias,), records))
-            found.append(Sample(m.STAGED_BYTES, (alias,), metrics_state.staged_bytes[alias]))
+            found.append((m.STAGED_RECORDS, (alias,), records))
+            found.append((m.STAGED_BYTES, (alias,), metrics_state.staged_bytes[alias]))
         found += _traffic_samples(metrics_state, now_s)
         found += _checkpoint_samples(metrics_state, now_s)
         partition_lags, commits = dict(metrics_state.partition_lags), dict(metrics_state.commits)
@@ -46,33 +84,33 @@ def collect_samples(metrics_state: MetricsState) -> list[Sample]:
                 flow, partition_lag, watermarks.get(partition_lag.source.topic_partition), now_ms
             )
         paused = sum(partition_lag.is_paused for partition_lag in partition_lags_of_flow)
-        found.append(Sample(m.PAUSED, (flow.source, flow.target), paused))
+        found.append((m.PAUSED, (flow.source, flow.target), paused))
         found += _group_samples(flow, partition_lags_of_flow, watermarks, commits.get(flow, ()))
     return found
 
 
-def _loop_samples(loop: LoopState, now_s: float) -> Iterator[Sample]:
+def _loop_samples(loop: LoopState, now_s: float) -> Iterator[_Sample]:
     place = (loop.loop, loop.source, loop.target)
     for state in STATES:
-        yield Sample(m.STATE, (*place, state), state == loop.state)
-    yield Sample(m.TICKS, place, loop.ticks)
-    yield Sample(m.TICK_SECONDS, place, loop.ticks_s)
-    yield Sample(m.SILENT_SECONDS, place, now_s - loop.last_sign_at_s)
-    yield Sample(m.FAILURES, place, loop.failures)
+        yield m.STATE, (*place, state), state == loop.state
+    yield m.TICKS, place, loop.ticks
+    yield m.TICK_SECONDS, place, loop.ticks_s
+    yield m.SILENT_SECONDS, place, now_s - loop.last_sign_at_s
+    yield m.FAILURES, place, loop.failures
     if loop.error is not None and loop.error_at_ms is not None:
-        yield Sample(m.LAST_ERROR, (*place, loop.error.kind), loop.error_at_ms / 1000)
+        yield m.LAST_ERROR, (*place, loop.error.kind), loop.error_at_ms / 1000
     for kind, count in loop.partition_errors.items():
-        yield Sample(m.FAILING_PARTITIONS, (*place, kind), count)
+        yield m.FAILING_PARTITIONS, (*place, kind), count
 
 
-def _traffic_samples(metrics_state: MetricsState, now_s: float) -> Iterator[Sample]:
+def _traffic_samples(metrics_state: MetricsState, now_s: float) -> Iterator[_Sample]:
     for (flow, target), partition_traffic in metrics_state.traffic.items():
         place = _labels(flow, target)
         carried = partition_traffic.carried.read(now_s)
-        yield Sample(m.RECORD_COUNT, place, partition_traffic.records)
-        yield Sample(m.RECORD_RATE, place, per_second(carried.count, now_s))
-        yield Sample(m.BYTE_COUNT, place, partition_traffic.value_bytes)
-        yield Sample(m.BYTE_RATE, place, per_second(carried.total, now_s))
+        yield m.RECORD_COUNT, place, partition_traffic.records
+        yield m.RECORD_RATE, place, per_second(carried.count, now_s)
+        yield m.BYTE_COUNT, place, partition_traffic.value_bytes
+        yield m.BYTE_RATE, place, per_second(carried.total, now_s)
         yield from _stat_samples(
             m.RECORD_AGE, place, partition_traffic.last_age_ms, partition_traffic.ages, now_s
         )
@@ -85,7 +123,7 @@ def _traffic_samples(metrics_state: MetricsState, now_s: float) -> Iterator[Samp
         )
 
 
-def _checkpoint_samples(metrics_state: MetricsState, now_s: float) -> Iterator[Sample]:
+def _checkpoint_samples(metrics_state: MetricsState, now_s: float) -> Iterator[_Sample]:
     for (flow, group, target), latency in metrics_state.latencies.items():
         place = (flow.source, flow.target, group, target.topic, str(target.partition))
         yield from _stat_samples(
@@ -99,19 +137,19 @@ def _stat_samples(
     last: float | None,
     recent: SampledStat,
     now_s: float,
-) -> Iterator[Sample]:
+) -> Iterator[_Sample]:
     """Yield the last value, the least, the greatest and the mean of what was measured."""
     if last is not None:
-        yield Sample(metrics[0], place, last)
+        yield metrics[0], place, last
     spread = recent.read(now_s)
     if spread.count:
         for metric, value in zip(metrics[1:], (spread.low, spread.high, spread.mean), strict=True):
-            yield Sample(metric, place, value)
+            yield metric, place, value
 
 
 def _lag_samples(
     flow: Flow, partition_lag: PartitionLag, marks: Watermarks | None, now_ms: int
-) -> Iterator[Sample]:
+) -> Iterator[_Sample]:
     place = _labels(flow, partition_lag.target)
     staged = StagedEnd(
         partition_lag.source, partition_lag.begin, partition_lag.staged, partition_lag.stable
@@ -119,12 +157,12 @@ def _lag_samples(
     lag = replication_lag(marks, staged, partition_lag.replayed)
     age = age_ms(now_ms, partition_lag.oldest_ms, lag)
     end = marks.stable if marks else partition_lag.stable
-    yield Sample(m.SOURCE_END, place, max(end, partition_lag.replayed))
-    yield Sample(m.STAGED, place, partition_lag.staged)
-    yield Sample(m.REPLAYED, place, partition_lag.replayed)
-    yield Sample(m.LAG, place, lag)
+    yield m.SOURCE_END, place, max(end, partition_lag.replayed)
+    yield m.STAGED, place, partition_lag.staged
+    yield m.REPLAYED, place, partition_lag.replayed
+    yield m.LAG, place, lag
     if age is not None:
-        yield Sample(m.LAG_SECONDS, place, age / 1000)
+        yield m.LAG_SECONDS, place, age / 1000
 
 
 def _group_samples(
@@ -132,7 +170,7 @@ def _group_samples(
     partition_lags: Sequence[PartitionLag],
     watermarks: Mapping[TopicPartition, Watermarks],
     commits: Sequence[GroupCommit],
-) -> Iterator[Sample]:
+) -> Iterator[_Sample]:
     """Yield how far groups are behind; commits in a topic's former life say nothing of now."""
     there = {
         partition_lag.source.topic_partition: partition_lag for partition_lag in partition_lags
@@ -145,7 +183,7 @@ def _group_samples(
         end = max(marks.stable if marks else partition_lag.stable, partition_lag.replayed)
         target = (partition_lag.target_topic, str(commit.partition.partition))
         place = (flow.source, flow.target, commit.group, *target)
-        yield Sample(m.GROUP_LAG, place, consumer_lag(end, commit.committed))
+        yield m.GROUP_LAG, place, consumer_lag(end, commit.committed)
 
 
 def _labels(flow: Flow, target: TopicPartition) -> tuple[str, ...]:

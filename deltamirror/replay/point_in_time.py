@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -147,7 +147,7 @@ def plan_replay(
     ranges = select_ranges(segments, selection, records.retained_from, read)
     if not ranges:
         raise NothingToReplayError(f"nothing is staged of {topic} in that range")
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     replay_id = f"{now:%Y%m%dT%H%M%S}-{uuid4().hex[:4]}"
     plan = ReplayPlan(
         replay_id,

@@ -37,10 +37,6 @@ class ReplayTick:
     is_idle: bool = False
 
 
-TRANSIENT_RETRY_S = 15.0
-"""How long what passes by itself leaves a partition out, before it is tried again."""
-
-
 class FlowReplayer:
     """The replay of one flow: one of these at a time, by its lease. Not thread-safe.
 
@@ -169,7 +165,11 @@ class FlowReplayer:
         """Try partitions again that were left out one topic refresh ago; what passes, sooner."""
         interval, now = self.config.refresh_topics_interval_s or float("inf"), time.monotonic()
         for partition, error in list(self._excluded.items()):
-            bears_s = min(interval, TRANSIENT_RETRY_S) if error.is_transient else interval
+            bears_s = (
+                min(interval, self._context.timings.transient_retry_s)
+                if error.is_transient
+                else interval
+            )
             if now - self._excluded_at[partition] > bears_s:
                 del self._excluded[partition]
 

@@ -83,13 +83,6 @@ class PeriodicRunner:
             self._logged.pop(task, None)
 
 
-DEFAULT_INTERVAL_S = 60.0
-"""How often where a flow sets no interval of its own (emit.checkpoints.interval.seconds)."""
-
-OFFSET_SYNC_INTERVAL_S = 1.0
-"""How often offset syncs that wait are written."""
-
-
 def periodic_tasks(
     context: MirrorContext,
     flows: Sequence[FlowConfig],
@@ -113,7 +106,11 @@ def periodic_tasks(
         tasks[name] = [PeriodicTask(name, each.interval_s, HeartbeatEmitter(context, each).emit)]
     for flow_name, syncs in (offset_syncs or {}).items():
         name = f"offset syncs of {flow_name}"
-        tasks[name] = [PeriodicTask(name, OFFSET_SYNC_INTERVAL_S, syncs.write, is_run_at_end=True)]
+        tasks[name] = [
+            PeriodicTask(
+                name, context.timings.offset_syncs_interval_s, syncs.write, is_run_at_end=True
+            )
+        ]
     return {thread: own for thread, own in tasks.items() if own}
 
 
@@ -141,7 +138,9 @@ def _group_tasks(
     In this order also when they are done for the last time: each works with what the one before
     has written down.
     """
-    paces = [each.emit_checkpoints_interval_s or DEFAULT_INTERVAL_S for each in flows]
+    paces = [
+        each.emit_checkpoints_interval_s or context.timings.groups_interval_s for each in flows
+    ]
     syncs = {each.flow: each.sync_group_offsets_interval_s for each in flows}
     interval_s = min(pace for pace in (*paces, *syncs.values()) if pace is not None)
     tasks = [

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from deltamirror.backoff import FAILURE_TIMEOUT_S
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.run.catch_up import CatchUpTarget
 from deltamirror.staging.segment_index import SegmentIndex
 from deltamirror.staging.stager import SourceStager
+from deltamirror.timings import Timings
 from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
@@ -68,7 +68,9 @@ def stage_topic(context: MirrorContext, alias: str, topic: str, workers: SparkWo
         return catch_up_target.is_staged(segment_index, ())
 
     staging = SourceStager(context, alias, workers)
-    _run_until_caught_up(staging, topic, lambda: bool(staging.tick([topic]).segments), is_caught_up)
+    _run_until_caught_up(
+        context.timings, staging, topic, lambda: bool(staging.tick([topic]).segments), is_caught_up
+    )
 
 
 def materialize_topic(
@@ -118,7 +120,9 @@ def materialize_topic(
             for end, frontier in ends
         )
 
-    _run_until_caught_up(replayer, topic, lambda: bool(replayer.tick([topic]).moves), is_caught_up)
+    _run_until_caught_up(
+        context.timings, replayer, topic, lambda: bool(replayer.tick([topic]).moves), is_caught_up
+    )
 
 
 def last_stable_offsets(
@@ -145,7 +149,11 @@ def _remote_partition(remote: str, partition: TopicPartition) -> TopicPartition:
 
 
 def _run_until_caught_up(
-    role: LeasedRole, topic: str, tick: Callable[[], bool], is_caught_up: Callable[[], bool]
+    timings: Timings,
+    role: LeasedRole,
+    topic: str,
+    tick: Callable[[], bool],
+    is_caught_up: Callable[[], bool],
 ) -> None:
     """Do *role* for *topic* until it *is_caught_up*, or wait for the process that does it."""
     worked = time.monotonic()
@@ -156,7 +164,9 @@ def _run_until_caught_up(
                 worked = time.monotonic()
                 continue
             limit = (
-                OTHER_PROCESS_TIMEOUT_S if isinstance(error, LeaseHeldError) else FAILURE_TIMEOUT_S
+                OTHER_PROCESS_TIMEOUT_S
+                if isinstance(error, LeaseHeldError)
+                else timings.failure_timeout_s
             )
             if time.monotonic() - worked > limit:
                 raise error

@@ -21,12 +21,6 @@ from schemas.staging.frontier import Frontier, PartitionSnapshot, base_id
 
 log = logging.getLogger(__name__)
 
-FULL_READ_INTERVAL_S = 5.0
-"""How often partitions are asked for all of their watermarks though there is nothing to stage.
-
-What a transaction holds back without an end of its own shows only then.
-"""
-
 
 class SourceTopics:
     """The selected topics of source cluster *alias*, looked at tick by tick. Not thread-safe.
@@ -126,7 +120,7 @@ class SourceTopics:
     ) -> dict[TopicPartition, Watermarks]:
         """Return the last watermarks of those that had nothing to stage; none when it is time."""
         now = time.monotonic()
-        if now >= self._all_read_at + FULL_READ_INTERVAL_S:
+        if now >= self._all_read_at + self._context.timings.full_read_interval_s:
             self._all_read_at = now
             return {}
         settled = {}

@@ -22,7 +22,6 @@ from schemas.errors import (
     DeltamirrorError,
     PartitionError,
     RangeUnfinishedError,
-    RecordUnreadableError,
     TopicDeletedError,
     TopicRecreatedError,
 )
@@ -34,9 +33,6 @@ from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
 
-PARTITION_RETRY_S = 5.0
-"""How long a partition that was not read to its end is left alone."""
-
 REQUESTS_APP_ID = "orders"
 """The mark of `records`: the number of the last order that was carried out."""
 
@@ -45,11 +41,11 @@ REQUESTS_APP_ID = "orders"
 class StageTick:
     """What a tick did: the segments it committed, and what was seen of the source.
 
-    *stamps* are the timestamps of each segment's records, in the order of *segments*.
+    *timestamps* are those of each segment's records, in the order of *segments*.
     """
 
     segments: tuple[Segment, ...] = ()
-    stamps: tuple[ValueStats, ...] = ()
+    timestamps: tuple[ValueStats, ...] = ()
     watermarks: Mapping[TopicPartition, Watermarks] = field(default_factory=dict)
 
 
@@ -207,11 +203,11 @@ class SourceStager:
         """Leave the partition alone: for a while, or until an operator accepts the gap."""
         partition = source.topic_partition
         # A partition that has not begun has no gap: it begins where the log does by then.
-        has_begun = partition in self._committer.frontiers or isinstance(
-            error, RecordUnreadableError
-        )
+        has_begun = partition in self._committer.frontiers
         passing = isinstance(error, RangeUnfinishedError) or not has_begun
-        until = time.monotonic() + PARTITION_RETRY_S if passing else float("inf")
+        until = (
+            time.monotonic() + self._context.timings.partition_retry_s if passing else float("inf")
+        )
         self._blocked[partition] = _BlockedPartition(error, until, base_id(source.topic_id))
         self.partition_errors[partition] = error
         self.refresh_topics()

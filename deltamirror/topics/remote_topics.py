@@ -19,9 +19,6 @@ from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 from schemas.kafka.topic import Topic
 
-TOPICS_MAX_AGE_S = 5.0
-"""How old what we know of the target's topics may be: their ids are compared at each tick."""
-
 
 class RemoteTopics:
     """What is known of the remote topics of *flow*."""
@@ -50,7 +47,8 @@ class RemoteTopics:
             if self._config.replicates(p.topic) and self._error_of(p) is None:
                 needed[p.topic] = max(needed.get(p.topic, 0), p.partition + 1)
         if not needed or (
-            self._has_topics(needed) and time.monotonic() - self._read_at < TOPICS_MAX_AGE_S
+            self._has_topics(needed)
+            and time.monotonic() - self._read_at < self._context.timings.topics_max_age_s
         ):
             return
         names = {self._config.remote_topic(topic) for topic in needed}

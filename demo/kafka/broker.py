@@ -23,9 +23,9 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from demo.kafka.jars import kafka_home
 from demo.kafka.processes import free_ports, restore_signals, started_at
 from resources.java import java, java_version
-from resources.spark.jars import kafka_home
 from schemas.errors import BrokerStartError, BrokerStopError
 
 START_SECONDS = 90.0

@@ -9,7 +9,6 @@ from schemas.errors import (
     LogTruncatedError,
     PartitionError,
     RecordsExpiredError,
-    RecordUnreadableError,
     TopicDeletedError,
     TopicRecreatedError,
 )
@@ -22,7 +21,6 @@ from schemas.staging.segment import (
     RECREATED,
     TRUNCATED,
     UNCOMPACTED,
-    UNREADABLE,
     Segment,
 )
 
@@ -37,8 +35,8 @@ def accept_gap(
     """Return the segments without records that take a partition past *error*.
 
     Expired: the gap up to the log start. Re-created or deleted: the end of the former life that
-    was not staged. Unreadable: that one record. A cut log goes on as a new incarnation from its
-    start, because its offsets name other records now. Empty: nothing that can be accepted.
+    was not staged. A cut log goes on as a new incarnation from its start, because its offsets
+    name other records now. Empty: nothing that can be accepted.
 
     *frontier* is that of the life that the gap is in; *sight* is what is there now, None: nothing,
     so that only the end of a deleted topic can be accepted.
@@ -57,8 +55,6 @@ def accept_gap(
         case RecordsExpiredError(low=low):
             # Met while reading, it is newer than the sight.
             return [replace(empty, end=max(low, watermarks.low), gap_cause=EXPIRED)]
-        case RecordUnreadableError(offset=offset):
-            return [replace(empty, end=offset + 1, gap_cause=UNREADABLE)]
         case LogTruncatedError():
             return [
                 replace(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pipeline.record_digest import Digest
 from pipeline.record_stats import timestamp_stats
-from schemas.errors import PartitionError, RecordUnreadableError
+from schemas.errors import PartitionError
 from schemas.monitoring.stats import EMPTY, ValueStats
 from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.staging.segment import ANY, Segment, StagedFile
@@ -208,16 +208,13 @@ def _slot_result(
     """Return what came of a slot's ranges.
 
     A range that moved nothing is no segment, but for a partition's first one: that says where we
-    began, also where the very first record is one that cannot be carried.
+    began.
     """
     found = [
         (counts, reached.end)
         for counts, reached in ranges
         if reached.end > counts.range.start
-        or (
-            counts.range.planned_start is None
-            and (reached.error is None or isinstance(reached.error, RecordUnreadableError))
-        )
+        or (counts.range.planned_start is None and reached.error is None)
     ]
     return SlotStageResult(
         slot,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from resources.config.security import translate_security
 from schemas.config.client_keys import LIBRDKAFKA_BOUNDS, ClientKey, client_key, is_connection_key
 from schemas.config.config import ClientSettings
-from schemas.config.keys import KeyResult, KeyStatus
+from schemas.config.keys import KeyCheck, KeyStatus
 from schemas.errors import RefusedKeyError
 
 Value = str | int | float | bool
@@ -21,72 +21,70 @@ FIRST_BACKOFF_MS, MAX_BACKOFF_MS = 50, 1_000  # Java's: librdkafka would wait up
 
 @dataclass
 class TranslatedSettings:
-    """librdkafka's settings (they hold secrets) and a ruling for each Java property."""
+    """librdkafka's settings (they hold secrets) and a check for each Java property."""
 
     settings: dict[str, Value] = field(repr=False)
-    results: dict[str, KeyResult]
+    checks: dict[str, KeyCheck]
 
 
 def translate_settings(role: str, java: Mapping[str, str]) -> TranslatedSettings:
     """Return the settings of a `consumer`, `producer` or `admin` with the properties *java*.
 
-    Nothing is raised: a property that cannot be had is ruled `refused`, one that Java does not
-    know has no ruling.
+    Nothing is raised: a property that cannot be had is `refused`, one that Java does not know
+    has no check.
     """
     settings = dict(DEFAULTS.get(role, {}))
-    results: dict[str, KeyResult] = {}
+    checks: dict[str, KeyCheck] = {}
     for name, value in java.items():
         key = client_key(role, name)
         if key is not None:
             try:
-                results[name] = _translate_key(key, value.strip(), java, settings)
+                checks[name] = _translate_key(key, value.strip(), java, settings)
             except ValueError as failure:
-                results[name] = KeyResult(KeyStatus.REFUSED, str(failure))
+                checks[name] = KeyCheck(name, KeyStatus.REFUSED, str(failure))
     security = translate_security(
         {name: text for name, text in java.items() if is_connection_key(name)}
     )
     _fit_fetch_sizes(role, settings)
     _fit_backoff(settings)
-    return TranslatedSettings({**settings, **security.settings}, {**results, **security.results})
+    return TranslatedSettings({**settings, **security.settings}, {**checks, **security.checks})
 
 
 def client_settings(role: str, java: Mapping[str, str], where: str) -> ClientSettings:
     """Return the settings alone. Raises RefusedKeyError, with *where* before the key's name."""
     translation = translate_settings(role, java)
-    reject_unsupported(translation.results.items(), where)
+    for check in translation.checks.values():
+        if check.status is KeyStatus.REFUSED:
+            raise RefusedKeyError(f"{where}{check.key}", check.note)
     return translation.settings
-
-
-def reject_unsupported(results: Iterable[tuple[str, KeyResult]], where: str) -> None:
-    """Raise RefusedKeyError for the first of *results* that is a refusal."""
-    for name, ruling in results:
-        if ruling.status is KeyStatus.REFUSED:
-            raise RefusedKeyError(f"{where}{name}", ruling.note)
 
 
 def _translate_key(
     key: ClientKey, value: str, java: Mapping[str, str], settings: dict[str, Value]
-) -> KeyResult:
-    """Put what *key* comes to into *settings* and rule it. Raises ValueError for a bad value."""
+) -> KeyCheck:
+    """Put what *key* comes to into *settings* and check it. Raises ValueError for a bad value."""
     said = key.read(value)
     if key.name == "isolation.level":
         honoured = value == "read_committed"
-        return KeyResult(
+        return KeyCheck(
+            key.name,
             KeyStatus.HONOURED if honoured else KeyStatus.NO_EFFECT,
             "The source is read with read_committed, always: aborted records are not replicated.",
         )
     if key.name == "auto.offset.reset":
-        return KeyResult(KeyStatus.HONOURED, "Where a topic begins when it is first selected.")
+        return KeyCheck(
+            key.name, KeyStatus.HONOURED, "Where a topic begins when it is first selected."
+        )
     if not key.librdkafka:
-        return KeyResult(KeyStatus.NO_EFFECT, key.note)
+        return KeyCheck(key.name, KeyStatus.NO_EFFECT, key.note)
     if key.librdkafka == "compression.level":
         codec = key.name.split(".")[1]
         if java.get("compression.type", "none").strip() != codec:
-            return KeyResult(KeyStatus.NO_EFFECT, f"compression.type is not {codec}.")
+            return KeyCheck(key.name, KeyStatus.NO_EFFECT, f"compression.type is not {codec}.")
     settings[key.librdkafka] = taken = _librdkafka_value(key, said)
     if key.librdkafka == key.name and taken == said:
-        return KeyResult(KeyStatus.HONOURED, f"librdkafka: {key.librdkafka}")
-    return KeyResult(KeyStatus.TRANSLATED, f"librdkafka: {key.librdkafka}={taken}")
+        return KeyCheck(key.name, KeyStatus.HONOURED, f"librdkafka: {key.librdkafka}")
+    return KeyCheck(key.name, KeyStatus.TRANSLATED, f"librdkafka: {key.librdkafka}={taken}")
 
 
 def _librdkafka_value(key: ClientKey, said: str | int | bool) -> str | int | bool:

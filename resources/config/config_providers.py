@@ -83,7 +83,7 @@ def _from_file(path: Path, key: str, params: Params) -> str:
     entries = properties.parse(path.read_text(encoding="utf-8"))
     if key not in entries:
         raise LookupError("the file does not hold this key")
-    return entries[key]
+    return entries[key].value
 
 
 def _from_directory(path: Path, name: str, params: Params) -> str:

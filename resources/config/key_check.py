@@ -1,30 +1,32 @@
-"""What becomes of every key of a file, one by one: the rules behind `config check`."""
+"""Check every key of a file: what becomes of it, and what is wrong with it."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 
 from resources.config.client_properties import translate_settings
 from resources.config.config_providers import provider_of
 from resources.config.mm2_properties import Mm2File, ScopedKey
+from resources.config.replication_policy import create_policy
+from resources.config.security import NO_SERVERS
 from schemas.config.client_keys import ROLES, client_names, is_connection_key
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import KEYS
 from schemas.config.keys import (
     Key,
-    KeyReport,
-    KeyResult,
+    KeyCheck,
     KeyStatus,
     Kind,
     redact,
     redact_key,
     split_list,
 )
-from schemas.config.worker_keys import worker_key_result, worker_names
+from schemas.config.worker_keys import worker_check, worker_names
 from schemas.errors import (
     ConfigError,
+    InvalidKeysError,
     RefusedKeyError,
     UnknownAliasError,
     UnknownKeyError,
@@ -58,124 +60,162 @@ FLOW_CLIENTS = {
 SCOPE_NAMES = {"T": "at the top level", "C": "as alias.{}", "F": "as A->B.{}"}
 
 
-@dataclass(frozen=True)
-class KeyCheck:
-    """A verdict, and the error that it is to who wants to run with this file (None: it is fit)."""
-
-    report: KeyReport
-    error: ConfigError | None
-
-
-def check_keys(file: Mm2File) -> Iterator[KeyCheck]:
-    """Yield a judgement for every key of *file*, in the file's order."""
+def check_keys(file: Mm2File) -> list[KeyCheck]:
+    """Return what becomes of every key of *file*, in the file's order."""
     known = file.without_unlisted_flows()
-    for key, full_key in file.written.items():
-        ruling, error = _check_key(known, key)
-        shown = redact(key, full_key, ruling.status)
-        yield KeyCheck(KeyReport(redact_key(key), shown, ruling.status, ruling.note), error)
+    return [check_key(known, key) for key in file.written]
 
 
-def _check_key(file: Mm2File, key: str) -> tuple[KeyResult, ConfigError | None]:
+def check_key(file: Mm2File, key: str) -> KeyCheck:
+    """Return what becomes of *key*, as it can be shown, and the error that it is."""
+    error: ConfigError | None = None
     try:
         if key in file.failures:
             raise file.failures[key]
         scoped_key = file.scoped_key(key)
-        ruling = _key_result(file, scoped_key, file.values[key])
-    except UnknownAliasError as error:
-        return KeyResult(KeyStatus.UNKNOWN, f"{error}. {error.hint}"), error
-    except ConfigError as error:
-        return KeyResult(KeyStatus.REFUSED, str(error)), error
-    if ruling is None:
-        unknown = UnknownKeyError(redact_key(key), _nearest(file, key, scoped_key))
-        return KeyResult(KeyStatus.UNKNOWN, unknown.hint), unknown
-    if ruling.status is KeyStatus.REFUSED:
-        return ruling, RefusedKeyError(key, ruling.note)
-    return ruling, None
+        found = _check(file, scoped_key, file.values[key])
+        if found is None:
+            raise _add_unknown(file, key, scoped_key)
+        status, note = found.status, found.note
+        if status is KeyStatus.REFUSED:
+            error = RefusedKeyError(key, note)
+    except UnknownKeyError as failure:
+        status, note, error = KeyStatus.UNKNOWN, failure.hint, failure
+    except UnknownAliasError as failure:
+        status, note, error = KeyStatus.UNKNOWN, f"{failure}. {failure.hint}", failure
+    except ConfigError as failure:
+        status, note, error = KeyStatus.REFUSED, str(failure), failure
+    shown = redact(key, file.written[key], status)
+    return KeyCheck(redact_key(key), status, note, shown, error)
 
 
-def _key_result(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyResult | None:
+def reject_bad_keys(file: Mm2File) -> None:
+    """Raise a ConfigError that names every key of *file* that is wrong or missing, with its line.
+
+    A single one raises its own type, several raise InvalidKeysError.
+    """
+    bad: list[tuple[str, ConfigError]] = []
+    for line, check in zip(file.lines.values(), check_keys(file), strict=True):
+        if check.error is not None:
+            text = str(check.error)
+            named = text if text.startswith(check.key) else f"{check.key}: {text}"
+            bad.append((f"line {line}: {named}", check.error))
+    bad += [(str(error), error) for error in _missing(file)]
+    if len(bad) > 1:
+        told = [f"{t} ({e.hint})" if isinstance(e, UnknownKeyError) else t for t, e in bad]
+        raise InvalidKeysError(file.path, told)
+    for text, error in bad:
+        error.args = (f"{file.path}: {text}",)
+        raise error
+
+
+def _missing(file: Mm2File) -> Iterator[RefusedKeyError]:
+    """Yield an error for each key that the file needs and does not have."""
+    for alias in filter(None, file.aliases):
+        java = file.client(alias, "admin")
+        if "bootstrap.servers" not in java:
+            yield RefusedKeyError(f"{alias}.bootstrap.servers", NO_SERVERS)
+        for check in translate_settings("admin", java).checks.values():
+            if check.status is KeyStatus.REFUSED and check.key not in java:
+                yield RefusedKeyError(f"{alias}.{check.key}", check.note)
+
+
+def _check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
     """Return what becomes of the key at *scoped_key*. None: nobody knows it."""
     key = KEYS.get(scoped_key.key)
     if key is not None and scoped_key.scope in key.scopes:
-        return _table_key_result(file, scoped_key, key, value)
+        return _table_check(file, scoped_key, key, value)
     return (
-        _family_key_result(scoped_key, value)
-        or _client_key_result(file, scoped_key)
-        or worker_key_result(scoped_key.key)
+        _family_check(scoped_key, value)
+        or _client_check(file, scoped_key)
+        or worker_check(scoped_key.key)
         or _misplaced_key_result(scoped_key, key)
     )
 
 
-def _table_key_result(file: Mm2File, scoped_key: ScopedKey, key: Key, value: str) -> KeyResult:
-    """Rule a key of the table. Raises InvalidPatternError."""
+def _table_check(file: Mm2File, scoped_key: ScopedKey, key: Key, value: str) -> KeyCheck:
+    """Check a key of the table. Raises InvalidPatternError."""
     if key.kind is Kind.PATTERNS and key.status is KeyStatus.HONOURED:
         NameFilter(split_list(value))
     if scoped_key.alias and key.name == "bootstrap.servers":
-        return translate_settings("admin", file.client(scoped_key.alias, "admin")).results[key.name]
+        return translate_settings("admin", file.client(scoped_key.alias, "admin")).checks[key.name]
     why = find_contradiction(file, scoped_key)
-    return KeyResult(KeyStatus.REFUSED, why) if why else key.check_value(value)
+    check = key.check(value)
+    if key.name == "replication.policy.class" and check.status is KeyStatus.HONOURED:
+        flow = scoped_key.flow or Flow(file.aliases[0], file.aliases[-1])
+        try:
+            create_policy(value.strip(), flow, ".", ".")
+        except RefusedKeyError as failure:
+            why = str(failure).partition(": ")[2]
+    return replace(check, status=KeyStatus.REFUSED, note=why) if why else check
 
 
-def _family_key_result(scoped_key: ScopedKey, value: str) -> KeyResult | None:
-    """Rule keys that the file makes up the middle of: transforms, predicates, providers."""
+def _family_check(scoped_key: ScopedKey, value: str) -> KeyCheck | None:
+    """Check keys that the file makes up the middle of: transforms, predicates, providers."""
     name = scoped_key.key
     if name.startswith(("transforms.", "predicates.")):
-        return KeyResult(KeyStatus.REFUSED, NO_SMT)
+        return KeyCheck(scoped_key.key, KeyStatus.REFUSED, NO_SMT)
     if scoped_key.scope == "T" and name.startswith("config.providers."):
         if name.endswith(".class") and provider_of(value) is None:
             why = "only Kafka's own EnvVar-, File- and DirectoryConfigProvider are known here"
-            return KeyResult(KeyStatus.REFUSED, why)
-        return KeyResult(KeyStatus.HONOURED, "A config provider.")
+            return KeyCheck(scoped_key.key, KeyStatus.REFUSED, why)
+        return KeyCheck(scoped_key.key, KeyStatus.HONOURED, "A config provider.")
     return None
 
 
-def _client_key_result(file: Mm2File, scoped_key: ScopedKey) -> KeyResult | None:
-    """Rule a Java client property, with all that the same client is told elsewhere in mind."""
+def _client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
+    """Check a Java client property, with all that the same client is told elsewhere in mind."""
     if is_connection_key(scoped_key.key):
-        return _connection_key_result(file, scoped_key)
+        return _connection_check(file, scoped_key)
     if scoped_key.flow is not None:
-        return _flow_client_key_result(file, scoped_key)
+        return _flow_client_check(file, scoped_key)
     role, dot, name = scoped_key.key.partition(".")
     if not dot or role not in ROLES:
         return None
     if scoped_key.alias is not None:
-        return translate_settings(role, file.client(scoped_key.alias, role)).results.get(name)
+        return translate_settings(role, file.client(scoped_key.alias, role)).checks.get(name)
     if name not in client_names(role):
         return None
     note = f"Not read at this place (MirrorMaker 2 neither): write it as alias.{scoped_key.key}."
-    return KeyResult(KeyStatus.NO_EFFECT, note)
+    return KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, note)
 
 
-def _connection_key_result(file: Mm2File, scoped_key: ScopedKey) -> KeyResult | None:
+def _connection_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
     if scoped_key.flow is not None:
         alone = translate_settings("admin", {scoped_key.key: file.values[scoped_key.full_key]})
         return (
-            KeyResult(KeyStatus.NO_EFFECT, PER_CLUSTER) if scoped_key.key in alone.results else None
+            KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, PER_CLUSTER)
+            if scoped_key.key in alone.checks
+            else None
         )
     alias = scoped_key.alias or file.aliases[0]
-    return translate_settings("admin", file.client(alias, "admin")).results.get(scoped_key.key)
+    return translate_settings("admin", file.client(alias, "admin")).checks.get(scoped_key.key)
 
 
-def _flow_client_key_result(file: Mm2File, scoped_key: ScopedKey) -> KeyResult | None:
+def _flow_client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
     for prefix, (role, why_not) in FLOW_CLIENTS.items():
         if not scoped_key.key.startswith(prefix) or scoped_key.flow is None:
             continue
         name = scoped_key.key.removeprefix(prefix)
         if why_not is PER_CLUSTER and name == "bootstrap.servers":
-            return KeyResult(KeyStatus.REFUSED, OTHER_BROKERS)
+            return KeyCheck(scoped_key.key, KeyStatus.REFUSED, OTHER_BROKERS)
         if why_not:
-            return KeyResult(KeyStatus.NO_EFFECT, why_not) if name in client_names(role) else None
+            return (
+                KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, why_not)
+                if name in client_names(role)
+                else None
+            )
         java = (
             file.data_producer(scoped_key.flow)
             if role == "producer"
             else file.client(scoped_key.flow.source, role, scoped_key.flow)
         )
-        return translate_settings(role, java).results.get(name)
+        return translate_settings(role, java).checks.get(name)
     return None
 
 
-def _misplaced_key_result(scoped_key: ScopedKey, key: Key | None) -> KeyResult | None:
-    """Rule what is read at other places only: say at which. None: it is read at none."""
+def _misplaced_key_result(scoped_key: ScopedKey, key: Key | None) -> KeyCheck | None:
+    """Check what is read at other places only: say at which. None: it is read at none."""
     name, alias = scoped_key.key, scoped_key.alias or "alias"
     flow_clients = (name.removeprefix(prefix) for prefix in FLOW_CLIENTS if name.startswith(prefix))
     if key is not None:
@@ -185,7 +225,25 @@ def _misplaced_key_result(scoped_key: ScopedKey, key: Key | None) -> KeyResult |
     else:
         where = [f"as {alias}.{role}.{name}" for role in ROLES if name in client_names(role)]
     note = f"Not read at this place (MirrorMaker 2 neither): write it {' or '.join(where)}."
-    return KeyResult(KeyStatus.NO_EFFECT, note) if where else None
+    return KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, note) if where else None
+
+
+def _add_unknown(file: Mm2File, key: str, scoped_key: ScopedKey) -> ConfigError:
+    """Return the error that *key* is: a key of an unlisted cluster, or one that nobody reads."""
+    dots = [at for at, letter in enumerate(key) if letter == "."] if scoped_key.scope == "T" else []
+    for at in dots:
+        if _is_cluster_key(key[at + 1 :]):
+            error = UnknownAliasError(key, key[:at], file.aliases)
+            error.hint = f"Add {key[:at]} to `clusters`, or correct the name."
+            return error
+    return UnknownKeyError(redact_key(key), _nearest(file, key, scoped_key))
+
+
+def _is_cluster_key(name: str) -> bool:
+    role, _, rest = name.partition(".")
+    if role in ROLES and rest in client_names(role):
+        return True
+    return is_connection_key(name) and name in client_names("admin")
 
 
 def _nearest(file: Mm2File, key: str, scoped_key: ScopedKey) -> str | None:

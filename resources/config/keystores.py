@@ -1,189 +1,147 @@
-"""Java's keystores and truststores in, PEM out, in memory: librdkafka reads no other.
+"""Read Java's key stores and trust stores as PEM, in memory: librdkafka reads no JKS.
 
-JKS, Java's own format, is read here. PKCS12 is first turned into JKS by Java's `keytool`, which
-opens every one that Java opens, also those with ciphers that OpenSSL has given up. Nothing stays
-on the disk and no password is in a command line.
+`cryptography` reads the key of a PKCS12 file, and Java's `keytool` turns JKS into PKCS12. It also
+lists what a store trusts, which Java marks in PKCS12 with an attribute of its own. No password is
+in a command line.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
+import re
 import secrets
-import struct
 import subprocess
 import tempfile
-import textwrap
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from resources.java import java
+from schemas.errors import JavaMissingError
 
-JKS_MAGIC = b"\xfe\xed\xfe\xed"
-PKCS12_MAGIC = b"\x30"  # an ASN.1 sequence
-KEY, TRUSTED = 1, 2  # what an entry of a JKS is
-SHA1_LENGTH = 20  # bytes of SHA-1
+JKS_MAGIC, PKCS12_MAGIC = b"\xfe\xed\xfe\xed", b"\x30"  # the latter is an ASN.1 sequence
+TRUSTED = re.compile(
+    r"^Entry type: trustedCertEntry\s+(-----BEGIN.*?-----END CERTIFICATE-----\n)",
+    re.MULTILINE | re.DOTALL,
+)
 KEYTOOL_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
-class Keystore:
-    """What a store holds, in PEM: *trusted* certificates; the first key and its *chain*."""
+class KeyStore:
+    """In PEM: the certificates that a store trusts, or its first key and the key's *chain*."""
 
-    trusted: str
-    chain: str
-    key: str = field(repr=False)
+    trusted: str = ""
+    chain: str = ""
+    key: str = field(default="", repr=False)
 
 
-def read_store(path: Path, password: str, key_password: str) -> Keystore:
-    """Return what the JKS or PKCS12 file at *path* holds. An empty *password* is none.
+def read_store(path: Path, password: str, key_password: str | None = None) -> KeyStore:
+    """Return what the JKS or PKCS12 file at *path* trusts or, with a *key_password*, its key.
 
-    Raises ValueError, without any secret, where it cannot be read; JavaMissingError.
+    An empty *password* is none, an empty *key_password* the store's; PKCS12 has one for both.
+    Raises ValueError, without any secret, if it cannot be read; JavaMissingError.
     """
     try:
         changed = path.stat()
+        with path.open("rb") as file:
+            start = file.read(len(JKS_MAGIC))
     except OSError as failure:
         raise ValueError(f"{path} cannot be read: {failure.strerror}") from None
-    return _read(path, password, key_password, changed.st_mtime_ns, changed.st_size)
+    is_jks = start == JKS_MAGIC
+    if not is_jks and not start.startswith(PKCS12_MAGIC):
+        raise ValueError(f"{path} is neither JKS nor PKCS12; of a PEM file the type is PEM")
+    if not is_jks and not password:
+        raise ValueError(f"{path} is PKCS12: it needs its password")
+    found = _open(path, is_jks, password, key_password, changed.st_mtime_ns, changed.st_size)
+    if isinstance(found, ValueError):
+        raise found
+    return found
 
 
 @lru_cache(maxsize=64)
-def _read(path: Path, password: str, key_password: str, _mtime_ns: int, _size: int) -> Keystore:
-    """Read the store; a file is asked for once for each client and each key of the file."""
+def _open(
+    path: Path, is_jks: bool, password: str, key_password: str | None, _mtime_ns: int, _size: int
+) -> KeyStore | ValueError:
+    """Open a store once, also one that cannot be opened: each key of a file asks for it."""
     try:
-        data = path.read_bytes()
-    except OSError as failure:
-        raise ValueError(f"{path} cannot be read: {failure.strerror}") from None
-    if data.startswith(PKCS12_MAGIC):
-        key_password = password  # PKCS12 has one for both, and keytool keeps the key's
-        data, password = _convert_to_jks(path, password)
-    elif not data.startswith(JKS_MAGIC):
-        raise ValueError(f"{path} is neither JKS nor PKCS12; of a PEM file the type is PEM")
-    return _Jks(data, password, key_password or password).read(path)
+        if key_password is None:
+            listed = _keytool(path, password, ["-list", "-rfc", "-keystore", str(path)])
+            return KeyStore(trusted="".join(TRUSTED.findall(listed)))
+        if is_jks:
+            return _key_of(path, *_as_pkcs12(path, password, key_password or password))
+        return _key_of(path, path.read_bytes(), password)
+    except ValueError as failure:
+        return failure
 
 
-def _convert_to_jks(path: Path, password: str) -> tuple[bytes, str]:
-    """Return a PKCS12 file as JKS, and the password that opens that."""
-    if not password:
-        raise ValueError(f"{path} is PKCS12: it needs its password")
-    new_password = secrets.token_hex(16)
-    with tempfile.TemporaryDirectory(prefix="deltamirror-") as folder:  # for its owner alone
-        out = Path(folder, "store.jks")
-        command = [str(java().resolve().with_name("keytool")), "-importkeystore", "-noprompt"]
-        command += ["-srckeystore", str(path), "-srcstoretype", "PKCS12"]
-        command += ["-srcstorepass:env", "DELTAMIRROR_FROM", "-destkeystore", str(out)]
-        command += ["-deststoretype", "JKS", "-deststorepass:env", "DELTAMIRROR_TO"]
-        passwords = {"DELTAMIRROR_FROM": password, "DELTAMIRROR_TO": new_password}
+def _key_of(path: Path, data: bytes, password: str) -> KeyStore:
+    # Most files need no key store, and these imports take a tenth of a second.
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as pem
+    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
+
+    try:
+        store = load_pkcs12(data, password.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        raise _not_opened(path) from None
+    if store.key is None or store.cert is None:
+        return KeyStore()
+    chain, others = [store.cert.certificate], [each.certificate for each in store.additional_certs]
+    while issuer := next((each for each in others if each.subject == chain[-1].issuer), None):
+        chain.append(issuer)
+        others.remove(issuer)
+    key = store.key.private_bytes(
+        pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()
+    ).decode()
+    return KeyStore("", "".join(c.public_bytes(pem.Encoding.PEM).decode() for c in chain), key)
+
+
+def _as_pkcs12(path: Path, password: str, key_password: str) -> tuple[bytes, str]:
+    """Return a JKS file as PKCS12, and the password that opens it."""
+    new = secrets.token_hex(16)
+    with tempfile.TemporaryDirectory(prefix="deltamirror-") as folder:  # mode 0700
+        out = Path(folder, "store.p12")
+        command = ["-importkeystore", "-noprompt", "-srckeystore", str(path)]
+        command += ["-destkeystore", str(out), "-deststoretype", "PKCS12"]
+        _keytool(
+            path, password, [*command, "-deststorepass:env", "NEW_PASSWORD"], key_password, new
+        )
+        return out.read_bytes(), new
+
+
+def _keytool(
+    path: Path, password: str, command: list[str], key_password: str = "", new_password: str = ""
+) -> str:
+    """Return what `keytool` prints of the store at *path*. Raises ValueError, JavaMissingError."""
+    tool = java().resolve().with_name("keytool")
+    # No option stands for "no password", and none for every key's password: keytool asks for
+    # them, and takes each byte of an answer for a character.
+    answers = (key_password.encode("latin-1", "replace") + b"\n") * 16
+    if password:
+        option = "-srcstorepass:env" if new_password else "-storepass:env"
+        command = [*command, option, "STORE_PASSWORD"]
+    else:
+        answers = b"\n" + answers
+    passwords = {"STORE_PASSWORD": password, "NEW_PASSWORD": new_password}
+    try:
         done = subprocess.run(
-            command,
-            env={**os.environ, **passwords},
-            stdin=subprocess.DEVNULL,
+            [str(tool), "-J-Duser.language=en", *command],
+            env={**os.environ, "LC_ALL": "C.UTF-8", **passwords},
+            input=answers,
             capture_output=True,
             timeout=KEYTOOL_TIMEOUT_S,
         )
-        if done.returncode != 0 or not out.exists():
-            raise ValueError(f"{path} is not opened by its password, or damaged")
-        return out.read_bytes(), new_password
+    except FileNotFoundError:
+        raise JavaMissingError(f"{tool}, which reads key stores, is not there") from None
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{path}: keytool took more than {KEYTOOL_TIMEOUT_S} s") from None
+    if done.returncode == 0:
+        return done.stdout.decode("utf-8", "replace")
+    if b"Enter key password" in done.stderr:
+        raise ValueError(f"{path}: its key is not opened by ssl.key.password")
+    raise _not_opened(path)
 
 
-class _Jks:
-    """A JKS file's bytes, read from front to back. All numbers are big-endian."""
-
-    def __init__(self, data: bytes, password: str, key_password: str) -> None:
-        self._data, self._at = data, len(JKS_MAGIC)
-        self._password, self._key_password = password, key_password
-
-    def read(self, path: Path) -> Keystore:
-        """Return what it holds. Raises ValueError, which names *path*."""
-        sealed, seal = self._data[:-SHA1_LENGTH], self._data[-SHA1_LENGTH:]
-        salted = self._password.encode("utf-16-be") + b"Mighty Aphrodite" + sealed
-        # As Java: without a password nobody checks that the file is whole.
-        if self._password and hashlib.sha1(salted).digest() != seal:
-            raise ValueError(f"{path} is not opened by its password, or damaged")
-        try:
-            return self._entries()
-        except (struct.error, IndexError):
-            raise ValueError(f"{path} is damaged") from None
-        except ValueError:
-            raise ValueError(f"{path}: its key is not opened by ssl.key.password") from None
-
-    def _entries(self) -> Keystore:
-        trusted, chain, key = "", "", ""
-        version, count = self._number(), self._number()
-        for _ in range(count):
-            kind = self._number()
-            self._text()  # the alias
-            self._at += 8  # when it was made
-            if kind == TRUSTED:
-                trusted += self._certificate(version)
-                continue
-            found = self._bytes(self._number())
-            certificates = [self._certificate(version) for _ in range(self._number())]
-            if not key:
-                chain = "".join(certificates)
-                key = _pem("PRIVATE KEY", _decrypt_key(found, self._key_password))
-        return Keystore(trusted, chain, key)
-
-    def _certificate(self, version: int) -> str:
-        if version == 2:
-            self._text()  # its type, X.509
-        return _pem("CERTIFICATE", self._bytes(self._number()))
-
-    def _number(self) -> int:
-        (number,) = struct.unpack(">I", self._bytes(4))
-        return int(number)
-
-    def _text(self) -> None:
-        (length,) = struct.unpack(">H", self._bytes(2))
-        self._at += length
-
-    def _bytes(self, length: int) -> bytes:
-        start, self._at = self._at, self._at + length
-        return self._data[start : self._at]
-
-
-def _decrypt_key(locked: bytes, password: str) -> bytes:
-    """Return the key, as PKCS8, that JKS protects: salt, key masked by SHA-1s, SHA-1.
-
-    Raises ValueError where *password* does not fit.
-    """
-    protected = _last_value(locked)
-    salt, masked, seal = (
-        protected[:SHA1_LENGTH],
-        protected[SHA1_LENGTH:-SHA1_LENGTH],
-        protected[-SHA1_LENGTH:],
-    )
-    secret = password.encode("utf-16-be")
-    mask, digest = b"", salt
-    while len(mask) < len(masked):
-        digest = hashlib.sha1(secret + digest).digest()
-        mask += digest
-    key = bytes(a ^ b for a, b in zip(masked, mask, strict=False))
-    if hashlib.sha1(secret + key).digest() != seal:
-        raise ValueError("the password does not fit")
-    return key
-
-
-def _last_value(der: bytes) -> bytes:
-    """Return the second value of an ASN.1 sequence of two: behind the algorithm, the key."""
-    start, _ = _content(der, 0)
-    _, end = _content(der, start)
-    start, end = _content(der, end)
-    return der[start:end]
-
-
-def _content(der: bytes, at: int) -> tuple[int, int]:
-    """Return where the content of the ASN.1 element at *at* starts and ends."""
-    length, start = der[at + 1], at + 2
-    if length >= 0x80:
-        digits = length - 0x80
-        length = int.from_bytes(der[start : start + digits], "big")
-        start += digits
-    return start, start + length
-
-
-def _pem(what: str, der: bytes) -> str:
-    lines = textwrap.fill(base64.b64encode(der).decode(), 64)
-    return f"-----BEGIN {what}-----\n{lines}\n-----END {what}-----\n"
+def _not_opened(path: Path) -> ValueError:
+    return ValueError(f"{path} is not opened by its password, or damaged")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from resources.config.client_properties import client_settings
-from resources.config.key_check import check_keys
+from resources.config.key_check import check_keys, reject_bad_keys
 from resources.config.mm2_properties import Mm2File
 from resources.config.replication_policy import create_policy
 from schemas.config.config import (
@@ -19,8 +19,8 @@ from schemas.config.config import (
 )
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import default_of
-from schemas.config.keys import KeyReport, parse_boolean, parse_integer, split_list
-from schemas.errors import ConfigError, RefusedKeyError
+from schemas.config.keys import KeyCheck, parse_boolean, parse_integer, split_list
+from schemas.errors import ConfigError
 from schemas.mm2.name_filter import NameFilter
 from schemas.mm2.replication_policy import ReplicationPolicy
 
@@ -31,11 +31,9 @@ MAX_INTERVAL_S = 100 * 365 * 86_400
 
 
 def read_config(path: Path) -> Config:
-    """Return what the file at *path* comes to. Raises a ConfigError for what cannot be meant."""
+    """Return what the file at *path* comes to. Raises a ConfigError that lists all bad keys."""
     file = Mm2File.read(path)
-    for judgement in check_keys(file):
-        if judgement.error is not None:
-            raise judgement.error
+    reject_bad_keys(file)
     flows = tuple(_flow(file, flow) for flow in file.enabled_flows())
     clusters = {alias: _cluster(file, alias, flows) for alias in file.aliases}
     return Config(
@@ -54,12 +52,12 @@ def read_config(path: Path) -> Config:
     )
 
 
-def check_config(path: Path) -> list[KeyReport]:
+def check_config(path: Path) -> list[KeyCheck]:
     """Return what becomes of each key of the file at *path*, in its order, secrets masked.
 
     Raises ConfigFileError where the file cannot be read or lists no clusters.
     """
-    return [judgement.report for judgement in check_keys(Mm2File.read(path))]
+    return check_keys(Mm2File.read(path))
 
 
 def _integer(file: Mm2File, key: str) -> int:
@@ -80,13 +78,10 @@ def _listen(file: Mm2File, key: str) -> tuple[str, int] | None:
 
 def _cluster(file: Mm2File, alias: str, flows: tuple[FlowConfig, ...]) -> ClusterConfig:
     admin = file.client(alias, "admin")
-    servers = split_list(admin.get("bootstrap.servers", ""))
-    if not servers:
-        raise RefusedKeyError(f"{alias}.bootstrap.servers", "every cluster needs one")
     consumer = _consumer(file, alias, [config.flow for config in flows])
     return ClusterConfig(
         alias=alias,
-        bootstrap_servers=",".join(servers),
+        bootstrap_servers=",".join(split_list(admin["bootstrap.servers"])),
         consumer=client_settings("consumer", consumer, f"{alias}.consumer."),
         producer=client_settings("producer", file.client(alias, "producer"), f"{alias}.producer."),
         admin=client_settings("admin", admin, f"{alias}.admin."),
@@ -99,8 +94,8 @@ def _consumer(file: Mm2File, alias: str, flows: list[Flow]) -> dict[str, str]:
     wanted = [file.client(alias, "consumer", flow) for flow in flows if flow.source == alias]
     if any(properties != wanted[0] for properties in wanted):
         raise ConfigError(
-            f"flows from {alias} ask for different consumers, but {alias} is read once for all of "
-            f"them: write {alias}.consumer.* instead"
+            f"{file.path}: flows from {alias} ask for different consumers, but {alias} is read "
+            f"once for all of them: write {alias}.consumer.* instead"
         )
     return wanted[0] if wanted else file.client(alias, "consumer")
 
@@ -192,9 +187,9 @@ def _policy(file: Mm2File, flow: Flow) -> ReplicationPolicy:
 
 
 def _lake(file: Mm2File) -> str:
-    """Return the lake's URI, or its path; a relative one lies beside the file."""
+    """Return the lake's folder; a relative path starts at the file's folder."""
     lake = file.values.get("deltamirror.lake", "./lake").strip()
-    return lake if "://" in lake else str((file.path.absolute().parent / lake).resolve())
+    return str((file.path.absolute().parent / lake).resolve())
 
 
 def _tasks_max(file: Mm2File, flows: tuple[FlowConfig, ...]) -> int:

@@ -40,11 +40,13 @@ class ScopedKey:
 class Mm2File:
     """The keys of a file: as they are written, and with their references resolved.
 
-    *failures* holds the keys whose reference leads to nothing. Both mappings hold secrets.
+    *lines* holds the line of each key, *failures* the keys whose reference leads to nothing.
+    *written* and *values* hold secrets.
     """
 
     path: Path
     aliases: tuple[str, ...]
+    lines: Mapping[str, int]
     written: Mapping[str, str] = field(repr=False)
     values: Mapping[str, str] = field(repr=False)
     failures: Mapping[str, SecretError] = field(repr=False)
@@ -52,12 +54,14 @@ class Mm2File:
     @classmethod
     def read(cls, path: Path) -> Mm2File:
         """Return the file at *path*. Raises ConfigFileError."""
-        written = properties.read(path)
+        entries = properties.read(path)
+        lines = {key: entry.line for key, entry in entries.items()}
+        written = {key: entry.value for key, entry in entries.items()}
         values, failures = resolve(written, path.absolute().parent)
         aliases = tuple(dict.fromkeys(split_list(values.get("clusters", ""))))
         if not aliases:
             raise ConfigFileError(path, "no `clusters`: name the cluster aliases, comma separated")
-        return cls(path, aliases, written, values, failures)
+        return cls(path, aliases, lines, written, values, failures)
 
     def without_unlisted_flows(self) -> Mm2File:
         """Return the same file without the keys of flows whose clusters it does not list."""
@@ -169,4 +173,4 @@ def _split_flow(key: str, aliases: tuple[str, ...]) -> tuple[Flow, str]:
     source, _, rest = key.partition("->")
     target = rest.partition(".")[0]
     stranger = source if source not in aliases else target
-    raise UnknownAliasError(f"{source}->{target}", stranger, aliases)
+    raise UnknownAliasError(f"flow {source}->{target}", stranger, aliases)

@@ -12,13 +12,14 @@ from pathlib import Path
 from resources.config import jaas
 from resources.config.keystores import read_store
 from schemas.config.client_keys import NO_EFFECT_CONNECTION_KEYS, REFUSED_CONNECTION_KEYS
-from schemas.config.keys import KeyResult, KeyStatus, check_list, split_list
+from schemas.config.keys import KeyCheck, KeyStatus, check_list, split_list
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 NO_KERBEROS = (
     "the Kafka client here is built without Kerberos: use SCRAM, PLAIN, OAUTHBEARER or TLS"
 )
+NO_SERVERS = "every cluster needs one"
 OIDC = {
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
@@ -35,11 +36,11 @@ TOKEN_CLASSES = {
 
 @dataclass
 class Security:
-    """librdkafka's security settings (they hold secrets) and a ruling for each Java property."""
+    """librdkafka's security settings (they hold secrets) and a check for each Java property."""
 
     java: Mapping[str, str] = field(repr=False)
     settings: dict[str, str] = field(default_factory=dict, repr=False)
-    results: dict[str, KeyResult] = field(default_factory=dict)
+    checks: dict[str, KeyCheck] = field(default_factory=dict)
 
     def get(self, name: str) -> str:
         return self.java.get(name, "").strip()
@@ -48,26 +49,24 @@ class Security:
         """Set *setting* because of the Java property *java*."""
         self.settings[setting] = value
         told = KeyStatus.HONOURED if java == setting else KeyStatus.TRANSLATED
-        self.results[java] = KeyResult(told, f"librdkafka: {setting}")
+        self.checks[java] = KeyCheck(java, told, f"librdkafka: {setting}")
 
-    def set_status(self, status: KeyStatus, name: str, note: str) -> None:
-        """Rule *name*, if the file says it, and leave the settings as they are."""
+    def note(self, status: KeyStatus, name: str, note: str) -> None:
+        """Check *name*, if the file says it, and leave the settings as they are."""
         if name in self.java:
-            self.results[name] = KeyResult(status, note)
+            self.checks[name] = KeyCheck(name, status, note)
 
     def set_refused(self, name: str, note: str) -> None:
         """Refuse *name*; also where the file should have said it and does not."""
-        self.results[name] = KeyResult(KeyStatus.REFUSED, note)
+        self.checks[name] = KeyCheck(name, KeyStatus.REFUSED, note)
 
 
 def translate_security(java: Mapping[str, str]) -> Security:
-    """Return what the connection properties *java* come to; a key nobody knows has no ruling."""
+    """Return what the connection properties *java* come to; an unknown key has no check."""
     out = Security(java)
     for name in java:
         if name in NO_EFFECT_CONNECTION_KEYS:
-            out.set_status(
-                KeyStatus.NO_EFFECT, name, NO_EFFECT_CONNECTION_KEYS[name].split(": ", 1)[1]
-            )
+            out.note(KeyStatus.NO_EFFECT, name, NO_EFFECT_CONNECTION_KEYS[name].split(": ", 1)[1])
         elif name in REFUSED_CONNECTION_KEYS:
             out.set_refused(name, REFUSED_CONNECTION_KEYS[name])
     _servers(out)
@@ -85,6 +84,8 @@ def _servers(out: Security) -> None:
         return
     try:
         check_list(out.java[name])
+        if not out.get(name):
+            raise ValueError(NO_SERVERS)
     except ValueError as failure:
         out.set_refused(name, str(failure))
     else:
@@ -120,7 +121,7 @@ def _sasl(out: Security) -> None:
         _oidc(out)
     else:
         for name in (*OIDC, "sasl.oauthbearer.token.endpoint.url"):
-            out.set_status(KeyStatus.NO_EFFECT, name, "sasl.mechanism is not OAUTHBEARER.")
+            out.note(KeyStatus.NO_EFFECT, name, "sasl.mechanism is not OAUTHBEARER.")
     _token_classes(out)
 
 
@@ -142,7 +143,7 @@ def _log_in(out: Security, module: jaas.LoginModule) -> None:
             raise ValueError(NO_KERBEROS)
         case _:
             raise ValueError("this login module is a Java class that cannot be used here")
-    out.results["sasl.jaas.config"] = KeyResult(KeyStatus.TRANSLATED, note)
+    out.note(KeyStatus.TRANSLATED, "sasl.jaas.config", note)
 
 
 def _log_in_oidc(out: Security, module: jaas.LoginModule) -> None:
@@ -177,21 +178,21 @@ def _token_classes(out: Security) -> None:
     """Take Java's own ways to get a token by a client's id and secret, which is OIDC's here."""
     for name, classes in TOKEN_CLASSES.items():
         if out.get(name).rpartition(".")[2] in classes:
-            out.set_status(KeyStatus.NO_EFFECT, name, "OIDC needs no class here.")
+            out.note(KeyStatus.NO_EFFECT, name, "OIDC needs no class here.")
         elif out.get(name):
             out.set_refused(
                 name, "a Java class cannot be used here: use OIDC's client id and secret"
             )
         else:
-            out.set_status(KeyStatus.NO_EFFECT, name, "It is empty.")
+            out.note(KeyStatus.NO_EFFECT, name, "It is empty.")
 
 
 def _trust(out: Security) -> None:
     """Translate what the client trusts: certificates in PEM, as a file or inline, or a store."""
     location, certificates = "ssl.truststore.location", "ssl.truststore.certificates"
     password = "ssl.truststore.password"
-    out.set_status(KeyStatus.HONOURED, "ssl.truststore.type", "How the truststore is read.")
-    out.set_status(KeyStatus.NO_EFFECT, password, "A PEM file has no password.")
+    out.note(KeyStatus.HONOURED, "ssl.truststore.type", "How the truststore is read.")
+    out.note(KeyStatus.NO_EFFECT, password, "A PEM file has no password.")
     if out.get(certificates):
         out.put(certificates, "ssl.ca.pem", out.get(certificates))
     if not out.get(location):
@@ -199,9 +200,9 @@ def _trust(out: Security) -> None:
     if out.get("ssl.truststore.type").upper() == "PEM":
         _put_file(out, location, "ssl.ca.location")
         return
-    out.set_status(KeyStatus.HONOURED, password, "It opens the truststore.")
+    out.note(KeyStatus.HONOURED, password, "It opens the truststore.")
     try:
-        trusted = read_store(Path(out.get(location)), out.java.get(password, ""), "").trusted
+        trusted = read_store(Path(out.get(location)), out.java.get(password, "")).trusted
         if not trusted:
             raise ValueError("it holds no certificate to trust")
     except ValueError as failure:
@@ -215,9 +216,9 @@ def _identity(out: Security) -> None:
     location, kind = "ssl.keystore.location", out.get("ssl.keystore.type").upper()
     password, key_password = "ssl.keystore.password", "ssl.key.password"
     chain, key = "ssl.keystore.certificate.chain", "ssl.keystore.key"
-    out.set_status(KeyStatus.HONOURED, "ssl.keystore.type", "How the keystore is read.")
-    out.set_status(KeyStatus.NO_EFFECT, password, "A PEM file has no password.")
-    out.set_status(KeyStatus.NO_EFFECT, key_password, "There is no key that it opens.")
+    out.note(KeyStatus.HONOURED, "ssl.keystore.type", "How the keystore is read.")
+    out.note(KeyStatus.NO_EFFECT, password, "A PEM file has no password.")
+    out.note(KeyStatus.NO_EFFECT, key_password, "There is no key that it opens.")
     for java, setting in ((chain, "ssl.certificate.pem"), (key, "ssl.key.pem")):
         if out.get(java):
             out.put(java, setting, out.get(java))
@@ -245,7 +246,7 @@ def _put_file(out: Security, location: str, setting: str) -> None:
 def _put_keystore(out: Security, location: str, password: str, key_password: str) -> None:
     """Set certificate and key from the store at *location*; one without is refused."""
     for name in (password, key_password):
-        out.set_status(KeyStatus.HONOURED, name, "It opens the keystore.")
+        out.note(KeyStatus.HONOURED, name, "It opens the keystore.")
     passwords = (out.java.get(password, ""), out.java.get(key_password, ""))
     try:
         store = read_store(Path(out.get(location)), *passwords)
@@ -256,7 +257,7 @@ def _put_keystore(out: Security, location: str, password: str, key_password: str
         return
     out.settings |= {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
     note = "librdkafka: ssl.certificate.pem, ssl.key.pem"
-    out.set_status(KeyStatus.TRANSLATED, location, note)
+    out.note(KeyStatus.TRANSLATED, location, note)
 
 
 def _checks(out: Security) -> None:
@@ -269,9 +270,7 @@ def _checks(out: Security) -> None:
     if older:
         out.put(suites, suites, ":".join(older))
     else:
-        out.set_status(
-            KeyStatus.NO_EFFECT, suites, "TLS 1.3 has suites of its own, which stay allowed."
-        )
+        out.note(KeyStatus.NO_EFFECT, suites, "TLS 1.3 has suites of its own, which stay allowed.")
 
 
 def _openssl_name(suite: str) -> str:

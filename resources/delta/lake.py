@@ -20,8 +20,6 @@ class DeltaLake:
     """The folder of all tables. It is created with mode 0700, because it holds every payload."""
 
     def __init__(self, root: str | Path) -> None:
-        if "://" in str(root):
-            raise LakeError(f"{root}: object stores are not supported yet, only folders")
         self.root = Path(root)
 
     def ensure_exists(self) -> None:

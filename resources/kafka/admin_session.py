@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import concurrent.futures
-import ctypes
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Uuid
 from confluent_kafka.admin import AdminClient
 
-from resources.kafka.connection_diagnosis import Diagnosis, diagnose
-from resources.kafka.group_offsets_client import GroupClient
+from resources.kafka.connection_diagnosis import diagnose
+from resources.librdkafka.bindings import never_free
+from resources.librdkafka.group_offsets_client import GroupClient
 from schemas.errors import (
     ClientSettingsError,
     DeltamirrorError,
@@ -79,14 +79,12 @@ class AdminSession:
             return cached.group_client
 
     def renew_group_client(self, former: GroupClient) -> None:
-        """Close *former*, which did not answer; the next request uses a new client."""
+        """Drop *former*, which did not answer; the next request uses a new client."""
         cached = self._cached_client()
         with _cache_lock:
-            # Another thread may have closed it already.
-            if cached.group_client is not former:
-                return
-            cached.group_client = None
-        former.close()
+            # Another thread may have dropped it already.
+            if cached.group_client is former:
+                cached.group_client = None
 
     def _cached_client(self) -> _CachedClients:
         if self._cached is None:
@@ -135,12 +133,9 @@ class AdminSession:
         best = min(reported, key=lambda error: UNREACHABLE_CODES.index(error.code()), default=None)
         if self._cached is not None:
             self._cached.record_timeout()
-        if best is None or self._cached is None:
+        if best is None:
             return UnreachableError(self.alias, self.servers, reason)
-        diagnoses = self._cached.diagnoses
-        if best.code() not in diagnoses:  # only once: it may try a TLS handshake
-            diagnoses[best.code()] = diagnose(self.settings, best)
-        diagnosis = diagnoses[best.code()]
+        diagnosis = diagnose(self.settings, best)
         if diagnosis is not None:
             return diagnosis.kind(self.alias, self.servers, diagnosis.reason)
         return UnreachableError(self.alias, self.servers, f"{best.str()} ({best.name()})")
@@ -168,14 +163,12 @@ class _CachedClients:
     client: AdminClient
     reported: deque[KafkaError]
     group_client: GroupClient | None = None
-    diagnoses: dict[int, Diagnosis | None] = field(default_factory=dict)
     unanswered_since: float | None = None
     renew_after_s: float = RENEW_CLIENT_AFTER_S
 
     def record_answer(self) -> None:
         """Forget reported errors, after an answer."""
         self.reported.clear()
-        self.diagnoses.clear()
         self.unanswered_since, self.renew_after_s = None, RENEW_CLIENT_AFTER_S
 
     def record_timeout(self) -> None:
@@ -210,8 +203,7 @@ def _cached_clients(settings: Mapping[str, Any]) -> _CachedClients:
 def _new_client(settings: Mapping[str, Any], reported: deque[KafkaError]) -> AdminClient:
     reporting: dict[str, Any] = {**settings, "error_cb": reported.append}
     client = AdminClient(reporting)
-    # An extra reference, so that the interpreter does not destroy the client when it exits.
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+    never_free(client)
     return client
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.delta.arrow_schema import file_schema
 from resources.librdkafka.arrow_consumer import (
@@ -23,14 +24,12 @@ from resources.librdkafka.arrow_consumer import (
     ArrowConsumer,
     FetchedRecords,
     PartitionEvent,
-    StartPosition,
 )
 from schemas.errors import (
     LogTruncatedError,
     PartitionError,
     RangeUnfinishedError,
     RecordsExpiredError,
-    RecordUnreadableError,
 )
 from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.tables import RECORDS
@@ -131,9 +130,10 @@ class RangeReader:
         return r.watermarks.low, r.watermarks.high
 
 
-def _start_position(r: OffsetRange) -> StartPosition:
+def _start_position(r: OffsetRange) -> KafkaPartition:
     """Return the start of *r*, with the leader epoch by which the broker detects truncation."""
-    return StartPosition(r.partition.topic, r.partition.partition, r.start, r.leader_epoch)
+    epoch = -1 if r.leader_epoch is None else r.leader_epoch
+    return KafkaPartition(r.partition.topic, r.partition.partition, r.start, leader_epoch=epoch)
 
 
 class _ReadState:
@@ -193,17 +193,12 @@ class _ReadState:
         beyond = np.flatnonzero(offsets >= r.end)
         kept = int(beyond[0]) if len(beyond) else len(offsets)
         self._position[r] = r.end if len(beyond) else int(offsets[-1]) + 1
-        readable = min(kept, records.readable)
-        if readable:
-            batch = _to_records(r, records.rows.slice(0, readable))
+        if kept:
+            batch = _to_records(r, records.rows.slice(0, kept))
             self.size += batch.nbytes
-            self._rows += readable
+            self._rows += kept
             self._handle_batch(r, batch)
-        if readable < kept:
-            why = "this release of librdkafka may alter its headers"
-            at = int(offsets[readable])
-            self._finish(r, at, RecordUnreadableError(r.partition, at, why))
-        elif self._position[r] >= r.end:
+        if self._position[r] >= r.end:
             self._finish(r, r.end, None)
         return True
 

@@ -6,9 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.librdkafka.compiled import copy_bytes
+from resources.librdkafka.compiled import Int64Array, copy_bytes
 
-Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 MAX_COLUMN_BYTES = 2**31 - 1

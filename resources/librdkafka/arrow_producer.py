@@ -3,83 +3,35 @@
 confluent-kafka's takes a record at a time, calls Python for each report, and would alter some:
 it ends header keys at a NUL, takes none that are not UTF-8, and writes the present time for
 timestamp 0. librdkafka sends any header key. It knows no timestamp 0 either: a record is given
-another one, which is found in it and set to 0 before it is queued. Where it is not found, the
-record is refused.
+another one, which is found in it and set to 0 before it is queued. Where it is not found, and with
+releases of librdkafka whose memory is not known, the record is refused.
 """
 
 from __future__ import annotations
 
-import ctypes
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ctypes import POINTER, c_char_p, c_int, c_int32, c_void_p
 from threading import Thread
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, libversion
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from resources.librdkafka import bindings
 from resources.librdkafka import compiled as loops
-from resources.librdkafka.bindings import (
-    PRODUCER,
-    Partition,
-    expect_no_error,
-    new_client,
-    new_conf,
-    rd_kafka,
-)
+from resources.librdkafka.bindings import expect_no_error
+from resources.librdkafka.compiled import Int64Array
 from resources.librdkafka.produce_columns import ProduceBatch
 
-Int64Array = npt.NDArray[np.int64]
-
-# rdkafka.h: rd_kafka_vtype_t of each property, in the order of `loops`; a flag; an event.
-_KINDS = (2, 3, 7, 4, 5, 6, 8, 10)
-_TOPIC, _PARTITION, _FLAGS = 0, 1, 2
-_EVENT_DELIVERY_REPORT = 0x1
-
 _INTERCEPTOR_NAME = b"timestamp 0"
-
-# In a record that librdkafka 2.16 is about to queue: behind its public part (72 bytes), two links
-# of a list and two 32-bit numbers. What lies there is compared before it is changed.
-_TIMESTAMP_POSITION = 96
 
 _REPORT_BATCH_SIZE = 10_000
 """Reports taken out of an event at a time."""
 
 _MAX_ERRORS = 100
 """Errors of a transaction that are kept: the first ones say it all."""
-
-_OnThrottle = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_int32, c_int, c_void_p)
-_OnNew = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, ctypes.c_size_t)
-
-_conf_events = rd_kafka("conf_set_events", None, c_void_p, c_int)
-_conf_on_throttle = rd_kafka("conf_set_throttle_cb", None, c_void_p, _OnThrottle)
-_conf_on_new = rd_kafka("conf_interceptor_add_on_new", c_int, c_void_p, c_char_p, _OnNew, c_void_p)
-_add_on_send = rd_kafka("interceptor_add_on_send", c_int, c_void_p, c_char_p, c_void_p, c_void_p)
-_destroy = rd_kafka("destroy", None, c_void_p)
-_queue_of = rd_kafka("queue_get_main", c_void_p, c_void_p)
-_queue_destroy = rd_kafka("queue_destroy", None, c_void_p)
-_topic_new = rd_kafka("topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
-_topic_destroy = rd_kafka("topic_destroy", None, c_void_p)
-_timed = (c_void_p, c_int)
-_init = rd_kafka("init_transactions", c_void_p, *_timed)
-_begin = rd_kafka("begin_transaction", c_void_p, c_void_p)
-_commit = rd_kafka("commit_transaction", c_void_p, *_timed)
-_abort = rd_kafka("abort_transaction", c_void_p, *_timed)
-_send_offsets = rd_kafka(
-    "send_offsets_to_transaction", c_void_p, c_void_p, c_void_p, c_void_p, c_int
-)
-_flush = rd_kafka("flush", c_int, *_timed)
-_fatal_error = rd_kafka("fatal_error", c_int, c_void_p, c_char_p, ctypes.c_size_t)
-_member_new = rd_kafka("consumer_group_metadata_new", c_void_p, c_char_p)
-_member_destroy = rd_kafka("consumer_group_metadata_destroy", None, c_void_p)
-_list_new = rd_kafka("topic_partition_list_new", c_void_p, c_int)
-_list_add = rd_kafka("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
-_list_destroy = rd_kafka("topic_partition_list_destroy", None, c_void_p)
-_allocate = rd_kafka("mem_malloc", c_void_p, c_void_p, ctypes.c_size_t)
 
 
 class QuotaExceeded(NamedTuple):
@@ -103,27 +55,25 @@ class ArrowProducer:
         told = dict(settings)
         throttled: Callable[[QuotaExceeded], None] = told.pop("throttle_cb", lambda _: None)
         self._group = group
-        self._hook = np.array([secrets.randbits(60) | 1, 0, _TIMESTAMP_POSITION // 8], np.int64)
+        place = bindings.TIMESTAMP_POSITION // 8 if bindings.is_layout_known() else 0
+        self._hook = np.array([secrets.randbits(60) | 1, 0, place], np.int64)
         # librdkafka holds the addresses of these alone: they are kept until it has ended.
-        on_throttle = _OnThrottle(lambda *told: throttled(QuotaExceeded(told[3] / 1000)))
-        on_new = _OnNew(
-            lambda client, *_: int(
-                _add_on_send(
-                    client, _INTERCEPTOR_NAME, loops.on_send.address, self._hook.ctypes.data
-                )
-            )
+        on_throttle = bindings.OnThrottle(lambda *told: throttled(QuotaExceeded(told[3] / 1000)))
+        state = (loops.on_send.address, self._hook.ctypes.data)
+        on_new = bindings.OnNew(
+            lambda client, *_: int(bindings.add_on_send(client, _INTERCEPTOR_NAME, *state))
         )
-        conf = new_conf(told)
-        _conf_events(conf, _EVENT_DELIVERY_REPORT)
-        _conf_on_throttle(conf, on_throttle)
-        _conf_on_new(conf, _INTERCEPTOR_NAME, on_new, None)
-        self._client = new_client(PRODUCER, conf)
+        conf = bindings.new_conf(told)
+        bindings.conf_set_events(conf, bindings.DELIVERY_REPORTS)
+        bindings.conf_set_throttle_cb(conf, on_throttle)
+        if place:
+            bindings.conf_add_on_new(conf, _INTERCEPTOR_NAME, on_new, None)
+        self._client = bindings.new_client(bindings.PRODUCER, conf)
         self._references = (on_throttle, on_new, self._hook)
-        self._queue: int = _queue_of(self._client)
+        self._queue: int = bindings.queue_get_main(self._client)
         self._topics: dict[str, int] = {}
-        self._record = np.zeros(len(_KINDS) * loops.VU_WORDS, np.int64)
-        self._record[:: loops.VU_WORDS] = _KINDS
-        self._record[_FLAGS * loops.VU_WORDS + 1] = 0  # neither copied nor freed: see `_sent_rows`
+        self._record = np.zeros(len(loops.PROPERTIES) * loops.VU_WORDS, np.int64)
+        self._record[:: loops.VU_WORDS] = loops.PROPERTIES
         self._messages = np.empty(_REPORT_BATCH_SIZE, np.int64)
         self._fields = np.empty(1, loops.MESSAGE)
         self._sent_rows: list[ProduceBatch] = []  # librdkafka reads values where they lie
@@ -167,32 +117,38 @@ class ArrowProducer:
 
     def init_transactions(self, timeout: float) -> None:
         """Fence older producers and settle what they left."""
-        expect_no_error(_init(self._client, _ms(timeout)))
+        expect_no_error(bindings.init_transactions(self._client, _ms(timeout)))
 
     def begin_transaction(self) -> None:
         """Open a transaction. The one before is over: all of its records were reported."""
         self._sent_rows = []
         self._first = self._queued
         self._reset_reports()
-        expect_no_error(_begin(self._client))
+        expect_no_error(bindings.begin_transaction(self._client))
 
     def commit_transaction(self, timeout: float) -> None:
         """Commit, when all is sent."""
-        expect_no_error(_commit(self._client, _ms(timeout)))
+        expect_no_error(bindings.commit_transaction(self._client, _ms(timeout)))
 
     def abort_transaction(self, timeout: float) -> None:
         """Abort, with what still waits."""
-        expect_no_error(_abort(self._client, _ms(timeout)))
+        expect_no_error(bindings.abort_transaction(self._client, _ms(timeout)))
 
     def send(self, topic: str, partition: int, rows: ProduceBatch, start: int) -> int:
         """Queue *rows* from *start* on, as they are; return how many rows are queued now.
 
         It stops before a row where the queue is full: `report` makes room. Raises RowRejectedError.
         """
+        if not self._hook[loops.TIMESTAMP_POSITION]:
+            zeros = np.flatnonzero(rows.columns.stamps == 0)
+            if len(zeros):
+                mine, known = libversion()[0], bindings.KNOWN_VERSION
+                told = f"timestamp 0 cannot be written with librdkafka {mine}, it can with {known}"
+                raise RowRejectedError(int(zeros[0]), KafkaError(KafkaError._FAIL, told))
         self._sent_rows.append(rows)
         self._reserve_offsets(len(rows) - start)
-        self._record[_TOPIC * loops.VU_WORDS + 1] = self._topic(topic)
-        self._record[_PARTITION * loops.VU_WORDS + 1] = partition
+        self._record[loops.TOPIC * loops.VU_WORDS + 1] = self._topic(topic)
+        self._record[loops.PARTITION * loops.VU_WORDS + 1] = partition
         end, error = loops.produce_rows(
             self._client, self._record, self._hook, start, self._queued, *rows.columns
         )
@@ -226,34 +182,23 @@ class ArrowProducer:
             self._error_records,
         )
         if self._counts[loops.ERRORS]:
-            told = ctypes.create_string_buffer(512)
-            fatal = _fatal_error(self._client, told, len(told))
-            if fatal:
-                why = told.value.decode(errors="replace")
-                raise KafkaException(KafkaError(fatal, why, fatal=True))
+            bindings.expect_no_fatal_error(self._client)
 
     def flush(self, timeout: float) -> None:
         """Send what waits for more; return when all is reported, or after *timeout*."""
-        _flush(self._client, _ms(timeout))
+        bindings.flush(self._client, _ms(timeout))
 
     def send_offsets_to_transaction(
         self, offsets: Sequence[KafkaPartition], timeout: float
     ) -> None:
         """Make *offsets*, with their metadata, progress of the group with this transaction."""
-        member, listed = _member_new(self._group.encode()), _list_new(len(offsets))
+        member = bindings.group_metadata_new(self._group.encode())
         try:
-            for each in offsets:
-                added = _list_add(listed, each.topic.encode(), each.partition).contents
-                added.offset = each.offset
-                if each.metadata:
-                    # confluent-kafka, which reads it, wants the NUL; librdkafka frees it.
-                    text = each.metadata.encode() + b"\0"
-                    added.metadata, added.metadata_size = _allocate(None, len(text)), len(text)
-                    ctypes.memmove(added.metadata, text, len(text))
-            expect_no_error(_send_offsets(self._client, listed, member, _ms(timeout)))
+            with bindings.partition_list(offsets) as listed:
+                told = bindings.send_offsets(self._client, listed, member, _ms(timeout))
+            expect_no_error(told)
         finally:
-            _list_destroy(listed)
-            _member_destroy(member)
+            bindings.group_metadata_destroy(member)
 
     def _reset_reports(self) -> None:
         self._offsets = np.empty(0, np.int64)
@@ -270,12 +215,12 @@ class ArrowProducer:
 
     def _topic(self, name: str) -> int:
         if name not in self._topics:
-            self._topics[name] = _topic_new(self._client, name.encode(), None)
+            self._topics[name] = bindings.topic_new(self._client, name.encode(), None)
         return self._topics[name]
 
 
 class RowRejectedError(Exception):
-    """The client does not take a row of those it was given; those before it are queued."""
+    """The client does not take a row of those it was given; rows before it may be queued."""
 
     def __init__(self, row: int, why: KafkaError) -> None:
         super().__init__(f"row {row}: {why}")
@@ -285,9 +230,9 @@ class RowRejectedError(Exception):
 def _close_client(client: int, queue: int, topics: Sequence[int], _references: object) -> None:
     """End *client*; what it calls and looks at is held until it is."""
     for topic in topics:
-        _topic_destroy(topic)
-    _queue_destroy(queue)
-    _destroy(client)
+        bindings.topic_destroy(topic)
+    bindings.queue_destroy(queue)
+    bindings.destroy(client)
 
 
 def _ms(seconds: float) -> int:

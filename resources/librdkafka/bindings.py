@@ -1,15 +1,25 @@
-"""librdkafka's C interface: the one library that confluent-kafka has loaded already."""
+"""librdkafka's C interface: each function, structure and place in memory that this project uses.
+
+confluent-kafka has loaded the library already, and nothing else is loaded. All but the two places
+at the end is librdkafka's public interface (rdkafka.h).
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
-from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_ssize_t, c_void_p
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
+from functools import cache
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, cimpl
+from confluent_kafka import KafkaError, KafkaException, cimpl, libversion
+from confluent_kafka import TopicPartition as KafkaPartition
 
-# The extension's own symbols lead to the librdkafka that it has loaded.
+log = logging.getLogger(__name__)
+
+# The extension's own symbols lead to the librdkafka that it has loaded, and to C's library.
 _LIBRARY = ctypes.CDLL(cimpl.__file__)
 
 
@@ -21,12 +31,12 @@ def rd_kafka(name: str, returns: Any, *takes: Any) -> Any:  # noqa: ANN401 - C t
 
 
 def address_of(name: str) -> int:
-    """Return where librdkafka's function *name* lies."""
+    """Return where the function *name*, librdkafka's or C's, lies."""
     return ctypes.cast(_LIBRARY[name], c_void_p).value or 0
 
 
 class Partition(ctypes.Structure):
-    """The beginning and size of rd_kafka_topic_partition_t."""
+    """rd_kafka_topic_partition_t."""
 
     _fields_ = (
         ("topic", c_char_p),
@@ -40,17 +50,70 @@ class Partition(ctypes.Structure):
     )
 
 
-# rd_kafka_type_t
+# rd_kafka_type_t, RD_KAFKA_EVENT_DR
 PRODUCER, CONSUMER = 0, 1
+DELIVERY_REPORTS = 1
 
-_conf_new = rd_kafka("conf_new", c_void_p)
+OnThrottle = CFUNCTYPE(None, c_void_p, c_char_p, c_int32, c_int, c_void_p)
+OnNew = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_void_p, c_size_t)
+
+conf_new = rd_kafka("conf_new", c_void_p)
+conf_set_events = rd_kafka("conf_set_events", None, c_void_p, c_int)
+conf_set_throttle_cb = rd_kafka("conf_set_throttle_cb", None, c_void_p, OnThrottle)
+conf_add_on_new = rd_kafka(
+    "conf_interceptor_add_on_new", c_int, c_void_p, c_char_p, OnNew, c_void_p
+)
+add_on_send = rd_kafka("interceptor_add_on_send", c_int, c_void_p, c_char_p, c_void_p, c_void_p)
 _conf_set = rd_kafka("conf_set", c_int, c_void_p, c_char_p, c_char_p, c_char_p, c_size_t)
 _conf_destroy = rd_kafka("conf_destroy", None, c_void_p)
 _new = rd_kafka("new", c_void_p, c_int, c_void_p, c_char_p, c_size_t)
+destroy = rd_kafka("destroy", None, c_void_p)
+_fatal_error = rd_kafka("fatal_error", c_int, c_void_p, c_char_p, c_size_t)
 
-headers_new = rd_kafka("headers_new", c_void_p, c_size_t)
-headers_destroy = rd_kafka("headers_destroy", None, c_void_p)
-header_add = rd_kafka("header_add", c_int, c_void_p, c_char_p, c_ssize_t, c_char_p, c_ssize_t)
+queue_get_main = rd_kafka("queue_get_main", c_void_p, c_void_p)
+queue_get_consumer = rd_kafka("queue_get_consumer", c_void_p, c_void_p)
+queue_destroy = rd_kafka("queue_destroy", None, c_void_p)
+
+consumer_close = rd_kafka("consumer_close", c_int, c_void_p)
+poll_set_consumer = rd_kafka("poll_set_consumer", c_int, c_void_p)
+consume_batch_queue = rd_kafka(
+    "consume_batch_queue", ctypes.c_ssize_t, c_void_p, c_int, c_void_p, c_size_t
+)
+assign = rd_kafka("assign", c_int, c_void_p, c_void_p)
+topic_name = rd_kafka("topic_name", c_char_p, c_void_p)
+message_errstr = rd_kafka("message_errstr", c_char_p, c_void_p)
+err2str = rd_kafka("err2str", c_char_p, c_int)
+_bounds = (POINTER(c_int64), POINTER(c_int64))
+_watermarks = rd_kafka(
+    "query_watermark_offsets", c_int, c_void_p, c_char_p, c_int32, *_bounds, c_int
+)
+
+topic_new = rd_kafka("topic_new", c_void_p, c_void_p, c_char_p, c_void_p)
+topic_destroy = rd_kafka("topic_destroy", None, c_void_p)
+init_transactions = rd_kafka("init_transactions", c_void_p, c_void_p, c_int)
+begin_transaction = rd_kafka("begin_transaction", c_void_p, c_void_p)
+commit_transaction = rd_kafka("commit_transaction", c_void_p, c_void_p, c_int)
+abort_transaction = rd_kafka("abort_transaction", c_void_p, c_void_p, c_int)
+send_offsets = rd_kafka(
+    "send_offsets_to_transaction", c_void_p, c_void_p, c_void_p, c_void_p, c_int
+)
+flush = rd_kafka("flush", c_int, c_void_p, c_int)
+group_metadata_new = rd_kafka("consumer_group_metadata_new", c_void_p, c_char_p)
+group_metadata_destroy = rd_kafka("consumer_group_metadata_destroy", None, c_void_p)
+
+_list_new = rd_kafka("topic_partition_list_new", c_void_p, c_int)
+_list_add = rd_kafka("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
+_list_destroy = rd_kafka("topic_partition_list_destroy", None, c_void_p)
+_set_epoch = rd_kafka("topic_partition_set_leader_epoch", None, POINTER(Partition), c_int32)
+_allocate = rd_kafka("mem_malloc", c_void_p, c_void_p, c_size_t)
+
+_headers_new = rd_kafka("headers_new", c_void_p, c_size_t)
+_headers_destroy = rd_kafka("headers_destroy", None, c_void_p)
+_header_add = rd_kafka(
+    "header_add", c_int, c_void_p, c_char_p, ctypes.c_ssize_t, c_char_p, ctypes.c_ssize_t
+)
+_found = (POINTER(c_void_p), POINTER(c_void_p), POINTER(c_size_t))
+_header_get = rd_kafka("header_get_all", c_int, c_void_p, c_size_t, *_found)
 
 _error_code = rd_kafka("error_code", c_int, c_void_p)
 _error_string = rd_kafka("error_string", c_char_p, c_void_p)
@@ -63,7 +126,7 @@ _error_destroy = rd_kafka("error_destroy", None, c_void_p)
 def new_conf(settings: Mapping[str, Any]) -> int:
     """Return a configuration with *settings*. Raises KafkaException on those that are wrong."""
     told = ctypes.create_string_buffer(512)
-    conf: int = _conf_new()
+    conf: int = conf_new()
     for name, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if _conf_set(conf, name.encode(), text.encode(), told, len(told)) != 0:
@@ -82,9 +145,45 @@ def new_client(kind: int, conf: int) -> int:
     return client
 
 
+@contextmanager
+def partition_list(partitions: Sequence[KafkaPartition]) -> Iterator[int]:
+    """Give librdkafka's list of *partitions*: their offsets, leader epochs and metadata."""
+    listed = _list_new(len(partitions))
+    try:
+        for each in partitions:
+            added = _list_add(listed, each.topic.encode(), each.partition)
+            added.contents.offset = each.offset
+            if each.leader_epoch is not None:
+                _set_epoch(added, each.leader_epoch)
+            if each.metadata:
+                # confluent-kafka, which reads it, wants the NUL; librdkafka frees it.
+                text = each.metadata.encode() + b"\0"
+                place = added.contents.metadata = _allocate(None, len(text))
+                added.contents.metadata_size = len(text)
+                ctypes.memmove(place, text, len(text))
+        yield listed
+    finally:
+        _list_destroy(listed)
+
+
+def watermarks(client: int, topic: str, partition: int, timeout_ms: int) -> tuple[int, int]:
+    """Return the first offset of a log and its end. Raises KafkaException."""
+    low, high = c_int64(), c_int64()
+    expect_success(
+        _watermarks(client, topic.encode(), partition, byref(low), byref(high), timeout_ms)
+    )
+    return low.value, high.value
+
+
 def kafka_exception(code: int, why: bytes) -> KafkaException:
     """Return the exception for *code*, which librdkafka explains with *why*."""
     return KafkaException(KafkaError(code, why.decode(errors="replace")))
+
+
+def expect_success(code: int) -> None:
+    """Raise what the error *code* means as KafkaException; 0 is none."""
+    if code:
+        raise kafka_exception(code, err2str(code))
 
 
 def expect_no_error(error: int | None) -> None:
@@ -100,3 +199,73 @@ def expect_no_error(error: int | None) -> None:
     )
     _error_destroy(error)
     raise KafkaException(told)
+
+
+def expect_no_fatal_error(client: int) -> None:
+    """Raise what made *client* useless as KafkaException."""
+    told = ctypes.create_string_buffer(512)
+    code = _fatal_error(client, told, len(told))
+    if code:
+        raise KafkaException(KafkaError(code, told.value.decode(errors="replace"), fatal=True))
+
+
+# What one release of librdkafka knows of a record and its interface does not tell.
+
+KNOWN_VERSION = "2.16.0"
+"""The release of librdkafka whose memory was looked at, on 64-bit machines."""
+
+NAME_SIZE = -16
+"""Where the size of a header's key stands, from the key on: the interface ends it at a NUL."""
+
+TIMESTAMP_POSITION = 96
+"""Where the timestamp of a record stands that is about to be queued: behind the public part (72
+bytes), two links of a list and two 32-bit numbers. It is compared before it is changed."""
+
+
+@cache
+def is_layout_known() -> bool:
+    """Return whether this librdkafka is `KNOWN_VERSION` and stores header keys as that does."""
+    if libversion()[0] != KNOWN_VERSION or ctypes.sizeof(c_void_p) != 8:
+        return False
+    names = (b"", b"name", b"a\0b\xff", b"long" * 20)
+    made = _headers_new(1)
+    try:
+        for name in names:
+            _header_add(made, name, len(name), b"", 0)
+        return all(_is_name(made, i, name) for i, name in enumerate(names))
+    finally:
+        _headers_destroy(made)
+
+
+def _is_name(headers: int, row: int, name: bytes) -> bool:
+    at, value, size = c_void_p(), c_void_p(), c_size_t()
+    _header_get(headers, row, byref(at), byref(value), byref(size))
+    address = at.value or 0
+    return (
+        c_int64.from_address(address + NAME_SIZE).value == len(name)
+        and ctypes.string_at(address, len(name)) == name
+    )
+
+
+def log_limits() -> None:
+    """Log what the librdkafka that is installed cannot carry exactly."""
+    release = f"librdkafka {libversion()[0]}"
+    if is_layout_known():
+        log.info("%s: every header key and timestamp is carried exactly", release)
+    else:
+        log.warning(
+            "%s is not the release %s that deltamirror knows: a header key ends at its first NUL, "
+            "and a record with timestamp 0 stops its partition",
+            *(release, KNOWN_VERSION),
+        )
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system."""
+    with suppress(OSError, AttributeError):  # glibc's; other libraries do without
+        _LIBRARY.malloc_trim(0)
+
+
+def never_free(thing: object) -> None:
+    """Keep *thing* even beyond the interpreter's end."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))

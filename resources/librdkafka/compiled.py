@@ -6,14 +6,13 @@ compiled once is kept on disk (numba) for the next process.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 from llvmlite import binding
-from numba import carray, cfunc, njit, types  # type: ignore[attr-defined]
+from numba import carray, cfunc, njit, typeof, types  # type: ignore[attr-defined]
 
 from resources.librdkafka.bindings import address_of
 
@@ -41,8 +40,10 @@ _MESSAGE_SIZE = MESSAGE.itemsize
 VU_WORDS = 9
 """Words of rd_kafka_vu_t, one property of a record to produce: its kind, and 64 bytes."""
 
-# Where the properties of a record stand that differ from row to row.
-VALUE, KEY, OPAQUE, TIMESTAMP, HEADERS = 3, 4, 5, 6, 7
+# Where a record's properties stand, and of which kind they are (rd_kafka_vtype_t). Its flags are 0:
+# librdkafka neither copies nor frees values, it reads them where they lie.
+TOPIC, PARTITION, FLAGS, VALUE, KEY, OPAQUE, TIMESTAMP, HEADERS = range(8)
+PROPERTIES = (2, 3, 7, 4, 5, 6, 8, 10)
 
 TIMESTAMP_PLACEHOLDER, PLACEHOLDER_COUNT, TIMESTAMP_POSITION = 0, 1, 2
 """What `on_send` is given: the timestamp that stands for 0, how many it met, and where to look."""
@@ -72,13 +73,13 @@ class Column(NamedTuple):
     is_valid: npt.NDArray[np.bool_]
 
 
-def _function(name: str, address: int, signature: Any) -> Any:  # noqa: ANN401 - numba's types
-    binding.add_symbol(name, address)
+def _function(name: str, signature: Any) -> Any:  # noqa: ANN401 - numba's types
+    binding.add_symbol(name, address_of(name))
     return types.ExternalFunction(name, signature)
 
 
 def _rdkafka(name: str, signature: Any) -> Any:  # noqa: ANN401 - numba's types
-    return _function(f"rd_kafka_{name}", address_of(f"rd_kafka_{name}"), signature)
+    return _function(f"rd_kafka_{name}", signature)
 
 
 _int, _long, _address = types.int32, types.int64, types.intp
@@ -91,15 +92,14 @@ _produce = _rdkafka("produceva", _address(_address, _address, _long))
 _headers_new = _rdkafka("headers_new", _address(_long))
 _headers_destroy = _rdkafka("headers_destroy", types.void(_address))
 _header_add = _rdkafka("header_add", _int(_address, _address, _long, _address, _long))
+_header_count = _rdkafka("header_cnt", _long(_address))
+_header_get = _rdkafka("header_get_all", _int(_address, _long, _address, _address, _address))
 _poll = _rdkafka("queue_poll", _address(_address, _int))
 _event_type = _rdkafka("event_type", _int(_address))
 _event_messages = _rdkafka("event_message_array", _long(_address, _address, _long))
 _event_destroy = _rdkafka("event_destroy", types.void(_address))
-_copy = _function(
-    "memcpy",
-    ctypes.cast(ctypes.CDLL(None).memcpy, ctypes.c_void_p).value or 0,
-    _address(_address, _address, _long),
-)
+_copy = _function("memcpy", _address(_address, _address, _long))
+_length = _function("strlen", _long(_address))
 
 
 @_compile_lazily
@@ -124,6 +124,32 @@ def read_messages(
             epochs[i] = _leader_epoch(messages[i])
             if _headers(messages[i], headers.ctypes.data + i * 8) != 0:
                 headers[i] = 0
+
+
+@_compile_lazily
+def find_headers(lists: Int64Array, name_size: int) -> tuple[Int64Array, Int64Array]:
+    """Return how many headers each of librdkafka's *lists* (0: none) has, and where they lie.
+
+    That is, for each header, the address of its name, its size, the address of the value (0: null)
+    and its size. *name_size* is where from a name on its size stands; 0: it ends at its first NUL.
+    """
+    counts = np.zeros(len(lists), np.int64)
+    for i in range(len(lists)):
+        if lists[i]:
+            counts[i] = _header_count(lists[i])
+    found = np.zeros((4, counts.sum()), np.int64)
+    row, at = found.ctypes.data, 0
+    step = found.shape[1] * 8
+    for i in range(len(lists)):
+        for n in range(counts[i]):
+            place = row + at * 8
+            _header_get(lists[i], n, place, place + 2 * step, place + 3 * step)
+            if name_size:
+                _copy(place + step, found[0, at] + name_size, 8)
+            else:
+                found[1, at] = _length(found[0, at])
+            at += 1
+    return counts, found
 
 
 @_compile_lazily
@@ -256,3 +282,24 @@ def read_reports(
                 got = _event_messages(event, messages.ctypes.data, len(messages))
         _event_destroy(event)
         event = _poll(queue, 0)
+
+
+def compile_all(sent: Iterable[tuple[Any, ...]]) -> None:
+    """Have the loops compiled, or read from where they are kept, before the first record comes.
+
+    They are compiled for the very kinds of arrays that readers and producers give them; *sent* are
+    examples of what `to_produce_batch` gives.
+    """
+    words, numbers = np.zeros(2, np.int64), np.zeros(2, np.int32)
+    messages, data = np.zeros(2, MESSAGE), np.zeros(0, np.uint8)
+    examples: list[tuple[Any, ...]] = [
+        (read_messages, words, 0, messages, words, numbers, numbers, words),
+        (find_headers, words, 0),
+        (copy_bytes, messages["key"], messages["key_len"], data),
+        (copy_bytes, words, words, data),
+        (destroy_messages, words, 0),
+        (read_reports, 0, 0, words, messages, 0, words, words, numbers, words),
+        *((produce_rows, 0, words, words, 0, 0, *columns) for columns in sent),
+    ]
+    for function, *arguments in examples:
+        function.compile(tuple(typeof(each) for each in arguments))  # type: ignore[no-untyped-call]

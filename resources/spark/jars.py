@@ -1,4 +1,4 @@
-"""Download the jars of Kafka's brokers and of Delta for Spark into a cache outside the repository.
+"""Download jars into a cache outside the repository; as a module it downloads Delta's.
 
 Apache Ivy downloads them. PySpark includes Ivy, so a new machine needs only Java. A folder gets its
 final name only when it is complete, so a folder that exists needs no further check.
@@ -17,7 +17,6 @@ import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +24,6 @@ from pathlib import Path
 from resources.java import java
 from schemas.errors import DeltamirrorError, DownloadFailedError
 
-KAFKA_VERSION = "4.3.0"
 DELTA_VERSION = "4.4.0"
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"
 
@@ -46,25 +44,7 @@ class JarSet:
     artifacts: tuple[tuple[str, str, str], ...]
 
 
-KAFKA = JarSet(
-    f"kafka-{KAFKA_VERSION}",
-    (
-        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-        ("org.apache.kafka", "connect-mirror", KAFKA_VERSION),
-        ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-        # Kafka's POMs name no logging backend, and without one a broker logs no failure.
-        ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.1"),
-    ),
-)
 DELTA = JarSet(f"delta-{DELTA_VERSION}", (("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION),))
-
-
-def kafka_home() -> Path:
-    """Return the folder with every jar of Apache Kafka's broker, tools and MirrorMaker 2.
-
-    Downloads them if necessary. Raises DownloadFailedError, JavaMissingError.
-    """
-    return fetch(KAFKA)
 
 
 def delta_jars() -> list[Path]:
@@ -232,10 +212,13 @@ def _print_line(line: str) -> None:
     sys.stderr.write(f"{line}\n")
 
 
-if __name__ == "__main__":
+def fetch_all(jars: JarSet) -> None:
+    """Fetch *jars* from the command line: an error is one line and ends the process with 1."""
     try:
-        # In parallel: most of the time is spent waiting for the repository.
-        with ThreadPoolExecutor() as fetchers:
-            list(fetchers.map(fetch, (KAFKA, DELTA)))
+        fetch(jars)
     except DeltamirrorError as error:
         raise SystemExit(f"{error}. {error.hint}") from None
+
+
+if __name__ == "__main__":
+    fetch_all(DELTA)

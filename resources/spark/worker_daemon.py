@@ -9,40 +9,24 @@ OpenBLAS to start none.
 
 from __future__ import annotations
 
-from typing import Any
-
-import confluent_kafka.admin  # noqa: F401 - for the workers, like others here
-import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
-from numba import typeof
 from pyspark.daemon import manager
 
-from resources.librdkafka import compiled as loops
+import resources.kafka.cluster  # noqa: F401 - for the workers, like others here
+from resources.librdkafka.compiled import compile_all
 from resources.librdkafka.produce_columns import PRODUCE_SCHEMA, to_produce_batch
 
 
 def load_compiled() -> None:
-    """Compile the loops, or load them from Numba's cache, before the first record arrives.
-
-    They are compiled for the array types that readers and producers pass to them.
-    """
-    words, numbers = np.zeros(2, np.int64), np.zeros(2, np.int32)
-    messages, data = np.zeros(2, loops.MESSAGE), np.zeros(0, np.uint8)
-    kinds: list[tuple[Any, ...]] = [
-        (loops.read_messages, words, 0, messages, words, numbers, numbers, words),
-        (loops.copy_bytes, messages["key"], messages["key_len"], data),
-        (loops.copy_bytes, words, words, data),
-        (loops.destroy_messages, words, 0),
-        (loops.read_reports, 0, 0, words, messages, 0, words, words, numbers, words),
-    ]
+    """Compile the loops over records before the first record arrives."""
     headers = [{"key": "k", "value": b"v"}]
     row = {**dict.fromkeys(PRODUCE_SCHEMA.names), "key": b"k", "value": b"v", "timestamp_ms": 0}
-    for values in ({**row, "headers": headers}, row):
-        (rows,) = pa.Table.from_pylist([values], PRODUCE_SCHEMA).to_batches()
-        kinds.append((loops.produce_rows, 0, words, words, 0, 0, *to_produce_batch(rows).columns))
-    for function, *arguments in kinds:
-        function.compile(tuple(typeof(each) for each in arguments))  # type: ignore[no-untyped-call]
+    tables = [
+        pa.Table.from_pylist([values], PRODUCE_SCHEMA)
+        for values in ({**row, "headers": headers}, row)
+    ]
+    compile_all(to_produce_batch(rows).columns for table in tables for rows in table.to_batches())
 
 
 if __name__ == "__main__":

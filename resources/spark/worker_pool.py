@@ -8,7 +8,6 @@ only this user can open, because jobs contain clients' credentials. They are nev
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
 import shutil
@@ -25,6 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from pyspark import SparkContext
 
+from resources.librdkafka.bindings import release_memory
 from schemas.errors import SparkFailedError
 
 Job = TypeVar("Job")
@@ -278,8 +278,7 @@ def _release_memory() -> None:
 
     gc.collect()
     pa.default_memory_pool().release_unused()
-    with suppress(OSError, AttributeError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
+    release_memory()
 
 
 def _error_line(error: BaseException) -> str:

@@ -115,9 +115,8 @@ class Config:
     """A whole file: its clusters, its enabled flows, the lake, and how much is done at a time.
 
     *heartbeats* are of every pair that emits them: MirrorMaker 2 does so for pairs that are no
-    enabled flow too, B->A where only A->B is, so that A has some to send to B. *lake* is a local
-    path or an object-store URI. Bytes are bytes, intervals milliseconds; a retention of None
-    keeps for ever.
+    enabled flow too, B->A where only A->B is, so that A has some to send to B. *lake* is a
+    folder. Bytes are bytes, intervals milliseconds; a retention of None keeps for ever.
     """
 
     clusters: Mapping[str, ClusterConfig]

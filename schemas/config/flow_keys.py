@@ -172,7 +172,8 @@ CONNECTOR = (
 
 DELTAMIRROR_KEYS = (
     Key("deltamirror.lake", _S, "./lake", "T", _H,
-        "Where records are staged: a folder (relative to the file's) or an object-store URI."),
+        "The folder where records are staged. A relative path starts at the file's folder.",
+        allowed="(?!.*://).*", refusal="object stores are not supported yet, only folders"),
     Key("deltamirror.stage.max.records", _LONG, "2000000", "T", _H,
         "Records that one staging commit holds at most.", minimum=1),
     Key("deltamirror.stage.max.bytes", _LONG, "536870912", "T", _H,
@@ -191,8 +192,8 @@ DELTAMIRROR_KEYS = (
         minimum=-1),
     Key("deltamirror.metrics.listen", _S, METRICS_LISTEN, "T", _H,
         "Where `deltamirror run` serves /metrics and /healthz, as host:port; empty: nowhere. Port "
-        "0 is any free one (the log and `status --format json` say which). A port that is taken "
-        "is logged, and taken over once it is free.",
+        "0 is any free one (the log and `status --format json` say which). If the port is "
+        "taken, the run logs a warning and serves nothing until it is restarted.",
         allowed=_LISTEN, refusal="it must be host:port, [IPv6 address]:port, or empty"),
 )  # fmt: skip
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
+
+from schemas.errors import ConfigError
 
 SECRET_NAME = re.compile(
     r"password|passphrase|secret|token(?!\.endpoint)|jaas|credential|(keystore|ssl|truststore)\.key$"
@@ -22,7 +24,7 @@ MAX_KEY_PART_LENGTH = 40
 """Longer than any part of a key that is between two dots, shorter than a line of PEM."""
 
 
-class KeyStatus(str, Enum):
+class KeyStatus(StrEnum):
     """What becomes of a key."""
 
     HONOURED = "honoured"
@@ -32,7 +34,7 @@ class KeyStatus(str, Enum):
     UNKNOWN = "unknown"
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """What a value looks like."""
 
     STRING = "string"
@@ -49,11 +51,17 @@ BITS = {Kind.SHORT: 16, Kind.INTEGER: 32, Kind.LONG: 64}
 
 
 @dataclass(frozen=True)
-class KeyResult:
-    """What becomes of a key, and why."""
+class KeyCheck:
+    """What becomes of a key, and why.
 
+    For a key of a file *value* is redacted, and *error* is what running with it raises.
+    """
+
+    key: str
     status: KeyStatus
     note: str
+    value: str = ""
+    error: ConfigError | None = None
 
 
 @dataclass(frozen=True)
@@ -77,13 +85,13 @@ class Key:
     refusal: str = ""
     allows_duplicates: bool = False
 
-    def check_value(self, value: str) -> KeyResult:
+    def check(self, value: str) -> KeyCheck:
         """Return what becomes of this key where it holds *value*."""
         try:
             self._read(value)
         except ValueError as failure:
-            return KeyResult(KeyStatus.REFUSED, str(failure))
-        return KeyResult(self.status, self.note)
+            return KeyCheck(self.name, KeyStatus.REFUSED, str(failure))
+        return KeyCheck(self.name, self.status, self.note)
 
     def _read(self, value: str) -> None:
         if self.kind is Kind.BOOLEAN:
@@ -94,16 +102,6 @@ class Key:
             check_list(value, allows_duplicates=self.allows_duplicates)
         if self.allowed is not None and not re.fullmatch(self.allowed, value.strip()):
             raise ValueError(self.refusal)
-
-
-@dataclass(frozen=True)
-class KeyReport:
-    """What becomes of one key of a file; *value* is fit to be shown."""
-
-    key: str
-    value: str
-    status: KeyStatus
-    note: str
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.config.keys import KeyResult, KeyStatus
+from schemas.config.keys import KeyCheck, KeyStatus
 
 _PROGRESS = "No Connect worker: progress is committed with the records, in their transaction."
 _STORAGE = "No Connect worker, no storage topics: the lake and the target's group keep all state."
@@ -51,12 +51,12 @@ PREFIXES = {
 _BY_NAME = {name: reason for reason, names in REASONS.items() for name in names}
 
 
-def worker_key_result(name: str) -> KeyResult | None:
+def worker_check(name: str) -> KeyCheck | None:
     """Return why *name* has no effect. None: a Connect worker does not know it either."""
     reason = _BY_NAME.get(name) or next(
         (why for prefix, why in PREFIXES.items() if name.startswith(prefix)), None
     )
-    return KeyResult(KeyStatus.NO_EFFECT, reason) if reason else None
+    return KeyCheck(name, KeyStatus.NO_EFFECT, reason) if reason else None
 
 
 def worker_names() -> tuple[str, ...]:

@@ -38,6 +38,15 @@ class RefusedKeyError(ConfigError):
         super().__init__(f"{key}: {why}")
 
 
+class InvalidKeysError(ConfigError):
+    """Several keys of the file are refused, unknown or missing; the message lists all of them."""
+
+    hint = RefusedKeyError.hint
+
+    def __init__(self, path: object, told: Sequence[str]) -> None:
+        super().__init__(f"{path}: {len(told)} keys are wrong: {'; '.join(told)}")
+
+
 class ClientSettingsError(ConfigError):
     """The Kafka client does not take what the file says of a cluster."""
 
@@ -60,12 +69,12 @@ class InvalidPatternError(ConfigError):
 
 
 class UnknownAliasError(ConfigError):
-    """A flow is named between clusters that the file does not list."""
+    """A flow or a key names a cluster that the file does not list."""
 
     hint = "Add the alias to `clusters` and give it bootstrap.servers, or correct the flow's name."
 
-    def __init__(self, flow: str, alias: str, known: Sequence[str]) -> None:
-        super().__init__(f"flow {flow}: no cluster {alias} (clusters: {', '.join(known)})")
+    def __init__(self, where: str, alias: str, known: Sequence[str]) -> None:
+        super().__init__(f"{where}: no cluster {alias} (clusters: {', '.join(known)})")
 
 
 class UnknownFlowError(ConfigError):

@@ -71,19 +71,6 @@ class TopicDeletedError(PartitionError):
         )
 
 
-class RecordUnreadableError(PartitionError):
-    """A record cannot be carried exactly by the client library."""
-
-    hint = (
-        "Install the confluent-kafka that requirements.lock names; or leave the record out, on "
-        "record, with `deltamirror accept-gap`."
-    )
-
-    def __init__(self, partition: object, offset: int, why: str) -> None:
-        super().__init__(f"{partition}: the record at offset {offset} cannot be carried: {why}")
-        self.offset = offset
-
-
 class RangeUnfinishedError(PartitionError):
     """A planned range was not read to its end in time."""
 

@@ -139,7 +139,10 @@ class MapDiffersError(PartitionError):
 class RecordRefusedError(PartitionError):
     """The target does not take a record."""
 
-    hint = "Change the target topic's configuration (or the record's), then `deltamirror resume`."
+    hint = (
+        "Change what the reason names (the target topic's configuration, the record, or the "
+        "installed confluent-kafka), then `deltamirror resume`."
+    )
 
     def __init__(self, partition: object, start: int, end: int, why: str) -> None:
         super().__init__(f"{partition}: the target refused a record in [{start}, {end}): {why}")

@@ -9,33 +9,18 @@ follow Prometheus: `deltamirror_`, a unit, `_total` for what only rises.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
-
-
-class Kind(str, Enum):
-    """What a metric's values do, in Prometheus' words."""
-
-    GAUGE = "gauge"
-    COUNTER = "counter"
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: its full name (of a counter with `_total`), its labels in order, what it says."""
+    """A metric: its full name, the names of its labels, its help text.
+
+    A name that ends with `_total` is a counter's; every other metric is a gauge.
+    """
 
     name: str
     labels: tuple[str, ...]
     help: str
-    kind: Kind = Kind.GAUGE
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A value of *metric*; *labels* are the values of its labels, in their order."""
-
-    metric: Metric
-    labels: tuple[str, ...]
-    value: float
 
 
 SOURCE_CONNECTOR = "kafka_connect_mirror_mirrorsourceconnector_"
@@ -124,29 +109,24 @@ GROUP_LAG = Metric(
     "Offsets of the source that a group, as last seen there, has not read.",
 )
 STAGED_RECORDS = Metric(
-    "deltamirror_staged_records_total", ("source",), "Records staged since the start.", Kind.COUNTER
+    "deltamirror_staged_records_total", ("source",), "Records staged since the start."
 )
 STAGED_BYTES = Metric(
     "deltamirror_staged_bytes_total",
     ("source",),
     "Bytes of their keys, values and headers.",
-    Kind.COUNTER,
 )
 STATE = Metric(
     "deltamirror_loop_state",
     (*LOOP, "state"),
     "1 for the state that the loop is in, 0 for the others.",
 )
-TICKS = Metric("deltamirror_loop_ticks_total", LOOP, "Ticks that ended.", Kind.COUNTER)
-TICK_SECONDS = Metric(
-    "deltamirror_loop_tick_seconds_total", LOOP, "Seconds that they took.", Kind.COUNTER
-)
+TICKS = Metric("deltamirror_loop_ticks_total", LOOP, "Ticks that ended.")
+TICK_SECONDS = Metric("deltamirror_loop_tick_seconds_total", LOOP, "Seconds that they took.")
 SILENT_SECONDS = Metric(
     "deltamirror_loop_silent_seconds", LOOP, "Seconds since the loop's last sign of life."
 )
-FAILURES = Metric(
-    "deltamirror_loop_failures_total", LOOP, "Ticks that failed and were begun anew.", Kind.COUNTER
-)
+FAILURES = Metric("deltamirror_loop_failures_total", LOOP, "Ticks that failed and were begun anew.")
 LAST_ERROR = Metric(
     "deltamirror_loop_last_error_timestamp_seconds",
     (*LOOP, "type"),

@@ -70,7 +70,6 @@ ACCEPTED = "accepted"
 EXPIRED = f"expired, {ACCEPTED}"
 RECREATED = f"re-created before it was staged, {ACCEPTED}"
 DELETED = f"deleted before it was staged, {ACCEPTED}"
-UNREADABLE = f"cannot be carried, {ACCEPTED}"
 TRUNCATED = f"log cut, goes on as a new incarnation, {ACCEPTED}"
 
 

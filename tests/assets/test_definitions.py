@@ -6,7 +6,7 @@ import pytest
 from assets.asset_checks import count_falling
 from assets.definitions import build_definitions
 from assets.event_reporter import TOPIC_INTERVAL_S, EventBuffer, EventPublisher
-from deltamirror.listener import CompositeListener, installed_listeners
+from deltamirror.listener import installed_listeners
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
@@ -313,15 +313,6 @@ def test_the_end_of_a_run_publishes_the_rest_and_adds_topics_as_partitions(insta
     assert events[1].metadata["last_offset"].value == 9
     for name in ("us-east__topics", "us-east__eu-west__topics"):
         assert instance.get_dynamic_partitions(name) == ["orders"]
-
-
-def test_two_listeners_receive_the_same_events():
-    buffers = EventBuffer(), EventBuffer()
-    both = CompositeListener(*buffers)
-    both.staged("us-east", [segment()])
-    both.replayed(FLOW, [move((OffsetRun(0, 0, 5),))])
-
-    assert [len(list(iter(lambda b=b: b.next_event(0.0), None))) for b in buffers] == [2, 2]
 
 
 def test_a_run_without_dagster_home_has_no_listener(monkeypatch):

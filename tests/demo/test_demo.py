@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -44,7 +44,7 @@ def test_a_flight_is_keyed_by_carrier_and_dated_by_its_scheduled_departure(fligh
     assert first.key == b"UA" == row["carrier"].encode()
     # 05:15 in New York in winter.
     assert row["sched_dep_time"] == 515
-    at = datetime(2013, 1, 1, 10, 15, tzinfo=timezone.utc)
+    at = datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
     assert first.timestamp_ms == at.timestamp() * 1000
 
 

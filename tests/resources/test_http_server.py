@@ -1,45 +1,33 @@
 """Pages are served to who asks for them, and an address that is taken ends nothing."""
 
 import logging
+import socket
 import threading
 import urllib.error
 import urllib.request
+from contextlib import ExitStack
 
 import pytest
 
 from resources import metrics_http as http_pages
-from resources.metrics_http import Page, PageServer
+from resources.metrics_http import serving
 
 WAIT_S = 10.0
 
 
-class Served:
-    """Endpoints of one page each; their addresses as they hear them."""
-
-    def __init__(self):
-        self.made, self.url, self.has_url = [], None, threading.Event()
-
-    def serve(self, port=0, host="127.0.0.1", page=lambda: Page(b"all is well\n", "text/plain")):
-        endpoint = PageServer(host, port, {"/page": page}, self._opened)
-        self.made.append(endpoint)
-        endpoint.open()
-        return endpoint
-
-    def _opened(self, url):
-        self.url = url
-        self.has_url.set()
-
-    @property
-    def port(self):
-        return int(self.url.rpartition(":")[2])
+def well(environ, start_response):
+    assert environ["REQUEST_METHOD"] == "GET"  # prometheus_client's page refuses any other
+    start_response("200 OK", [("Content-Type", "text/plain")])
+    return [b"all is well\n"]
 
 
 @pytest.fixture
-def served():
-    here = Served()
-    yield here
-    for endpoint in here.made:
-        endpoint.close()
+def serve():
+    """Serve one page until the test ends."""
+    with ExitStack() as stack:
+        yield lambda page=well, host="127.0.0.1", port=0: stack.enter_context(
+            serving(host, port, {"/page": page})
+        )
 
 
 def ask(url, method="GET"):
@@ -52,77 +40,120 @@ def ask(url, method="GET"):
             return error.code, error.headers, error.read()
 
 
-def test_a_page_is_served_with_its_type_and_length(served):
-    served.serve()
+def connected(url):
+    return socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=WAIT_S)
 
-    status, headers, body = ask(served.url + "/page?at=1")
+
+def test_a_page_is_served_with_its_type_and_length(serve):
+    status, headers, body = ask(serve() + "/page?at=1")
 
     assert (status, headers["Content-Type"], body) == (200, "text/plain", b"all is well\n")
     assert headers["Content-Length"] == "12"
 
 
-def test_head_tells_what_get_would_and_sends_no_body(served):
-    served.serve()
+def test_head_tells_what_get_would_and_sends_no_body(serve):
+    with connected(serve()) as caller:
+        caller.sendall(b"HEAD /page HTTP/1.0\r\n\r\n")
+        answer = caller.makefile("rb").read()
 
-    status, headers, body = ask(served.url + "/page", "HEAD")
-
-    assert (status, headers["Content-Length"], body) == (200, "12", b"")
+    assert answer.startswith(b"HTTP/1.0 200 OK\r\n")
+    assert b"\r\nContent-Length: 12\r\n" in answer
+    assert answer.endswith(b"\r\n\r\n")
 
 
 @pytest.mark.parametrize(
     ("path", "method", "status"),
     [("/", "GET", 404), ("/page/", "GET", 404), ("/page", "POST", 405), ("/page", "DELETE", 405)],
 )
-def test_anything_else_is_refused(served, path, method, status):
-    served.serve()
+def test_anything_else_is_refused(serve, path, method, status):
+    answer = ask(serve() + path, method)
 
-    assert ask(served.url + path, method)[0] == status
-
-
-def test_a_page_that_cannot_be_made_is_an_error_of_that_request_alone(served, caplog):
-    pages = iter([RuntimeError("not thought of"), Page(b"well again", "text/plain")])
-
-    def page():
-        made = next(pages)
-        if isinstance(made, Exception):
-            raise made
-        return made
-
-    served.serve(page=page)
-
-    assert ask(served.url + "/page")[0] == 500
-    assert ask(served.url + "/page")[2] == b"well again"
+    assert answer[0] == status
+    assert answer[1]["Allow"] == ("GET, HEAD" if status == 405 else None)
 
 
-def test_an_address_that_is_taken_is_told_and_taken_over_once_it_is_free(
-    served, monkeypatch, caplog
-):
-    monkeypatch.setattr(http_pages, "BIND_RETRY_INTERVAL_S", 0.01)
-    first = served.serve()
-    port = served.port
-    served.has_url.clear()
+def test_a_page_that_cannot_be_made_is_an_error_of_that_request_alone(serve, caplog, capfd):
+    failures = [RuntimeError("not thought of")]
 
-    served.serve(port, page=lambda: Page(b"the second", "text/plain"))
-    assert not served.has_url.is_set()
-    first.close()
+    def page(environ, start_response):
+        if failures:
+            raise failures.pop()
+        return well(environ, start_response)
 
-    assert served.has_url.wait(WAIT_S)
-    assert ask(served.url + "/page")[2] == b"the second"
+    url = serve(page)
+
+    assert ask(url + "/page")[0] == 500
+    assert ask(url + "/page")[2] == b"all is well\n"
+    assert "/page failed" in caplog.text
+    assert capfd.readouterr().err == ""
+
+
+def test_an_address_that_is_taken_is_told_once_and_ends_nothing(serve, caplog):
+    url = serve()
+    port = int(url.rpartition(":")[2])
+
+    assert serve(port=port) is None
+    assert ask(url + "/page")[0] == 200
     (told,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    assert f"127.0.0.1:{port}" in told
+    assert f"127.0.0.1:{port}: Address already in use" in told
+    assert "deltamirror.metrics.listen" in told
 
 
-def test_nothing_is_answered_after_the_end(served):
-    served.serve().close()
+def has_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback address")
+def test_an_ipv6_address_is_served(serve):
+    url = serve(host="::1")
+
+    assert url.startswith("http://[::1]:")
+    assert ask(url + "/page")[0] == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /page HTT", b"GET /page HTTP/1.1\r\nHost: a\r\n"])
+def test_a_caller_that_says_nothing_more_is_left_and_disturbs_no_other(
+    serve, monkeypatch, capfd, sent
+):
+    assert http_pages._Handler.timeout == http_pages.REQUEST_TIMEOUT_S
+    monkeypatch.setattr(http_pages._Handler, "timeout", 0.2)
+    url = serve()
+
+    with connected(url) as caller:
+        caller.sendall(sent)
+
+        assert ask(url + "/page")[0] == 200
+        assert caller.recv(1) == b""
+    assert capfd.readouterr().err == ""
+
+
+def test_a_caller_that_stops_reading_is_left_without_a_word(serve, monkeypatch, capfd):
+    monkeypatch.setattr(http_pages._Handler, "timeout", 0.2)
+    handlers = []
+
+    def page(environ, start_response):
+        handlers.append(threading.current_thread())
+        start_response("200 OK", [])
+        return [bytes(100_000_000)]  # more than the connection's buffers take
+
+    with connected(serve(page)) as caller:
+        caller.sendall(b"GET /page HTTP/1.0\r\n\r\n")
+        assert caller.recv(1) == b"H"
+        (handler,) = handlers
+        handler.join(WAIT_S)
+
+        assert not handler.is_alive()
+    assert capfd.readouterr().err == ""
+
+
+def test_nothing_is_answered_after_the_end():
+    with serving("127.0.0.1", 0, {"/page": well}) as url:
+        pass
 
     with pytest.raises(OSError, match="refused"):
-        ask(served.url + "/page")
-
-
-def test_one_that_waits_for_its_address_ends_at_once(served):
-    served.serve()
-    waiting = served.serve(served.port)
-
-    waiting.close()
-
-    assert not waiting._thread.is_alive()
+        ask(url + "/page")
+    assert "http" not in [thread.name for thread in threading.enumerate()]

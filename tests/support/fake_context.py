@@ -10,8 +10,8 @@ from tests.support.lake import config
 class FakeContext(MirrorContext):
     """A site of one flow, us-east->eu-west, with *bounds* of the work."""
 
-    def __init__(self, root, monkeypatch, **bounds):
-        super().__init__(replace(config(root), **bounds))
+    def __init__(self, root, monkeypatch, timings=None, **bounds):
+        super().__init__(replace(config(root), **bounds), timings)
         self.source = self._clusters["us-east"] = FakeCluster("us-east")
         self.target = self._clusters["eu-west"] = FakeCluster("eu-west")
         self.reader = FakeSource(self.source)

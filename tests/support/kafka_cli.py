@@ -2,8 +2,8 @@
 
 import subprocess
 
+from demo.kafka.jars import kafka_home
 from resources.java import java
-from resources.spark.jars import kafka_home
 
 TOOL_SECONDS = 60
 

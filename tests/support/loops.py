@@ -2,13 +2,15 @@
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
-from deltamirror import backoff as patience
 from deltamirror.run import background as beside
 from deltamirror.run import supervisor as mirror_module
+from deltamirror.timings import Timings
 from tests.support.fake_context import FakeContext, InlineWorkers
 
 WAIT_S = 20.0
+TIMINGS = Timings(backoff_initial_s=0.01, backoff_max_s=0.02, failure_timeout_s=0.5)
 
 
 class NoBackgroundTasks:
@@ -26,16 +28,14 @@ class WarmWorkers(InlineWorkers):
         pass
 
 
-def looping_context(lake, monkeypatch):
+def looping_context(lake, monkeypatch, **timings):
     """Return a site of one flow, us-east->eu-west, of which runs are made; `orders` is there."""
-    made = FakeContext(lake, monkeypatch)
+    made = FakeContext(lake, monkeypatch, replace(TIMINGS, **timings))
     made.source.make("orders")
-    monkeypatch.setattr(mirror_module, "MirrorContext", lambda config: made)
+    monkeypatch.setattr(mirror_module, "MirrorContext", lambda config, timings: made)
     monkeypatch.setattr(mirror_module, "SparkWorkers", WarmWorkers)
     monkeypatch.setattr(beside, "PeriodicRunner", NoBackgroundTasks)
     monkeypatch.setattr(mirror_module, "MaintenanceLoop", NoBackgroundTasks)
-    monkeypatch.setattr(patience, "BACKOFF_S", (0.01, 0.02))
-    monkeypatch.setattr(patience, "FAILURE_TIMEOUT_S", 0.5)
     monkeypatch.setattr(made, "close", lambda: None)
     return made
 

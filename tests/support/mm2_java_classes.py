@@ -8,8 +8,8 @@ from typing import Any
 import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+from demo.kafka.jars import kafka_home
 from resources.java import java
-from resources.spark.jars import kafka_home
 
 
 @contextmanager

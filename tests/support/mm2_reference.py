@@ -12,9 +12,9 @@ from pathlib import Path
 
 from demo.kafka.broker import LOGGING
 from demo.kafka.brokers import Broker
+from demo.kafka.jars import kafka_home
 from demo.kafka.processes import restore_signals
 from resources.java import java
-from resources.spark.jars import kafka_home
 
 MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 START_S = 120.0

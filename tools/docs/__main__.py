@@ -7,12 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tools.docs.configuration import configuration_page
-from tools.docs.grafana import dashboard
 from tools.docs.metrics import metrics_page
 from tools.docs.tables import tables_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-DASHBOARD = DOCS.parent / "deploy" / "grafana" / "deltamirror.json"
 PAGES: Mapping[str, Callable[[], str]] = {
     "configuration.md": configuration_page,
     "metrics.md": metrics_page,
@@ -26,14 +24,12 @@ def page(name: str) -> str:
     return NOTICE + PAGES[name]()
 
 
-def main(folder: Path = DOCS, grafana: Path = DASHBOARD) -> None:
-    """Write every page into *folder*, and Grafana's dashboard as *grafana*."""
+def main(folder: Path = DOCS) -> None:
+    """Write every page into *folder*."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in PAGES:
         (folder / name).write_text(page(name), encoding="utf-8")
         sys.stdout.write(f"wrote {folder.name}/{name}\n")
-    grafana.write_text(dashboard(), encoding="utf-8")
-    sys.stdout.write(f"wrote {grafana.name}\n")
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from deltamirror.backoff import FAILURE_TIMEOUT_S
-from deltamirror.monitoring.metrics_state import LAG_INTERVAL_S
+from deltamirror.monitoring.metrics_samples import family_of
+from deltamirror.timings import Timings
 from pipeline.monitoring.health import LIVENESS_TIMEOUT_S
 from schemas.config.flow_keys import METRICS_LISTEN
 from schemas.monitoring.flow_state import STATES
 from schemas.monitoring.metrics import DELTAMIRROR_METRICS, MM2, Metric
 
+LAG_S, FAILING_S = Timings().lag_interval_s, Timings().failure_timeout_s
 PER_PARTITION = sum(
     "partition" in m.labels and "group" not in m.labels for m in (*MM2, *DELTAMIRROR_METRICS)
 )
@@ -26,12 +27,13 @@ INTRODUCTION = f"""\
 
 Neither asks for a login or shows a secret, but both name your topics and groups: they are served on
 the loopback interface unless you say otherwise. Each instance on a host needs a port of its own.
-With port 0 the log and `deltamirror status --format json` (`metrics`) say which one it is. A port
-that is taken ends nothing: the log says so, and it is taken over once it is free, so a standby on
-the same host begins to answer when the other one is gone.
+With port 0 the log and `deltamirror status --format json` (`metrics`) say which one it is. If the
+port is taken, the log says so once, and that process mirrors without the pages until you restart it
+with another port. So a standby on the same host needs its own port; with a port that is taken it
+has no pages, also after the active process is gone.
 
 A scrape costs some 10 µs for each value, of which a partition that moves has {PER_PARTITION}, and
-nothing while nobody scrapes. Offsets and lags are at most {LAG_INTERVAL_S:.0f} s old. Counts begin
+nothing while nobody scrapes. Offsets and lags are at most {LAG_S:.0f} s old. Counts begin
 with the process; `process_start_time_seconds` tells of restarts. Series of a partition end when the
 source no longer has it and nothing of it waits; in a process that does not stage that source
 (another one does) they last as long as the process.
@@ -43,10 +45,12 @@ source no longer has it and nothing of it waits; in a process that does not stag
 `deploy/grafana/deltamirror.json` is a Grafana dashboard of them: import it and choose your
 Prometheus.
 
+LAG_S, FAILING_S = Timings().lag_interval_s, Timings().failure_timeout_s
+
 ## Health
 
 `status` is `ok`, `standby` (200 too: every flow is replayed by another process) or `failing` (503),
-and `sick` names each loop that failed for more than {FAILURE_TIMEOUT_S:.0f} s without a tick that
+and `sick` names each loop that failed for more than {FAILING_S:.0f} s without a tick that
 worked, or gave no sign of life for {LIVENESS_TIMEOUT_S:.0f} s. A cluster that is down makes it
 `failing`: use it to alert, and to tell which instance is active. As a liveness probe it would
 restart a process that is only waiting for that cluster.
@@ -96,7 +100,7 @@ def metrics_page() -> str:
 def _metrics_table(metrics: Iterable[Metric]) -> str:
     cells = [("metric", "type", "labels", "what it is"), ("---", "---", "---", "---")]
     cells += [
-        (f"`{metric.name}`", metric.kind.value, ", ".join(metric.labels) or "-", metric.help)
+        (f"`{metric.name}`", family_of(metric).type, ", ".join(metric.labels) or "-", metric.help)
         for metric in metrics
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)

@@ -10,7 +10,7 @@ from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
 from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import CommittedBatch, Progress
-from tests.support.lake import ORDERS, REMOTE, ScriptedContext
+from tests.support.lake import FLOW, ORDERS, REMOTE, ScriptedContext
 
 CONFIG = OffsetSyncsConfig("us-east", "mm2-offset-syncs.eu-west.internal", 100, 1)
 
@@ -39,7 +39,7 @@ def topic(monkeypatch):
 
 @pytest.fixture
 def syncs(lake, topic):
-    return OffsetSyncs(ScriptedContext(lake), CONFIG)
+    return OffsetSyncs(ScriptedContext(lake), FLOW, CONFIG)
 
 
 def move(*run, partition=ORDERS):
@@ -52,8 +52,8 @@ def places(topic):
 
 
 def test_what_was_committed_is_written_once(syncs, topic):
-    syncs.record([move(0, 5, 2), move(2, 8, 2)])
-    syncs.record([move(4, 11, 1)])
+    syncs.replayed(FLOW, [move(0, 5, 2), move(2, 8, 2)])
+    syncs.replayed(FLOW, [move(4, 11, 1)])
 
     assert syncs.write() == 5
     assert syncs.write() == 0
@@ -68,10 +68,10 @@ def test_the_topic_is_there_before_anything_has_moved(syncs, topic):
 
 def test_what_could_not_be_written_is_written_before_what_came_since(syncs, topic):
     topic.is_down = True
-    syncs.record([move(0, 5, 1)])
+    syncs.replayed(FLOW, [move(0, 5, 1)])
     with pytest.raises(UnreachableError):
         syncs.write()
-    syncs.record([move(1, 7, 1)])
+    syncs.replayed(FLOW, [move(1, 7, 1)])
     topic.is_down = False
 
     syncs.write()
@@ -83,7 +83,7 @@ def test_while_the_cluster_is_down_the_newest_of_each_partition_are_kept(syncs, 
     monkeypatch.setattr(module, "MAX_PENDING_SYNCS", 2)
     other = TopicPartition("orders", 1)
     topic.is_down = True
-    syncs.record([move(n, n, 1) for n in range(5)] + [move(9, 0, 1, partition=other)])
+    syncs.replayed(FLOW, [move(n, n, 1) for n in range(5)] + [move(9, 0, 1, partition=other)])
     with pytest.raises(UnreachableError):
         syncs.write()
     topic.is_down = False

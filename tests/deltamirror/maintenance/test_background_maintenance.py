@@ -4,6 +4,7 @@ import threading
 
 from deltamirror.maintenance import maintain as housekeeping
 from deltamirror.maintenance.maintain import MaintenanceLoop, maintained_tables
+from deltamirror.timings import Timings
 from resources.coordination.lease import Lease
 from schemas.errors import StalePlanError
 from tests.support.lake import ScriptedContext
@@ -52,7 +53,7 @@ def test_a_failure_is_tried_again_at_the_next_turn(lake, monkeypatch):
         raise StalePlanError("another process was first")
 
     monkeypatch.setattr(housekeeping, "maintain_cluster", fail)
-    monkeypatch.setattr(housekeeping, "MAINTAIN_INTERVAL_S", 0.01)
+    context.timings = Timings(maintain_interval_s=0.01)
     with lease:
         MaintenanceLoop(context, {"us-east": lease}, over).run()
 
@@ -62,7 +63,7 @@ def test_a_failure_is_tried_again_at_the_next_turn(lake, monkeypatch):
 def test_checkpoints_do_not_wait_for_the_rest_of_the_maintenance(lake, monkeypatch):
     context, lease = staged(lake)
     over, turned = threading.Event(), []
-    monkeypatch.setattr(housekeeping, "OPTIMIZE_INTERVAL_S", 0.01)
+    context.timings = Timings(optimize_interval_s=0.01)
     monkeypatch.setattr(housekeeping, "COMMITS_PER_CHECKPOINT", 3)
     monkeypatch.setattr(housekeeping, "maintain_cluster", lambda *_: turned.append(1))
     write = MaintenanceLoop.optimize_tables

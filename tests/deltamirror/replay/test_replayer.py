@@ -8,6 +8,7 @@ from deltamirror.control import PAUSE, RESTART, RESUME, ControlTable
 from deltamirror.replay import work_planner
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.staging.stager import SourceStager
+from deltamirror.timings import Timings
 from pipeline.offset_map.encode import expand_runs
 from schemas.errors import (
     LeaseHeldError,
@@ -293,9 +294,9 @@ def test_progress_that_was_set_back_leaves_its_partition_out(context, stage, sta
 
 
 def test_a_target_topic_that_was_made_anew_waits_for_an_order_and_then_has_everything(
-    context, stage, start, monkeypatch
+    context, stage, start
 ):
-    monkeypatch.setattr("deltamirror.topics.remote_topics.TOPICS_MAX_AGE_S", 0.0)
+    context.timings = Timings(topics_max_age_s=0.0)
     for value in (b"a", b"b", b"c"):
         stage(ORDERS, value)
     replaying = start()

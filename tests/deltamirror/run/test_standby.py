@@ -1,14 +1,13 @@
 """A standby waits for what others do, and takes over each flow that is left alone."""
 
 import dataclasses
-import json
 import threading
 from contextlib import contextmanager
 
 import pytest
 
-from deltamirror.listener import NullListener
-from deltamirror.monitoring.metrics_server import health_page
+from deltamirror.listener import Listener
+from deltamirror.monitoring.metrics_server import health
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.run import background as beside
 from deltamirror.run.supervisor import Mirror
@@ -102,7 +101,7 @@ def held(context, *flows):
 
 
 def status(run):
-    return json.loads(health_page(run.metrics_state).body)["status"]
+    return health(run.metrics_state)[1]["status"]
 
 
 def waits(run, *flows):
@@ -115,7 +114,7 @@ def waits(run, *flows):
 def test_a_standby_waits_without_a_word_and_goes_on_where_the_other_one_ended(context, begun):
     write(context, b"a")
     run = standby(context)
-    with held(context, EU, AP) as leases, running_loops(run, run._stop):
+    with held(context, EU, AP) as leases, running_loops(run, run._signals.stop):
         waits(run, EU, AP)
         assert (status(run), begun, shown(context, "eu-west")) == ("standby", [], [])
         assert context.status_file.read(f"replay {EU}") is None
@@ -136,7 +135,7 @@ def test_a_standby_says_that_it_waits_once_its_workers_have_begun(context, monke
 
     monkeypatch.setattr(InlinePool, "wait_started", wait_started)
     run = standby(context)
-    with held(context, EU, AP), running_loops(run, run._stop):
+    with held(context, EU, AP), running_loops(run, run._signals.stop):
         assert asked.wait(WAIT_S)
         assert status(run) != "standby"
         begun.set()
@@ -147,7 +146,7 @@ def test_a_standby_says_that_it_waits_once_its_workers_have_begun(context, monke
 def test_only_the_flow_that_is_left_alone_is_taken_over(context, begun):
     write(context, b"a")
     run = standby(context)
-    with held(context, EU, AP) as leases, running_loops(run, run._stop):
+    with held(context, EU, AP) as leases, running_loops(run, run._signals.stop):
         waits(run, EU, AP)
         leases[AP].release()
 
@@ -162,7 +161,7 @@ def test_heartbeats_begin_with_their_flow_and_those_of_other_pairs_with_the_firs
     write(context, b"a")
     hearts = [HeartbeatConfig(flow, "heartbeats", 1.0, 1) for flow in (EU, AP, BACK)]
     run = standby(context, heartbeats=hearts)
-    with held(context, EU, AP) as leases, running_loops(run, run._stop):
+    with held(context, EU, AP) as leases, running_loops(run, run._signals.stop):
         waits(run, EU, AP)
         leases[AP].release()
         arrives(context, "ap-south", b"a")
@@ -176,7 +175,7 @@ def test_a_standby_that_ends_says_nothing_of_what_another_process_does(context):
     run = standby(context)
     with held(context, EU, AP):
         context.status_file.post(f"replay {EU}", "running", None, [])
-        with running_loops(run, run._stop):
+        with running_loops(run, run._signals.stop):
             waits(run, EU, AP)
 
         assert context.status_file.read(f"replay {EU}")["state"] == "running"
@@ -191,14 +190,14 @@ def test_a_flow_whose_map_cannot_be_read_is_left_to_others_and_tried_again(conte
             raise LakeError("the disk is away")
         load_ends(self)
 
-    class Other(NullListener):
+    class Other(Listener):
         def tick_failed(self, role, error):
             with Lease(context.lake.root, role):
                 was_free.append(True)
 
     monkeypatch.setattr(FlowReplayer, "load_ends", fails_once)
-    run = standby(context, listener=Other())
-    with running_loops(run, run._stop):
+    run = standby(context, listeners=[Other()])
+    with running_loops(run, run._signals.stop):
         arrives(context, "eu-west", b"a")
 
     assert was_free == [True]

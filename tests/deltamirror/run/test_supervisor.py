@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from deltamirror import backoff as patience
 from deltamirror.control import PAUSE, ControlTable
+from deltamirror.listener import Listener
 from deltamirror.replay.replayer import FlowReplayer, ReplayTick
 from deltamirror.run import supervisor as mirror_module
 from deltamirror.run.catch_up import CatchUpTarget
@@ -36,15 +36,12 @@ ORDERS = TopicPartition("orders", 0)
 REMOTE = TopicPartition("us-east.orders", 0)
 
 
-class Heard:
+class Heard(Listener):
     """A reporter that remembers."""
 
     def __init__(self):
         self.records, self.errors = 0, []
         self.arrived = threading.Event()
-
-    def staged(self, alias, segments):
-        pass
 
     def replayed(self, flow, moves):
         self.records += sum(move.records for move in moves)
@@ -77,7 +74,7 @@ def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(context)
     write(context, b"a", b"b", b"c")
     heard = Heard()
 
-    run(context, listener=heard)
+    run(context, listeners=[heard])
     write(context, b"d")
     run(context)
 
@@ -115,7 +112,7 @@ def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(context, monkey
 def test_a_run_that_is_to_end_does_so_though_one_topic_is_sick_and_another_never_rests(
     context, monkeypatch, error
 ):
-    monkeypatch.setattr("deltamirror.backoff.FAILURE_TIMEOUT_S", 0.1)
+    context.timings = dataclasses.replace(context.timings, failure_timeout_s=0.1)
     monkeypatch.setattr(FlowReplayer, "partition_errors", {TopicPartition("users", 0): error})
     write(context, b"a")
     tick, seen, stop, ended = FlowReplayer.tick, [], threading.Event(), []
@@ -195,7 +192,7 @@ def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_fr
 def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(context):
     write(context, b"a")
     heard, stop = Heard(), threading.Event()
-    options = {"until_caught_up": False, "listener": heard, "stop": stop}
+    options = {"until_caught_up": False, "listeners": [heard], "stop": stop}
     thread = threading.Thread(target=run, args=(context,), kwargs=options)
     thread.start()
     assert heard.arrived.wait(20)
@@ -211,12 +208,12 @@ def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(context):
 def test_a_flow_that_another_process_replays_is_refused(context):
     context.lake.ensure_exists()
     other = Mirror(context.config, flows=context.config.flows, until_caught_up=True)
-    other.replayers[0].open()
+    other.replay_loops[0].replayer.open()
 
     with pytest.raises(LeaseHeldError):
         run(context)
 
-    other.replayers[0].close()
+    other.replay_loops[0].replayer.close()
 
 
 def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_back(
@@ -236,7 +233,7 @@ def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_ba
     heard.tick_failed = back
     stop = threading.Event()
     context.target.is_down = True
-    options = {"until_caught_up": False, "listener": heard, "stop": stop}
+    options = {"until_caught_up": False, "listeners": [heard], "stop": stop}
     thread = threading.Thread(target=run, args=(context,), kwargs=options)
     thread.start()
     assert down.wait(20)
@@ -262,14 +259,14 @@ def test_a_spark_that_does_not_start_is_told_by_the_loops_which_try_again(contex
     monkeypatch.setattr(InlinePool, "start", start)
     monkeypatch.setattr(InlinePool, "run", later)
 
-    run(context, listener=heard)
+    run(context, listeners=[heard])
 
     assert shown(context) == [b"a"]
     assert [str(error) for _, error in heard.errors] == ["Spark did not start: its JVM ended"]
 
 
 def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(context, monkeypatch):
-    monkeypatch.setattr(patience, "FAILURE_TIMEOUT_S", 0)
+    context.timings = dataclasses.replace(context.timings, failure_timeout_s=0)
     write(context, b"a")
     stage, replay, failed, idle = SourceStager.tick, FlowReplayer.tick, threading.Event(), []
     has_looked = threading.Event()
@@ -405,7 +402,7 @@ def test_a_defect_ends_no_loop_and_is_told(context, monkeypatch, sick):
         return tick(self, only)
 
     monkeypatch.setattr(sick, "tick", fails_once)
-    run(context, listener=heard)
+    run(context, listeners=[heard])
 
     ((_, error),) = heard.errors
     assert str(error) == "KeyError: 'not thought of'"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from deltamirror.staging import source_topics as sights
 from deltamirror.staging.source_topics import SourceTopics
+from deltamirror.timings import Timings
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.frontier import Frontier
 from tests.support.fake_cluster import RecordContent
@@ -89,7 +89,7 @@ def test_a_topic_made_anew_is_no_longer_known(context, known):
     assert seen[ORDERS].topic_id == context.source.ids["orders"]
 
 
-def test_what_an_open_transaction_holds_back_is_seen_when_all_is_asked(context, known, monkeypatch):
+def test_what_an_open_transaction_holds_back_is_seen_when_all_is_asked(context, known):
     looking = SourceTopics(context, "us-east")
     staged = {ORDERS: at(context, ORDERS, 2)}
     looking.snapshot_partitions(None, staged)
@@ -97,6 +97,6 @@ def test_what_an_open_transaction_holds_back_is_seen_when_all_is_asked(context, 
 
     seen, _ = looking.snapshot_partitions(None, staged)
     assert seen[ORDERS].watermarks.high == 2
-    monkeypatch.setattr(sights, "FULL_READ_INTERVAL_S", 0.0)
+    context.timings = Timings(full_read_interval_s=0.0)
     seen, _ = looking.snapshot_partitions(None, staged)
     assert (seen[ORDERS].watermarks.stable, seen[ORDERS].watermarks.high) == (2, 3)

@@ -11,7 +11,6 @@ from schemas.errors import (
     LogTruncatedError,
     RangeUnfinishedError,
     RecordsExpiredError,
-    RecordUnreadableError,
     StalePlanError,
     TopicDeletedError,
     TopicRecreatedError,
@@ -532,31 +531,12 @@ def test_a_cut_log_goes_on_as_a_new_incarnation_once_that_is_accepted(context, s
     assert staging.frontier(ORDERS) == 1
 
 
-def unreadable(context, offset):
-    source = SourcePartition("orders", context.source.ids["orders"], 0)
-    context.reader.fails[source] = RecordUnreadableError(
-        ORDERS, offset, "a header key is not UTF-8"
-    )
-
-
-def test_a_record_that_cannot_be_carried_is_left_out_once_that_is_accepted(context, start):
-    write(context, ORDERS, b"bad", b"b")
-    unreadable(context, 0)
-    staging = start()
-    staging.tick()
-    assert isinstance(staging.partition_errors[ORDERS], RecordUnreadableError)
-
-    context.reader.fails.clear()
-    accept(context)
-    staging.tick()
-
-    assert values(context) == [b"b"]
-    assert gaps(context) == [(0, 1, "cannot be carried, accepted")]
-
-
 def test_an_order_that_was_given_while_nobody_staged_finds_what_only_reading_shows(context, start):
-    write(context, ORDERS, b"bad", b"b")
-    unreadable(context, 0)
+    write(context, ORDERS, b"a")
+    start().tick()
+    write(context, ORDERS, b"gone", b"b")
+    source = SourcePartition("orders", context.source.ids["orders"], 0)
+    context.reader.fails[source] = RecordsExpiredError(ORDERS, wanted=1, low=2)
     start().tick()
     accept(context)
 
@@ -565,8 +545,8 @@ def test_an_order_that_was_given_while_nobody_staged_finds_what_only_reading_sho
     context.reader.fails.clear()
     staging.tick()
 
-    assert values(context) == [b"b"]
-    assert gaps(context) == [(0, 1, "cannot be carried, accepted")]
+    assert values(context) == [b"a", b"b"]
+    assert gaps(context) == [(1, 2, "expired, accepted")]
 
 
 def test_a_partition_that_answers_late_is_tried_again_after_a_while(context, start, monkeypatch):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deltamirror.topics.remote_topics import TOPICS_MAX_AGE_S, RemoteTopics
+from deltamirror.topics.remote_topics import RemoteTopics
 from schemas.errors import PermissionMissingError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
@@ -76,7 +76,7 @@ def test_a_right_that_was_granted_counts_at_the_next_topic_refresh_while_other_t
 
     while clock.now <= INTERVAL_S:
         assert remote.partition_errors([FIRST, USERS]) == refused
-        clock.now += TOPICS_MAX_AGE_S
+        clock.now += context.timings.topics_max_age_s
         remote.refresh([FIRST, USERS])
 
     assert list(refused) == [FIRST]

@@ -8,7 +8,6 @@ from schemas.errors import (
     LogTruncatedError,
     RangeUnfinishedError,
     RecordsExpiredError,
-    RecordUnreadableError,
     TopicDeletedError,
     TopicRecreatedError,
 )
@@ -67,13 +66,6 @@ def test_a_deleted_topic_ends_where_it_was_last_seen_and_nothing_else_can_be_acc
     assert (segment.topic_id, segment.start, segment.end) == ("life1", 50, 70)
     assert segment.gap_cause == "deleted before it was staged, accepted"
     assert accept_gap(LogTruncatedError(ORDERS, staged=50, end=30), FRONTIER, None, 1_234, 8) == []
-
-
-def test_a_record_that_cannot_be_carried_is_a_gap_of_one():
-    segment = one(RecordUnreadableError(ORDERS, 50, "a header key is not UTF-8"), sight(0, 90))
-
-    assert (segment.start, segment.end) == (50, 51)
-    assert next_after(segment, sight(0, 90)).start == 51
 
 
 def test_a_cut_log_goes_on_as_a_new_incarnation_from_what_the_source_holds():

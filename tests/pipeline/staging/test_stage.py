@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.record_digest import Digest
 from pipeline.staging import stage as stage_module
 from pipeline.staging.stage import StageTask, stage_ranges
-from schemas.errors import RangeUnfinishedError, RecordsExpiredError, RecordUnreadableError
+from schemas.errors import RangeUnfinishedError, RecordsExpiredError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.staging.segment import StagedFile
@@ -228,7 +228,7 @@ class HalfSource:
 
 def test_what_was_read_before_an_error_is_staged(cluster, lake):
     orders = topic(cluster, "orders", *letters(5))
-    error = RecordUnreadableError(orders, 2, "a header key is not UTF-8")
+    error = RangeUnfinishedError(orders, at=2, end=5, why="slow")
 
     (found,) = run(cluster, lake, planned(cluster, orders), source=HalfSource(error))
 
@@ -238,23 +238,14 @@ def test_what_was_read_before_an_error_is_staged(cluster, lake):
     assert found.planned == (found.errors[0][0],)
 
 
-@pytest.mark.parametrize(
-    ("error", "begun"),
-    [
-        pytest.param(RecordUnreadableError("orders[0]", 0, "?"), True, id="first record"),
-        pytest.param(RangeUnfinishedError("orders[0]", at=0, end=9, why="slow"), False, id="slow"),
-    ],
-)
-def test_a_new_partition_whose_first_record_cannot_be_carried_has_begun_all_the_same(
-    cluster, lake, error, begun
-):
+def test_a_new_partition_whose_first_record_was_not_read_has_not_begun(cluster, lake):
     orders = topic(cluster, "orders", *letters(5))
     source = FakeSource(cluster)
-    source.fails[orders] = error
+    source.fails[orders] = RangeUnfinishedError(orders, at=0, end=5, why="slow")
 
     (found,) = run(cluster, lake, planned(cluster, orders, planned_start=None), source=source)
 
-    assert [(s.start, s.end) for s in found.segments] == ([(0, 0)] if begun else [])
+    assert found.segments == ()
 
 
 class WrongSource:

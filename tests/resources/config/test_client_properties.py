@@ -78,10 +78,10 @@ def test_the_first_pause_before_a_new_connection_is_no_longer_than_the_longest(
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_property_has_a_ruling_of_its_own(role):
+def test_every_property_has_a_check_of_its_own(role):
     java = {key: "1000" for key in client_names(role) if not is_connection_key(key)}
 
-    assert translate_settings(role, java).results.keys() == java.keys()
+    assert translate_settings(role, java).checks.keys() == java.keys()
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,11 @@ def test_a_property_becomes_librdkafkas(role, name, value, setting, number):
 
 
 def test_what_is_the_same_there_is_honoured_and_what_is_not_is_translated():
-    results = translate_settings(
-        "producer", {"linger.ms": "20", "buffer.memory": "1048576"}
-    ).results
+    checks = translate_settings("producer", {"linger.ms": "20", "buffer.memory": "1048576"}).checks
 
-    assert results["linger.ms"].status is KeyStatus.HONOURED
-    assert results["buffer.memory"].status is KeyStatus.TRANSLATED
-    assert "queue.buffering.max.kbytes=1024" in results["buffer.memory"].note
+    assert checks["linger.ms"].status is KeyStatus.HONOURED
+    assert checks["buffer.memory"].status is KeyStatus.TRANSLATED
+    assert "queue.buffering.max.kbytes=1024" in checks["buffer.memory"].note
 
 
 def test_a_codecs_level_counts_for_that_codec_only():
@@ -121,7 +119,7 @@ def test_a_codecs_level_counts_for_that_codec_only():
     translation = translate_settings("producer", java)
 
     assert translation.settings["compression.level"] == 3
-    assert translation.results["compression.lz4.level"].status is KeyStatus.NO_EFFECT
+    assert translation.checks["compression.lz4.level"].status is KeyStatus.NO_EFFECT
 
 
 def test_a_record_read_is_checked_against_its_crc_as_java_does():
@@ -132,11 +130,11 @@ def test_the_source_is_read_committed_whatever_the_file_says():
     translation = translate_settings("consumer", {"isolation.level": "read_uncommitted"})
 
     assert "isolation.level" not in translation.settings
-    assert translation.results["isolation.level"].status is KeyStatus.NO_EFFECT
+    assert translation.checks["isolation.level"].status is KeyStatus.NO_EFFECT
 
 
-def test_a_property_that_java_does_not_know_has_no_ruling():
-    assert translate_settings("consumer", {"fetch.mn.bytes": "1"}).results == {}
+def test_a_property_that_java_does_not_know_has_no_check():
+    assert translate_settings("consumer", {"fetch.mn.bytes": "1"}).checks == {}
 
 
 @pytest.mark.parametrize(

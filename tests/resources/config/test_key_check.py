@@ -86,11 +86,15 @@ def verdict(tmp_path):
         ("A->B.producer.bogus=1", U),
         ("bogus=1", U),
         ("A->C.enabled=true", U),
+        ("C.bootstrap.servers=c:1", U),
+        ("replication.policy.class=no.such:Policy", R),
         ("A.consumer.client.id=${env:NOT_SET_AT_ALL}", R),
         ("topics=a[", R),
+        ("deltamirror.lake=/data/lake", H),
+        ("deltamirror.lake=s3://bucket/lake", R),
     ],
 )
-def test_every_key_gets_its_verdict(verdict, line, status):
+def test_every_key_gets_its_status(verdict, line, status):
     answer = verdict(line)
 
     assert answer.status is status
@@ -139,7 +143,7 @@ def test_offset_syncs_that_are_off_cannot_be_set_up(verdict, lines, status):
     assert verdict(lines).status is status
 
 
-def test_no_verdict_shows_a_secret(verdict):
+def test_no_check_shows_a_secret(verdict):
     jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     answer = verdict(f'A.sasl.jaas.config={jaas} username="u" password="hunter2";')
 

@@ -1,10 +1,14 @@
+import contextlib
+import os
 import re
 import ssl
+import subprocess
 
 import pytest
 
 from resources.config import keystores
 from resources.config.keystores import read_store
+from schemas.errors import JavaMissingError
 from tests.support.certificates import STORE_PASSWORD, Authority, keytool
 
 
@@ -26,10 +30,24 @@ def ders(pem):
 
 @pytest.mark.parametrize("kind", ["JKS", "PKCS12"])
 def test_a_truststore_holds_the_certificate_that_was_put_into_it(authority, kind):
-    store = read_store(authority.truststore(kind), STORE_PASSWORD, "")
+    store = read_store(authority.truststore(kind), STORE_PASSWORD)
 
     assert ders(store.trusted) == ders(authority.certificate.read_text())
     assert store.key == ""
+
+
+@pytest.mark.parametrize("kind", ["jks", "pkcs12"])
+def test_a_keys_own_chain_is_not_trusted(authority, client, kind):
+    store = getattr(client, kind)()
+    assert read_store(store, STORE_PASSWORD).trusted == ""
+
+    keytool(
+        *("-importcert", "-file", authority.certificate, "-alias", "authority", "-noprompt"),
+        *("-keystore", store, "-storepass:env", "STORE_PASSWORD"),
+    )
+    trusted = read_store(store, STORE_PASSWORD).trusted
+    assert ders(trusted) == ders(authority.certificate.read_text())
+    assert read_store(store, STORE_PASSWORD, "").key == client.key.read_text()
 
 
 @pytest.mark.parametrize("kind", ["jks", "pkcs12"])
@@ -38,6 +56,15 @@ def test_a_keystore_holds_the_key_and_every_certificate_up_to_the_authority(clie
 
     assert store.key == client.key.read_text()
     assert ders(store.chain) == ders(client.certificate.read_text())
+
+
+def test_a_pkcs12_keystore_with_the_ciphers_of_old_is_opened(client, tmp_path):
+    store = tmp_path / "old.p12"
+    command = ["openssl", "pkcs12", "-export", "-legacy", "-in", client.certificate]
+    command += ["-inkey", client.key, "-out", store, "-passout", "env:STORE_PASSWORD"]
+    subprocess.run(command, check=True, env={**os.environ, "STORE_PASSWORD": STORE_PASSWORD})
+
+    assert read_store(store, STORE_PASSWORD, "").key == client.key.read_text()
 
 
 def test_a_key_of_its_own_password_is_opened_by_that_one(client):
@@ -50,10 +77,26 @@ def test_a_key_of_its_own_password_is_opened_by_that_one(client):
     assert read_store(store, STORE_PASSWORD, "another").key == client.key.read_text()
     with pytest.raises(ValueError, match=r"ssl\.key\.password"):
         read_store(store, STORE_PASSWORD, "")
+    with pytest.raises(ValueError, match=r"ssl\.key\.password"):
+        read_store(store, STORE_PASSWORD, "hunter2")
+    assert read_store(store, "", "another").key == client.key.read_text()
+
+
+@pytest.mark.parametrize("password", ["grün w'=x", "пароль"])
+def test_a_password_may_have_any_letters(client, monkeypatch, password):
+    store = client.jks()
+    monkeypatch.setenv("NEW", password)
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    keytool(
+        *("-storepasswd", "-keystore", store, "-storepass:env", "STORE_PASSWORD"),
+        *("-new:env", "NEW"),
+    )
+
+    assert read_store(store, password, STORE_PASSWORD).key == client.key.read_text()
 
 
 def test_a_truststore_in_jks_is_read_without_a_password_as_java_reads_it(authority):
-    assert read_store(authority.truststore("JKS"), "", "").trusted
+    assert read_store(authority.truststore("JKS"), "").trusted
 
 
 @pytest.mark.parametrize(
@@ -66,13 +109,14 @@ def test_a_truststore_in_jks_is_read_without_a_password_as_java_reads_it(authori
         pytest.param(lambda _, path: path / "no", "hunter2", "No such file", id="no file"),
     ],
 )
+@pytest.mark.parametrize("read", [read_store, lambda *a: read_store(*a, "")])
 def test_what_cannot_be_opened_is_named_without_a_password(
-    authority, tmp_path, make, password, why
+    authority, tmp_path, make, password, why, read
 ):
     path = make(authority, tmp_path)
 
     with pytest.raises(ValueError, match=why) as error:
-        read_store(path, password, "")
+        read(path, password)
 
     assert str(path) in str(error.value)
     assert "hunter2" not in str(error.value)
@@ -85,21 +129,67 @@ def test_a_store_that_was_cut_off_is_damaged(client, tmp_path, kept):
 
     with pytest.raises(ValueError, match="damaged"):
         read_store(cut, "", STORE_PASSWORD)
+    with pytest.raises(ValueError, match="damaged"):
+        read_store(cut, "")
 
 
-def test_a_store_is_opened_once_and_again_when_it_has_changed(authority, monkeypatch):
+@pytest.fixture
+def commands(monkeypatch):
+    """What is started, with its arguments."""
+    started, run = [], subprocess.run
+
+    def note(command, **options):
+        started.append(list(map(str, command)))
+        return run(command, **options)
+
+    monkeypatch.setattr(keystores.subprocess, "run", note)
+    return started
+
+
+def listed(commands):
+    return [command for command in commands if "-list" in command]
+
+
+@pytest.mark.parametrize("password", [STORE_PASSWORD, "hunter2"], ids=["right", "wrong"])
+def test_a_store_is_opened_once_and_again_when_it_has_changed(authority, commands, password):
+    def read():
+        try:
+            return read_store(path, password).trusted
+        except ValueError as failure:
+            return str(failure)
+
     path = authority.truststore("PKCS12")
-    opened = []
-    as_jks = keystores._convert_to_jks
-    monkeypatch.setattr(keystores, "_convert_to_jks", lambda *a: opened.append(a) or as_jks(*a))
-
-    read_store(path, STORE_PASSWORD, "")
-    read_store(path, STORE_PASSWORD, "")
-    assert len(opened) == 1
+    assert read() == read()
+    assert len(listed(commands)) == 1
 
     authority.truststore("PKCS12")
-    read_store(path, STORE_PASSWORD, "")
-    assert len(opened) == 2
+    read()
+    assert len(listed(commands)) == 2
+
+
+@pytest.mark.parametrize("password", [STORE_PASSWORD, "wrong-password"], ids=["right", "wrong"])
+def test_no_password_is_in_a_command_line(authority, client, commands, password):
+    read = {
+        read_store: [authority.truststore("JKS"), authority.truststore("PKCS12")],
+        lambda *a: read_store(*a, "key-password"): [client.jks(), client.pkcs12()],
+    }
+    commands.clear()
+    for each, paths in read.items():
+        for path in paths:
+            with contextlib.suppress(ValueError):
+                each(path, password)
+
+    told = " ".join(word for command in commands for word in command)
+    assert told.count("keytool") == 3  # PKCS12 keystores are read without it
+    for secret in (STORE_PASSWORD, "wrong-password", "key-password"):
+        assert secret not in told
+
+
+def test_a_java_without_keytool_is_told(authority, tmp_path, monkeypatch):
+    monkeypatch.setattr(keystores, "java", lambda: tmp_path / "java")
+
+    with pytest.raises(JavaMissingError, match=r"keytool, which reads key stores, is not there"):
+        read_store(authority.truststore("JKS"), STORE_PASSWORD)
 
 
 def test_a_repr_shows_no_key(client):

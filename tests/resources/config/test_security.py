@@ -22,7 +22,7 @@ SASL = {"security.protocol": "sasl_ssl", "sasl.mechanism": "PLAIN"}
 def refused(java):
     return {
         n: r.note
-        for n, r in translate_security(java).results.items()
+        for n, r in translate_security(java).checks.items()
         if r.status is KeyStatus.REFUSED
     }
 
@@ -122,7 +122,7 @@ def test_java_says_and_librdkafka_understands(java, settings):
     security = translate_security(java)
 
     assert security.settings == settings
-    assert security.results.keys() == java.keys()
+    assert security.checks.keys() == java.keys()
     assert refused(java) == {}
 
 
@@ -175,7 +175,7 @@ def test_what_a_store_holds_becomes_pem(tmp_path):
 
     names = {"ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"}
     assert security.settings.keys() == names
-    assert security.results.keys() == java.keys()
+    assert security.checks.keys() == java.keys()
     assert refused(java) == {}
     AdminClient({**security.settings, "bootstrap.servers": "localhost:1"})
 
@@ -203,7 +203,7 @@ def test_a_store_of_the_wrong_kind_is_refused(tmp_path, location, store, why):
 def test_javas_own_way_to_get_a_token_by_id_and_secret_is_what_is_done_here(name):
     security = translate_security({RETRIEVER: f"{JWT}.{name}"})
 
-    assert security.results[RETRIEVER].status is KeyStatus.NO_EFFECT
+    assert security.checks[RETRIEVER].status is KeyStatus.NO_EFFECT
     assert security.settings == {}
 
 
@@ -218,8 +218,8 @@ def test_the_client_takes_the_settings():
 @pytest.mark.parametrize(
     "key", [*CONNECTION_KEYS, *NO_EFFECT_CONNECTION_KEYS, *REFUSED_CONNECTION_KEYS]
 )
-def test_every_key_of_the_table_gets_a_ruling(key):
-    assert key in translate_security({key: "x"}).results
+def test_every_key_of_the_table_is_checked(key):
+    assert key in translate_security({key: "x"}).checks
 
 
 def test_a_repr_and_a_note_tell_no_secret():

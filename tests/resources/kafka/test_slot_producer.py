@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from resources.kafka import slot_producer as producer_module
 from resources.kafka.cluster import KafkaCluster
 from resources.kafka.slot_producer import SlotProducer
-from resources.librdkafka import arrow_producer as column_producer
+from resources.librdkafka import bindings
 from schemas.config.flow import Flow
 from schemas.errors import (
     BatchRejectedError,
@@ -310,10 +310,17 @@ def _messages(target, remote):
     return consume_all(target.bootstrap_servers, remote.topic)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        pytest.param("STAMP", 88, id="not at its known position"),
+        pytest.param("is_layout_known", lambda: False, id="an unknown release"),
+    ],
+)
 def test_a_record_with_timestamp_0_raises_an_error_with_its_offset(
-    open_slot, remote, target, monkeypatch
+    open_slot, remote, target, monkeypatch, name, value
 ):
-    monkeypatch.setattr(column_producer, "_TIMESTAMP_POSITION", 88)
+    monkeypatch.setattr(bindings, name, value)
     plain, slot = RecordContent(b"v", b"k", (), 5), open_slot()
     slot.fence()
     slot.begin()
@@ -324,6 +331,8 @@ def test_a_record_with_timestamp_0_raises_an_error_with_its_offset(
 
     assert set(refused.value.partitions) == {remote}
     assert shown(target, remote) == []
+    send(slot, remote, plain)
+    assert len(shown(target, remote)) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 import pytest
 
 from resources.kafka.range_reader import RangeReader
-from resources.librdkafka import arrow_consumer as column_consumer
-from resources.librdkafka.headers import is_layout_known
-from schemas.errors import RecordUnreadableError
+from resources.librdkafka import headers as record_headers
+from resources.librdkafka.bindings import is_layout_known
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 from tests.support.brokers import Record, create_topic, produce_exactly
@@ -77,17 +76,19 @@ def test_header_keys_are_kept_as_bytes_only_where_one_is_not_utf8(read):
     assert [h["key"] for h in batch.column("headers")[1].as_py()] == ["h", "\ufffd"]
 
 
-def test_a_release_of_the_client_that_is_not_known_reads_no_headers_and_names_the_record(
+def test_an_unknown_release_of_the_client_cuts_a_header_key_at_its_nul_and_nothing_else(
     read, monkeypatch
 ):
-    monkeypatch.setattr(column_consumer, "is_layout_known", lambda: False)
-    bare = Record(b"k", b"v", [], 5)
+    monkeypatch.setattr(record_headers, "is_layout_known", lambda: False)
+    odd = [("h", b"1"), ("", b"\0x"), (b"\xff\xfe", None), ("h", b""), (b"a\0b", b"2"), ("b", b"3")]
+    records = [Record(b"k", b"v", headers, 5) for headers in ([], odd, [("h", None)], [])]
 
-    reached, (batch,) = read(bare, bare, PLAIN, bare)
+    reached, (batch,) = read(*records)
 
-    assert isinstance(reached.error, RecordUnreadableError)
-    assert (reached.end, reached.error.offset) == (2, 2)
-    assert batch.column("offset").to_pylist() == [0, 1]
+    assert reached.error is None
+    told = [[(_bytes(key), value) for key, value in r.headers] for r in records]
+    told[1][4] = (b"a", b"2")
+    assert headers_of(batch) == told
 
 
 def test_this_release_of_the_client_is_known():

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from demo.kafka.jars import kafka_home
 from resources.spark import jars as downloads
-from resources.spark.jars import JarSet, cache_root, delta_jars, fetch, kafka_home, repository
+from resources.spark.jars import JarSet, cache_root, delta_jars, fetch, repository
 from schemas.errors import DownloadFailedError
 
 SMALL = JarSet("small-1.0", (("org.example", "top", "1.0"),))

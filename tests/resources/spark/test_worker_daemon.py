@@ -15,6 +15,7 @@ from tests.support.world import World
 
 COMPILED = (
     loops.read_messages,
+    loops.find_headers,
     loops.copy_bytes,
     loops.destroy_messages,
     loops.produce_rows,

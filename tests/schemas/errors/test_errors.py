@@ -8,7 +8,6 @@ from schemas.errors import (
     BatchRejectedError,
     RecordRefusedError,
     RecordsExpiredError,
-    RecordUnreadableError,
     UnreachableError,
 )
 from schemas.kafka.partition import TopicPartition
@@ -22,7 +21,6 @@ ORDERS = TopicPartition("orders", 0)
         pytest.param(UnreachableError("eu-west", "host:9092", "timed out"), id="of a cluster"),
         pytest.param(RecordRefusedError(ORDERS, 10, 20, "too large"), id="of a partition"),
         pytest.param(RecordsExpiredError(ORDERS, wanted=10, low=20), id="made from keywords"),
-        pytest.param(RecordUnreadableError(ORDERS, 10, "why"), id="with an offset"),
         pytest.param(BatchRejectedError({ORDERS: "too large"}, "why"), id="with partitions"),
     ],
 )

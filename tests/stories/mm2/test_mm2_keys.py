@@ -4,8 +4,8 @@ import re
 from itertools import combinations_with_replacement, product
 
 import pytest
+from javaproperties import dumps
 
-from resources.config import properties_file as properties
 from resources.config.load import check_config, read_config
 from resources.config.mm2_properties import Mm2File
 from schemas.config.client_keys import client_key, client_names
@@ -61,21 +61,21 @@ def read_at(mm2):
 def ours(tmp_path):
     """What `config check` says of each key of a file, by the key as it stands there."""
 
-    def verdicts(said):
+    def checks(said):
         path = tmp_path / "mm2.properties"
-        path.write_text(properties.write({**FILE, **said}), encoding="iso-8859-1")
-        return {verdict.key: verdict for verdict in check_config(path)}
+        path.write_text(dumps({**FILE, **said}, timestamp=False), encoding="iso-8859-1")
+        return {each.key: each for each in check_config(path)}
 
-    return verdicts
+    return checks
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_no_key_that_mirrormaker_2_reads_is_unknown_here(read_at, ours, place):
     keys = {f"{PLACES[place]}{name}" for name in read_at[place]} - FILE.keys()
-    verdicts = ours(dict.fromkeys(keys, "1"))
+    checks = ours(dict.fromkeys(keys, "1"))
 
     assert len(keys) > 100
-    assert [key for key in sorted(keys) if verdicts[key].status is KeyStatus.UNKNOWN] == []
+    assert [key for key in sorted(keys) if checks[key].status is KeyStatus.UNKNOWN] == []
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -84,11 +84,11 @@ def test_a_key_that_mirrormaker_2_reads_elsewhere_only_has_no_effect_and_a_reaso
 ):
     elsewhere = frozenset().union(*read_at.values()) - read_at[place]
     keys = {f"{PLACES[place]}{name}" for name in elsewhere} - FILE.keys()
-    verdicts = ours(dict.fromkeys(keys, "1"))
+    checks = ours(dict.fromkeys(keys, "1"))
 
     assert len(keys) > 10
-    assert [key for key in sorted(keys) if verdicts[key].status is not KeyStatus.NO_EFFECT] == []
-    assert all(verdicts[key].note for key in keys)
+    assert [key for key in sorted(keys) if checks[key].status is not KeyStatus.NO_EFFECT] == []
+    assert all(checks[key].note for key in keys)
 
 
 VALUES = (
@@ -124,8 +124,8 @@ def test_a_value_is_refused_where_mirrormaker_2_refuses_it(mm2, definition_of, o
     for definition in set(definition_of.values()):
         names = [name for name, each in definition_of.items() if each == definition]
         theirs |= mm2.bad_values(definition, dict.fromkeys(names, value))
-    verdicts = ours({f"A->B.{name}": value for name in definition_of})
-    refused = {n for n in definition_of if verdicts[f"A->B.{n}"].status is KeyStatus.REFUSED}
+    checks = ours({f"A->B.{name}": value for name in definition_of})
+    refused = {n for n in definition_of if checks[f"A->B.{n}"].status is KeyStatus.REFUSED}
 
     more, fewer = (
         {name for name, pattern in known.items() if re.fullmatch(pattern, value)}
@@ -145,8 +145,8 @@ def test_a_value_of_a_client_is_refused_where_java_refuses_it(mm2, ours, role):
     names = [n for n in client_names(role) if (key := client_key(role, n)) and key.librdkafka]
 
     for value in CLIENT_VALUES:
-        verdicts = ours({f"B.{role}.{name}": value for name in names})
-        refused = {n for n in names if verdicts[f"B.{role}.{n}"].status is KeyStatus.REFUSED}
+        checks = ours({f"B.{role}.{name}": value for name in names})
+        refused = {n for n in names if checks[f"B.{role}.{n}"].status is KeyStatus.REFUSED}
         assert refused == mm2.bad_values(role, dict.fromkeys(names, value)), value
 
 
@@ -236,7 +236,7 @@ def test_keys_that_cannot_stand_together_are_refused_as_by_mirrormaker_2(
     mm2, ours, said, theirs, our
 ):
     said = {"A->B.enabled": "true", **said}
-    refused = {key for key, verdict in ours(said).items() if verdict.status is KeyStatus.REFUSED}
+    refused = {key for key, each in ours(said).items() if each.status is KeyStatus.REFUSED}
 
     assert mm2.refusals(said) == set(filter(None, [theirs]))
     assert refused == set(filter(None, [our]))
@@ -255,7 +255,7 @@ def test_the_flows_that_run_and_those_that_emit_heartbeats_are_mirrormaker_2s(mm
         pairs = zip(SWITCHES, values, strict=True)
         said = {key: value for key, value in pairs if value is not None}
         path = tmp_path / "mm2.properties"
-        path.write_text(properties.write({**FILE, **said}), encoding="iso-8859-1")
+        path.write_text(dumps({**FILE, **said}, timestamp=False), encoding="iso-8859-1")
         read = read_config(path)
 
         flows = {each.flow.name for each in read.flows}
@@ -297,7 +297,7 @@ def test_of_two_places_of_a_clients_key_the_same_wins(mm2, tmp_path, client, wha
 
 def _client(client, home, said):
     path = home / "mm2.properties"
-    path.write_text(properties.write({**FILE, **said}), encoding="iso-8859-1")
+    path.write_text(dumps({**FILE, **said}, timestamp=False), encoding="iso-8859-1")
     file, flow = Mm2File.read(path), Flow("A", "B")
     if client == "producer":
         return file.data_producer(flow)

@@ -11,11 +11,11 @@ import pytest
 from confluent_kafka.admin import NewTopic
 
 from demo.kafka.brokers import Broker, running_brokers
+from demo.kafka.jars import kafka_home
 from pipeline.replay.slot_replay import replay_slot
 from resources.java import java
 from resources.kafka import slot_producer as producer_module
 from resources.kafka.slot_producer import SlotProducer
-from resources.spark.jars import kafka_home
 from schemas.config.flow import Flow
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import ChainLink, PartitionWork, SlotWork

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
 
+from deltamirror.timings import Timings
 from schemas.kafka.partition import TopicPartition
 from tests.support.brokers import (
     Record,
@@ -94,7 +96,7 @@ def test_a_deleted_remote_topic_is_recreated_but_not_filled_from_the_middle(
 def test_a_remote_topic_recreated_while_running_is_reported_before_a_record_is_visible(
     here, remote, unique_topic, monkeypatch, meanwhile
 ):
-    monkeypatch.setattr("deltamirror.topics.remote_topics.TOPICS_MAX_AGE_S", 3600.0)
+    monkeypatch.setattr("deltamirror.context.Timings", partial(Timings, topics_max_age_s=3600.0))
     with running(here):
         write(here, unique_topic, b"d")
         until(lambda: arrived(here, unique_topic)[-1:] == [b"d"], "the loop replays")

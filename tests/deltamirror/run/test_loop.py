@@ -2,7 +2,8 @@
 
 import pytest
 
-from deltamirror import backoff as pace
+from deltamirror.run import loop
+from deltamirror.timings import Timings
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,6 @@ from deltamirror import backoff as pace
     ],
 )
 def test_what_a_loop_waits_for_depends_on_how_long_its_tick_took(monkeypatch, took, is_idle, pause):
-    monkeypatch.setattr(pace.time, "monotonic", lambda: 100.0 + took)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: 100.0 + took)
 
-    assert pace.seconds_to_next_tick(100.0, is_idle=is_idle) == pytest.approx(pause)
+    assert loop.seconds_to_next_tick(100.0, Timings(), is_idle=is_idle) == pytest.approx(pause)

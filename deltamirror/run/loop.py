@@ -1,0 +1,90 @@
+"""One loop of a run: its lease, its failures, its waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from deltamirror.backoff import Backoff, needs_operator
+from deltamirror.listener import Listener
+from deltamirror.timings import Timings
+from schemas.errors import DeltamirrorError
+
+log = logging.getLogger(__name__)
+
+IDLE_INTERVAL_FACTOR = 5
+"""An idle loop ticks for at most a fifth of the time."""
+
+
+@dataclass(frozen=True)
+class RunSignals:
+    """Signals that the loops of a run share.
+
+    *stop*: the run was told to stop. *done*: its work is done. *staged*: something was staged.
+    """
+
+    stop: threading.Event
+    done: threading.Event = field(default_factory=threading.Event)
+    staged: threading.Condition = field(default_factory=threading.Condition)
+
+    def is_over(self) -> bool:
+        """Return whether the loops have to end."""
+        return self.stop.is_set() or self.done.is_set()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait *seconds*, or until the run is stopped."""
+        if not self.done.is_set():
+            self.stop.wait(seconds)
+
+
+class Loop:
+    """What staging and replay loops have in common. Its thread writes it, any thread may read it.
+
+    *failure* is the error of the last tick, if it failed. *had_lease*: this process has performed
+    the role, so it reports on it.
+    """
+
+    def __init__(
+        self, role: str, signals: RunSignals, listeners: Sequence[Listener], timings: Timings
+    ) -> None:
+        self.role = role
+        self.backoff = Backoff(timings)
+        self.failure: DeltamirrorError | None = None
+        self.had_lease = False
+        self._signals, self._listeners, self._timings = signals, listeners, timings
+        self._started_at_s = time.monotonic()
+
+    def _start_tick(self) -> None:
+        self._started_at_s = time.monotonic()
+        for listener in self._listeners:
+            listener.tick_started(self.role)
+
+    def _wait_for_lease(self) -> None:
+        for listener in self._listeners:
+            listener.lease_refused(self.role)
+        self._signals.sleep(self._timings.lease_poll_interval_s)
+
+    def _fail(self, error: DeltamirrorError) -> float:
+        """Report a failed tick; return how many seconds to wait before the next one."""
+        self.had_lease = True
+        self.failure = error
+        log.warning("%s: %s", self.role, error)
+        for listener in self._listeners:
+            listener.tick_failed(self.role, error)
+        return self.backoff.failed(needs_operator=needs_operator(error))
+
+    def _seconds_to_next_tick(self, *, is_idle: bool) -> float:
+        return seconds_to_next_tick(self._started_at_s, self._timings, is_idle=is_idle)
+
+
+def seconds_to_next_tick(started_at_s: float, timings: Timings, *, is_idle: bool) -> float:
+    """Return the seconds to wait from now, after a tick that started at *started_at_s*."""
+    took_s = time.monotonic() - started_at_s
+    interval_s = timings.tick_interval_s
+    if is_idle:
+        longest_s = min(timings.max_idle_interval_s, IDLE_INTERVAL_FACTOR * took_s)
+        interval_s = max(interval_s, longest_s)
+    return max(0.0, interval_s - took_s)

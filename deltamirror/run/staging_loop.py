@@ -1,0 +1,83 @@
+"""Stage one source cluster until the run ends."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+from deltamirror.backoff import wrap_unexpected_errors
+from deltamirror.context import MirrorContext
+from deltamirror.listener import Listener
+from deltamirror.run.catch_up import CatchUpTarget
+from deltamirror.run.loop import Loop, RunSignals
+from deltamirror.staging.stager import SourceStager
+from resources.spark.session import SparkWorkers
+from schemas.config.config import FlowConfig
+from schemas.errors import DeltamirrorError, LeaseHeldError, StalePlanError
+
+log = logging.getLogger(__name__)
+
+
+class StagingLoop(Loop):
+    """The loop of source cluster *alias*; *topics*: only these."""
+
+    def __init__(
+        self,
+        context: MirrorContext,
+        alias: str,
+        workers: SparkWorkers,
+        signals: RunSignals,
+        listeners: Sequence[Listener],
+        topics: Collection[str] | None,
+    ) -> None:
+        self.stager = SourceStager(context, alias, workers)
+        super().__init__(self.stager.role, signals, listeners, context.timings)
+        self.alias = alias
+        self._cluster, self._topics = context.cluster, topics
+        self._catch_up_target = CatchUpTarget()
+
+    def run(self) -> None:
+        """Stage until the run ends. While another process holds the lease, wait for it."""
+        while not self._signals.is_over():
+            self._start_tick()
+            try:
+                with wrap_unexpected_errors():
+                    if not self.stager.lease.is_held:
+                        self.stager.open()
+                        self.had_lease = True
+                    tick = self.stager.tick(self._topics)
+            except LeaseHeldError:
+                self._wait_for_lease()  # replay follows what the other process commits
+                continue
+            except StalePlanError as error:
+                log.info("%s %s", self.role, error)
+                continue
+            except DeltamirrorError as error:
+                self._signals.sleep(self._fail(error))
+                continue
+            self.backoff.succeeded()
+            self.failure = None
+            errors = self.stager.partition_errors
+            for listener in self._listeners:
+                listener.tick_succeeded(self.role, errors)
+                listener.watermarks_read(self.alias, tick.watermarks, errors)
+                if tick.segments:
+                    listener.staged(self.alias, tick.segments, tick.timestamps)
+            if tick.segments:
+                with self._signals.staged:
+                    self._signals.staged.notify_all()
+            self._signals.sleep(self._seconds_to_next_tick(is_idle=not tick.segments))
+
+    def set_catch_up_target(self, flows: Collection[FlowConfig]) -> None:
+        """Keep where the source ends now, for *flows*. Raises UnreachableError."""
+        self._cluster(self.alias).probe()
+        self._catch_up_target = CatchUpTarget.at_start(
+            self._cluster(self.alias), flows, self._topics
+        )
+
+    def catch_up_target(self) -> CatchUpTarget:
+        """Return where the source ended at the start, or when its leaders first answered."""
+        with suppress(DeltamirrorError):  # the cluster is away: the next call tries again
+            self._catch_up_target = self._catch_up_target.resolve_ends(self._cluster(self.alias))
+        return self._catch_up_target

@@ -1,0 +1,194 @@
+"""Read and set the committed offsets of consumer groups through librdkafka's C interface.
+
+Delete when fixed: `AdminClient.list_consumer_group_offsets` and `alter_consumer_group_offsets` do
+the same once confluent-kafka and librdkafka (2.16 here) are free of these defects:
+
+* librdkafka #5040: NOT_COORDINATOR in an answer (the first request to a fresh cluster, a failover)
+  kills every process whose client is not a consumer. So a consumer asks here. It joins no group.
+* librdkafka #4605: a request whose timeout ends before its coordinator is found kills the process
+  when the coordinator is found. So requests do not time out here: the caller drops the client.
+* librdkafka #5511: a coordinator stays cached while its broker lives, and longer. A new client
+  finds the new one.
+* confluent-kafka ends commit metadata with a NUL byte and expects one. Java writes none.
+
+docs/decisions/0009 has the measurements and the alternatives. Nothing else may ask for offsets.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_void_p
+from threading import Thread
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from resources.librdkafka.bindings import CONSUMER, Partition, new_client, new_conf, rd_kafka
+from schemas.kafka.partition import TopicPartition
+
+# rdkafka.h: the kind of options that every administrative call takes.
+_ANY_OPERATION = 0
+_NO_CONSUMER_CLOSE = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
+
+# The longest request timeout that librdkafka takes. Callers wait for less and drop the client.
+_MAX_TIMEOUT_MS = 3_600_000
+
+# The group that the client belongs to by name alone: it subscribes to nothing.
+CLIENT_GROUP_ID = "deltamirror.groups"
+
+# RD_KAFKA_OFFSET_INVALID: no offset.
+_NO_OFFSET = -1001
+
+CommittedOffsets = dict[TopicPartition, tuple[int, str]]
+"""Committed offset and metadata of each partition."""
+
+
+class _Partitions(ctypes.Structure):
+    """rd_kafka_topic_partition_list_t."""
+
+    _fields_ = (("count", c_int), ("size", c_int), ("elements", POINTER(Partition)))
+
+
+_destroy_client = rd_kafka("destroy_flags", None, c_void_p, c_int)
+_malloc = rd_kafka("mem_malloc", c_void_p, c_void_p, c_size_t)
+_queue_new = rd_kafka("queue_new", c_void_p, c_void_p)
+_queue_poll = rd_kafka("queue_poll", c_void_p, c_void_p, c_int)
+_queue_destroy = rd_kafka("queue_destroy", None, c_void_p)
+_list_new = rd_kafka("topic_partition_list_new", POINTER(_Partitions), c_int)
+_list_add = rd_kafka("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
+_list_destroy = rd_kafka("topic_partition_list_destroy", None, c_void_p)
+_options_new = rd_kafka("AdminOptions_new", c_void_p, c_void_p, c_int)
+_options_set_timeout = rd_kafka(
+    "AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
+)
+_options_set_stable = rd_kafka("AdminOptions_set_require_stable_offsets", c_void_p, c_void_p, c_int)
+_options_destroy = rd_kafka("AdminOptions_destroy", None, c_void_p)
+_event_error = rd_kafka("event_error", c_int, c_void_p)
+_event_destroy = rd_kafka("event_destroy", None, c_void_p)
+_group_error = rd_kafka("group_result_error", c_void_p, c_void_p)
+_group_partitions = rd_kafka("group_result_partitions", POINTER(_Partitions), c_void_p)
+_error_code = rd_kafka("error_code", c_int, c_void_p)
+
+
+class _Operation:
+    """An administrative operation on one group: its functions differ in their names alone."""
+
+    def __init__(self, name: str) -> None:
+        self.new = rd_kafka(f"{name}_new", c_void_p, c_char_p, c_void_p)
+        self.destroy = rd_kafka(f"{name}_destroy", None, c_void_p)
+        self.send = rd_kafka(name, None, c_void_p, POINTER(c_void_p), c_size_t, c_void_p, c_void_p)
+        self.result = rd_kafka(f"event_{name}_result", c_void_p, c_void_p)
+        self.groups = rd_kafka(
+            f"{name}_result_groups", POINTER(c_void_p), c_void_p, POINTER(c_size_t)
+        )
+
+
+_LIST = _Operation("ListConsumerGroupOffsets")
+_ALTER = _Operation("AlterConsumerGroupOffsets")
+
+
+class GroupClient:
+    """A client that reads and sets committed offsets of any group. Threads may share it.
+
+    It ends, with every request that it holds, when nobody refers to it any more.
+    """
+
+    def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
+        """Make the client. Raises KafkaException on settings that are wrong."""
+        self._client = new_client(CONSUMER, new_conf({**settings, "group.id": CLIENT_GROUP_ID}))
+        weakref.finalize(self, _end, self._client).atexit = False
+
+    def committed_offsets(
+        self,
+        group: str,
+        partitions: Collection[TopicPartition] | None,
+        timeout_s: float,
+        *,
+        require_stable: bool = False,
+    ) -> CommittedOffsets:
+        """Return offset and metadata of all that *group* has committed, or of *partitions*.
+
+        With *require_stable* a commit in an open transaction is refused as
+        UNSTABLE_OFFSET_COMMIT. Raises KafkaException, at *timeout_s* at the latest.
+        """
+        asked = None if partitions is None else dict.fromkeys(partitions, (_NO_OFFSET, ""))
+        return self._request(_LIST, group, asked, timeout_s, require_stable)
+
+    def alter_offsets(
+        self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]], timeout_s: float
+    ) -> None:
+        """Set the offsets of *group*. Raises KafkaException, at *timeout_s* at the latest."""
+        self._request(_ALTER, group, offsets, timeout_s, require_stable=False)
+
+    def _request(
+        self,
+        operation: _Operation,
+        group: str,
+        offsets: Mapping[TopicPartition, tuple[int, str]] | None,
+        timeout_s: float,
+        require_stable: bool,
+    ) -> CommittedOffsets:
+        with ExitStack() as held:
+            queue = _queue_new(self._client)
+            held.callback(_queue_destroy, queue)
+            options = _options_new(self._client, _ANY_OPERATION)
+            held.callback(_options_destroy, options)
+            _options_set_timeout(options, _MAX_TIMEOUT_MS, None, 0)
+            _options_set_stable(options, int(require_stable))
+            wanted = _partition_list(offsets)
+            if wanted is not None:
+                held.callback(_list_destroy, wanted)
+            request = operation.new(group.encode(), wanted)
+            held.callback(operation.destroy, request)
+            operation.send(self._client, (c_void_p * 1)(request), 1, options, queue)
+            event = _queue_poll(queue, int(timeout_s * 1000))
+            if not event:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            held.callback(_event_destroy, event)
+            return _read_result(operation, event)
+
+
+def _end(client: int) -> None:
+    # It waits for the client's threads, which may be waiting for a broker.
+    ending = (client, _NO_CONSUMER_CLOSE)
+    Thread(target=_destroy_client, args=ending, name="end of a Kafka client", daemon=True).start()
+
+
+def _partition_list(offsets: Mapping[TopicPartition, tuple[int, str]] | None) -> Any:  # noqa: ANN401 - C
+    """Return librdkafka's list of *offsets*, for the caller to destroy."""
+    if offsets is None:
+        return None
+    listed = _list_new(len(offsets))
+    for each, (offset, metadata) in offsets.items():
+        added = _list_add(listed, each.topic.encode(), each.partition).contents
+        added.offset = offset
+        if text := metadata.encode():
+            # The list frees it.
+            added.metadata, added.metadata_size = _malloc(None, len(text)), len(text)
+            ctypes.memmove(added.metadata, text, len(text))
+    return listed
+
+
+def _read_result(operation: _Operation, event: int) -> CommittedOffsets:
+    """Return what the answer *event* tells. Raises the first KafkaException in it."""
+    if code := _event_error(event):
+        raise KafkaException(KafkaError(code))
+    group = operation.groups(operation.result(event), byref(c_size_t()))[0]
+    if error := _group_error(group):
+        raise KafkaException(KafkaError(_error_code(error)))
+    found = _group_partitions(group).contents
+    offsets = {}
+    for each in found.elements[: found.count]:
+        topic = each.topic.decode()
+        if each.err:
+            where = f"{KafkaError(each.err).str()}: {topic}[{each.partition}]"
+            raise KafkaException(KafkaError(each.err, where))
+        if each.offset >= 0:
+            # confluent-kafka ends metadata that it writes with a NUL byte.
+            held = ctypes.string_at(each.metadata, each.metadata_size).rstrip(b"\0")
+            at = TopicPartition(topic, each.partition)
+            offsets[at] = (each.offset, held.decode(errors="replace"))
+    return offsets
