@@ -1,6 +1,5 @@
-"""Dagster assets, asset checks, jobs, sensors and schedules.
+"""Dagster's definitions: assets, checks, jobs, sensors and the listener that reports to Dagster.
 
-Belongs here: everything that uses Dagster, except its resources (`resources/dagster_resources.py`).
-Does not: other logic. An asset function reads its inputs, calls one function of `deltamirror`, and
-returns the result.
+Belongs here: everything that imports Dagster, except `resources.dagster_resources`.
+Does not: decisions. An asset function calls one function of `deltamirror/` and returns its result.
 """

@@ -118,7 +118,7 @@ class RangeReader:
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
                 reading.fail_open_ranges(f"no record or event came for {READ_TIMEOUT_S:.0f} s")
-        reading.end_open_ranges()
+        reading.finish_open_ranges()
         consumer.unassign()
 
     def _log_bounds(self, r: OffsetRange) -> tuple[int, int]:
@@ -180,7 +180,7 @@ class _ReadState:
             at = self._position[r]
             self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=why))
 
-    def end_open_ranges(self) -> None:
+    def finish_open_ranges(self) -> None:
         """End every open range at its position, because the read has reached its size."""
         for r in list(self.open.values()):
             self._finish(r, self._position[r], None)

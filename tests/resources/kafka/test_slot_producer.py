@@ -313,7 +313,7 @@ def _messages(target, remote):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        pytest.param("STAMP", 88, id="not at its known position"),
+        pytest.param("TIMESTAMP_POSITION", 88, id="not at its known position"),
         pytest.param("is_layout_known", lambda: False, id="an unknown release"),
     ],
 )

@@ -167,4 +167,4 @@ def test_a_running_mirror_makes_the_config_changes_that_plan_listed(world, sourc
     kept = {"retention.ms": "-1", **UNCHANGED_TIMESTAMPS}
     assert made_with == {"retention.bytes": "1000000", **kept}
     assert own_settings(eu_west, remote) == {"segment.ms": "9000", **kept}
-    until(lambda: f"settings of {remote} on eu-west: " in here.log(), "the change is logged")
+    until(lambda: f"configs of {remote} on eu-west: " in here.log(), "the change is logged")
