@@ -109,7 +109,7 @@ def test_a_source_that_returns_no_acls_is_logged_once(source, guarded, between, 
     sync.sync()
 
     (line,) = [r for r in caplog.records if r.name == "deltamirror.topics.acls"]
-    assert (line.levelname, "us-east tells none" in line.getMessage()) == ("INFO", True)
+    assert (line.levelname, "us-east returns no ACLs" in line.getMessage()) == ("INFO", True)
 
 
 def test_a_target_without_an_authorizer_is_logged_once(guarded, target, between, read, caplog):
