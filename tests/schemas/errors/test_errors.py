@@ -1,4 +1,4 @@
-"""Errors travel from Spark tasks to the loop as they are."""
+"""Errors can be pickled: Spark tasks return them to the loop."""
 
 import pickle
 
@@ -24,7 +24,7 @@ ORDERS = TopicPartition("orders", 0)
         pytest.param(BatchRejectedError({ORDERS: "too large"}, "why"), id="with partitions"),
     ],
 )
-def test_an_error_that_was_pickled_is_the_same_again(error):
+def test_a_pickled_error_is_equal_to_the_original(error):
     again = pickle.loads(pickle.dumps(error))
 
     assert type(again) is type(error)
