@@ -30,7 +30,7 @@ served on the loopback interface by default. Each instance on a host needs a por
 port 0 the log and `deltamirror status --format json` (`metrics`) report the port. If the port is
 taken, the process logs one warning and mirrors without the pages until you restart it with another
 port. So a standby on the same host needs its own port; with a port that is taken it has no pages,
-even after the active process has ended. Another process then answers on that port.
+even after the active process has ended.
 
 A scrape costs some 10 µs for each value; an active partition has {PER_PARTITION} values. Without
 a scrape there is no cost. Offsets and lags are at most {LAG_S:.0f} s old. Counts begin with the
@@ -55,7 +55,7 @@ source was killed. A cluster that is down makes the status `failing`: use it to 
 out which instance is active. Do not use it as a liveness probe: it would restart a process that
 only waits for that cluster.
 
-## MirrorMaker 2's
+## MirrorMaker 2's metrics
 
 These are the names that MirrorMaker 2's JMX metrics have in Prometheus with the usual lower-case
 rules of the JMX exporter (Strimzi's), so existing dashboards work. `topic` is the remote topic. If
