@@ -42,6 +42,7 @@ PATTERNS = [(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), better) for words, 
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "tools/word_list.py": ("",),  # the list itself
+    "CHANGELOG.md": ("--anew",),  # an option of that name is gone
     "tools/docs/metrics.py": ("`sick`",),  # a key of /healthz
     "docs/metrics.md": ("`sick`",),  # the same
     "schemas/staging/segment.py": ("log cut, goes on",),  # a value in tables that exist already
