@@ -134,7 +134,7 @@ def plan_replay(
     source = flow.flow.source
     segments = staged_segments(context.lake.segments(source), topic)
     if not segments:
-        raise TopicMissingError(topic, f"staged of cluster {source}")
+        raise TopicMissingError(topic, location=f"staged of cluster {source}")
     records = context.lake.records(source)
     records.refresh()  # after the segments: so their files are there
     files = records.files()

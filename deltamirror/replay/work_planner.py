@@ -129,11 +129,11 @@ class WorkPlanner:
             partition, target, target_topic_id, former, requests
         )
         if former and not is_ordered:
-            raise TargetChangedError(target, sorted(former)[0], target_topic_id)
+            raise TargetChangedError(target, was=sorted(former)[0], now=target_topic_id)
         why = self._remote_topics.unavailable_reason(target)
         if why is not None:
             start = at.next_offset if at else links[0].link.start
-            raise PartitionDownError(target, start, last.end, why)
+            raise PartitionDownError(target, start=start, end=last.end, reason=why)
         bound = BATCHES_PER_TICK * self._config.transaction_records
         # Without progress the target's log says how far it is, and it may hold more than a tick's.
         chosen = tuple(staged.link for staged in (_limit_links(links, bound, at) if at else links))

@@ -55,7 +55,7 @@ def verify(
     staged = {each.topic for audit in audits for each in audit.segments}
     for topic in topics or ():
         if topic not in staged:
-            raise TopicMissingError(topic, "in the stage of the flows asked for")
+            raise TopicMissingError(topic, location="in the stage of the flows asked for")
     found = Verification(
         [audit.run(listener or NullProgressListener(), no_resume=no_resume) for audit in audits]
     )

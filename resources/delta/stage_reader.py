@@ -77,7 +77,7 @@ class StageReader:
         # Before it is parsed: a torn file can end the process that parses it.
         digest = digest_of(file)
         if digest is not None and file_digest(self._path / file) != digest:
-            raise StagedFileError(self._path / file, "it is not what was written")
+            raise StagedFileError(self._path / file, reason="it is not what was written")
         with pq.ParquetFile(self._path / file, read_dictionary=DICTIONARY_COLUMNS) as parquet:
             groups = [
                 i
@@ -89,7 +89,7 @@ class StageReader:
                 yield from parquet.iter_batches(BATCH_ROWS, [group], use_threads=False)
 
     def _error(self, file: str, error: Exception) -> StagedFileError:
-        return StagedFileError(self._path / file, str(error).splitlines()[0])
+        return StagedFileError(self._path / file, reason=str(error).splitlines()[0])
 
 
 def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int]) -> bool:

@@ -91,7 +91,7 @@ class AdminSession:
             try:
                 self._cached = _cached_clients(self.settings)
             except KafkaException as failure:
-                raise ClientSettingsError(self.alias, _kafka_error(failure).str()) from None
+                raise ClientSettingsError(self.alias, reason=_kafka_error(failure).str()) from None
         return self._cached
 
     @contextmanager
@@ -125,7 +125,7 @@ class AdminSession:
         for permission in needs:
             if permission.is_missed_by(error.name()):
                 return PermissionMissingError(self.alias, what, permission)
-        return RequestRefusedError(self.alias, what, error.name(), error.str())
+        return RequestRefusedError(self.alias, action=what, code=error.name(), reason=error.str())
 
     def _unreachable(self, reason: str) -> UnreachableError:
         reported = self._reported_errors()
@@ -133,11 +133,13 @@ class AdminSession:
         if self._cached is not None:
             self._cached.record_timeout()
         if best is None:
-            return UnreachableError(self.alias, self.servers, reason)
+            return UnreachableError(self.alias, servers=self.servers, reason=reason)
         finding = diagnose(self.settings, best)
         if finding is not None:
-            return finding.kind(self.alias, self.servers, finding.reason)
-        return UnreachableError(self.alias, self.servers, f"{best.str()} ({best.name()})")
+            return finding.kind(self.alias, servers=self.servers, reason=finding.reason)
+        return UnreachableError(
+            self.alias, servers=self.servers, reason=f"{best.str()} ({best.name()})"
+        )
 
     def _reported_errors(self) -> list[KafkaError]:
         """Return what the client reported beside its answers since the last good one."""

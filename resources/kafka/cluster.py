@@ -343,7 +343,9 @@ class KafkaCluster:
                 needed = Permission("Describe", "topic", partition.topic)
                 told = self._admin.wait_result(future, f"tell the offsets of {partition}", needed)
                 if told.offset == kafka.OFFSET_INVALID:  # the client's own, where no answer came
-                    raise UnreachableError(self.alias, f"{partition}", "it told no offset")
+                    raise UnreachableError(
+                        self.alias, servers=f"{partition}", reason="it told no offset"
+                    )
                 found[partition] = told
             except RequestRefusedError as refused:
                 failures[partition] = self._missing_error(partition, refused.code) or refused
@@ -355,7 +357,7 @@ class KafkaCluster:
         # "No entry" comes where none of the partitions asked for has a leader, for either reason.
         maybe = code == "_NOENT" and self._is_missing(partition)
         if maybe or code in MISSING_CODES:
-            return TopicMissingError(str(partition), f"on cluster {self.alias}")
+            return TopicMissingError(str(partition), location=f"on cluster {self.alias}")
         return None
 
     def _is_missing(self, partition: TopicPartition) -> bool:

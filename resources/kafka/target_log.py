@@ -118,7 +118,7 @@ class TargetLog:
         while marks.stable < first.high:
             if time.monotonic() > give_up_at:
                 why = f"another producer's transaction is open there since offset {marks.stable}"
-                raise RangeUnfinishedError(partition, at=marks.stable, end=first.high, why=why)
+                raise RangeUnfinishedError(partition, at=marks.stable, end=first.high, reason=why)
             time.sleep(0.05)
             marks = self._watermarks(partition)
         return marks
@@ -127,12 +127,12 @@ class TargetLog:
         found = self._cluster.watermarks([partition])[partition]
         if isinstance(found, Watermarks):
             return found
-        raise RangeUnfinishedError(partition, at=0, end=0, why=str(found)) from found
+        raise RangeUnfinishedError(partition, at=0, end=0, reason=str(found)) from found
 
 
 def _end_or_error(partition: TopicPartition, end: int | DeltamirrorError) -> int | PartitionError:
     if isinstance(end, UnreachableError):
         raise end
     if isinstance(end, DeltamirrorError):
-        return RangeUnfinishedError(partition, at=0, end=0, why=str(end))
+        return RangeUnfinishedError(partition, at=0, end=0, reason=str(end))
     return end

@@ -73,8 +73,8 @@ def abort_open_transaction(slot: Slot, partition: TopicPartition, marks: Waterma
         slot.send(partition, pa.RecordBatch.from_pylist([told], PRODUCE_SCHEMA))
         slot.flush()
     except BatchRejectedError as refused:
-        why = f"{partition} is open since offset {marks.stable}: {refused.why}"
-        raise UnreachableError(slot.alias, slot.transactional_id, why) from refused
+        why = f"{partition} is open since offset {marks.stable}: {refused.reason}"
+        raise UnreachableError(slot.alias, servers=slot.transactional_id, reason=why) from refused
     slot.end_aborted()
     log.warning(
         "%s: something lay open in [%d, %d) of %s: what is ours of it is aborted",

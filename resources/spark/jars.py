@@ -122,7 +122,9 @@ def _fetch_into(folder: Path, jars: JarSet) -> None:
                 break
             _print_line(f"{jars.name}: attempt {attempt} of {_ATTEMPTS} failed: {why}")
             if attempt == _ATTEMPTS:
-                raise DownloadFailedError(jars.name, _redact_urls(repository()), why)
+                raise DownloadFailedError(
+                    jars.name, repository=_redact_urls(repository()), reason=why
+                )
             time.sleep(_PAUSE_SECONDS)
         (work / "jars").rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)

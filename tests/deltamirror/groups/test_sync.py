@@ -64,7 +64,9 @@ def test_a_group_that_the_target_refuses_stops_no_other(context, monkeypatch):
 
     def refuse(group, offsets):
         if group == "audit":
-            raise RequestRefusedError("eu-west", f"set offsets of group {group}", "X", "no")
+            raise RequestRefusedError(
+                "eu-west", action=f"set offsets of group {group}", code="X", reason="no"
+            )
         ask(group, offsets)
 
     monkeypatch.setattr(context.target, "commit_offsets", refuse)

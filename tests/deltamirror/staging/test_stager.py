@@ -555,7 +555,7 @@ def test_a_partition_that_answers_late_is_tried_again_after_a_while(context, sta
     write(context, ORDERS, b"a")
     write(context, USERS, b"x")
     source = SourcePartition("orders", context.source.ids["orders"], 0)
-    context.reader.fails[source] = RangeUnfinishedError(ORDERS, at=0, end=1, why="slow")
+    context.reader.fails[source] = RangeUnfinishedError(ORDERS, at=0, end=1, reason="slow")
     staging = start()
     staging.tick()
     context.reader.fails.clear()

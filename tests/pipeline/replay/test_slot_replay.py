@@ -361,7 +361,7 @@ class NoAnswer(FakeTarget):
 
     def commit(self, progress):
         super().commit(progress)
-        raise CommitUnknownError(self._id, "timed out")
+        raise CommitUnknownError(self._id, reason="timed out")
 
 
 def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
@@ -430,7 +430,7 @@ class Refuser(FakeTarget):
     """Refuses every transaction before anything is sent."""
 
     def begin(self):
-        raise BatchRejectedError({}, "no")
+        raise BatchRejectedError("no", partitions={})
 
 
 def test_a_target_that_refuses_everything_is_the_slots_failure_and_the_work_ends(world):
@@ -599,7 +599,7 @@ def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(w
     def throttled(self):
         offsets = settled(self)
         if sum(map(len, offsets.values())) > 20:
-            raise ThrottledError("eu-west", "slot", 0.5)
+            raise ThrottledError("eu-west", transactional_id="slot", share=0.5)
         return offsets
 
     monkeypatch.setattr(FakeTarget, "flush", throttled)
@@ -618,7 +618,7 @@ def test_one_record_that_is_too_much_for_a_quota_is_the_slots_failure(world, mon
     world.stage("orders", letters("ab"))
 
     def throttled(self):
-        raise ThrottledError("eu-west", "slot", 0.5)
+        raise ThrottledError("eu-west", transactional_id="slot", share=0.5)
 
     monkeypatch.setattr(FakeTarget, "flush", throttled)
 

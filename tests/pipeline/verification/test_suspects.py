@@ -139,7 +139,7 @@ def test_what_has_not_come_to_the_target_yet_is_not_in_doubt():
 
 
 def test_a_side_that_could_not_be_read_is_an_error_and_the_others_are_compared():
-    error = RangeUnfinishedError(ORDERS, at=1, end=2, why="it is down")
+    error = RangeUnfinishedError(ORDERS, at=1, end=2, reason="it is down")
     comparison = compared(part_of(), source=digests(part_of(), [], error=error), target=ALTERED)
 
     assert (comparison.errors, comparison.suspects) == ((error,), ((13, 18),))

@@ -345,7 +345,9 @@ def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
         if last in found and len(refused) < 5:
             refused.append(found.pop(last))
             code = "NOT_LEADER_FOR_PARTITION"
-            failures[last] = RequestRefusedError("us-east", f"tell the offsets of {last}", code, "")
+            failures[last] = RequestRefusedError(
+                "us-east", action=f"tell the offsets of {last}", code=code, reason=""
+            )
         return found, failures
 
     monkeypatch.setattr(cluster, "_request_offsets", late)

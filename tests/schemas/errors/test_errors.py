@@ -18,10 +18,16 @@ ORDERS = TopicPartition("orders", 0)
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(UnreachableError("eu-west", "host:9092", "timed out"), id="of a cluster"),
-        pytest.param(RecordRefusedError(ORDERS, 10, 20, "too large"), id="of a partition"),
+        pytest.param(
+            UnreachableError("eu-west", servers="host:9092", reason="timed out"), id="of a cluster"
+        ),
+        pytest.param(
+            RecordRefusedError(ORDERS, start=10, end=20, reason="too large"), id="of a partition"
+        ),
         pytest.param(RecordsExpiredError(ORDERS, wanted=10, low=20), id="made from keywords"),
-        pytest.param(BatchRejectedError({ORDERS: "too large"}, "why"), id="with partitions"),
+        pytest.param(
+            BatchRejectedError("why", partitions={ORDERS: "too large"}), id="with partitions"
+        ),
     ],
 )
 def test_an_error_that_was_pickled_is_the_same_again(error):
