@@ -1,8 +1,5 @@
-"""When, and in what order: Dagster assets, checks, jobs, the loops and the command line.
+"""Dagster's definitions: assets, checks, jobs, sensors and the listener that reports to Dagster.
 
-Put here: what exists after a run, named as its table; the wiring that hands resources to
-pipeline; what an operator types.
-Put elsewhere: any rule (pipeline), any connection (resources), any description (schemas).
-
-An asset is a sentence: what it reads, which step it calls, what it leaves.
+Belongs here: everything that imports Dagster, except `resources.dagster_resources`.
+Does not: decisions. An asset function calls one function of `deltamirror/` and returns its result.
 """

@@ -1,4 +1,4 @@
-"""Where everything is: the lake and the clusters of a configuration."""
+"""Provide the lake and the clusters of a configuration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from schemas.errors import ConfigError
 
 
 class MirrorContext:
-    """The places that *config* names; clients are made when first asked for, and kept."""
+    """The lake and the clusters of *config*. Clients are created on first use and cached."""
 
     def __init__(self, config: Config, timings: Timings | None = None) -> None:
         self.config = config
@@ -24,7 +24,10 @@ class MirrorContext:
         self._lock = Lock()
 
     def cluster(self, alias: str) -> KafkaCluster:
-        """Return the cluster *alias*, one object for all threads. Raises ConfigError: unknown."""
+        """Return the cluster *alias*, one object for all threads.
+
+        Raises ConfigError if there is no such alias.
+        """
         with self._lock:
             if alias not in self._clusters:
                 if alias not in self.config.clusters:
@@ -34,6 +37,6 @@ class MirrorContext:
             return self._clusters[alias]
 
     def close(self) -> None:
-        """Let go of the clients: a client ends when nobody holds it any more."""
+        """Drop the cached clients. A client closes when its last reference is gone."""
         with self._lock:
             self._clusters.clear()

@@ -1,4 +1,4 @@
-"""Operators' orders: written by a command, read by the loops each tick."""
+"""Operators' requests (pause, resume, accept-gap, restart): commands write, loops read them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from schemas.kafka.partition import TopicPartition
 PAUSE, RESUME, ACCEPT_GAP, RESTART = "pause", "resume", "accept-gap", "restart"
 
 LAST_REQUEST_APP_ID = "last"
-"""The mark of `control`: the time of the last order, in ms since 1970."""
+"""App id of the txn version of `control`: the time of the last request, in ms since 1970."""
 
 MAX_ATTEMPTS = 10
-"""How often an order is written again that another one was in the way of."""
+"""How often a request is tried to be written if another request is written at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorRequest:
-    """One order: for a cluster alias or a flow, for all of it, a topic or a partition.
+    """One request for a cluster alias or a flow (*scope*): for all of it, a topic or a partition.
 
-    *number* is its time: it rises from order to order, also where the table was lost and begun
-    anew. A loop remembers the last one it has carried out.
+    *number* is its time in ms since 1970. It increases from request to request, even if the table
+    was lost and re-created. A loop remembers the number of the last request that it applied.
     """
 
     number: int
@@ -36,7 +36,7 @@ class OperatorRequest:
     partition: int | None
 
     def applies_to(self, partition: TopicPartition) -> bool:
-        """Return whether *partition* of the scope is meant."""
+        """Return whether the request is for *partition* of its scope."""
         return self.topic in (None, partition.topic) and self.partition in (
             None,
             partition.partition,
@@ -44,7 +44,7 @@ class OperatorRequest:
 
 
 class ControlTable:
-    """The table `control`: its commits number the orders."""
+    """The table `control`, which numbers the requests."""
 
     def __init__(self, control: LakeTable) -> None:
         self._control = control
@@ -59,10 +59,10 @@ class ControlTable:
         partition: int | None = None,
         detail: dict[str, Any] | None = None,
     ) -> None:
-        """Write an order; the loop in charge sees it at its next tick.
+        """Append a request; the loop of *scope* applies it in its next tick.
 
-        Orders are numbered by their times, so each is later than the one before it, also where
-        the clock was set back or two operators speak at once.
+        The request's number is larger than the one before, even if the clock was set back or two
+        operators write at once. Raises StalePlanError after MAX_ATTEMPTS.
         """
         for left in reversed(range(MAX_ATTEMPTS)):
             self._control.refresh()
@@ -89,7 +89,7 @@ class ControlTable:
                 return
 
     def requests_for(self, scope: str) -> list[OperatorRequest]:
-        """Return the orders for *scope*, in the order they were given."""
+        """Return the requests for *scope*, oldest first."""
         if self._control.exists() and self._control.refresh() != self._version:
             rows = self._control.rows().sort_by("ordered_at_ms").to_pylist()
             self._requests = [
@@ -99,13 +99,13 @@ class ControlTable:
                 for r in rows
             ]
             self._version = self._control.version
-        return [order for order in self._requests if order.scope == scope]
+        return [request for request in self._requests if request.scope == scope]
 
 
 def is_paused(requests: Iterable[OperatorRequest], partition: TopicPartition) -> bool:
-    """Return whether the last order to pause or resume *partition* was to pause it."""
+    """Return whether the last pause or resume request for *partition* was a pause."""
     paused = False
-    for order in requests:
-        if order.order in (PAUSE, RESUME) and order.applies_to(partition):
-            paused = order.order == PAUSE
+    for request in requests:
+        if request.order in (PAUSE, RESUME) and request.applies_to(partition):
+            paused = request.order == PAUSE
     return paused

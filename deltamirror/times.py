@@ -1,4 +1,4 @@
-"""Times as operators write them, and as they are shown."""
+"""Parse and format times of the command line and of run configs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 
 def parse_time_ms(text: str) -> int:
-    """Return the time that *text* names, in ms since 1970: ISO 8601 or milliseconds.
+    """Return the time in *text*, which is ISO 8601 or milliseconds, in ms since 1970.
 
-    UTC where it names no zone. Raises ValueError if it is neither.
+    A time without a zone is UTC. Raises ValueError if *text* is neither.
     """
     if text.isdigit():
         return int(text)
@@ -17,7 +17,7 @@ def parse_time_ms(text: str) -> int:
         at = datetime.fromisoformat(text.removesuffix("Z"))
     except ValueError:
         raise ValueError(
-            f"{text} is no time: write 2026-01-31T12:00:00Z or milliseconds since 1970"
+            f"{text} is not a time: write 2026-01-31T12:00:00Z or milliseconds since 1970"
         ) from None
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return int(at.timestamp() * 1000)

@@ -1,4 +1,7 @@
-"""What a Spark task does: a step of `pipeline/` on the real places. Imports no Dagster."""
+"""Run staging, replay and map rebuild in Spark tasks: a step of `pipeline/` with real clients.
+
+Imports no Dagster.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from schemas.replay.slot_work import SlotReplayResult, SlotWork
 
 @dataclass(frozen=True)
 class StageJob:
-    """A staging task, with the cluster's client settings and the table's folder."""
+    """A staging task, with the cluster's client settings and the directory of `records`."""
 
     task: StageTask
     consumer: Mapping[str, Any] = field(repr=False)
@@ -30,13 +33,16 @@ class StageJob:
 
 
 class StageWorker:
-    """Stages, one job after the other, with a consumer that stays connected."""
+    """Stage one job after the other, with a consumer that stays connected."""
 
     def __init__(self) -> None:
         self._reader: RangeReader | None = None
 
     def __call__(self, job: StageJob) -> Sequence[SlotStageResult | DeltamirrorError]:
-        """Stage the ranges of *job*; an error stands for the slots that are missing."""
+        """Stage the ranges of *job*; return a result for each slot.
+
+        After an error, it is the last element, and the remaining slots have no result.
+        """
         reader, self._reader = self._reader or RangeReader(job.consumer), None
         staged: list[SlotStageResult | DeltamirrorError] = []
         try:
@@ -44,7 +50,7 @@ class StageWorker:
             staged.extend(stage_ranges(job.task, reader, RecordsDirectory(job.records), now_ms))
         except DeltamirrorError as error:
             staged.append(error)
-            reader.close()  # it was left in the middle of a read
+            reader.close()  # it may be in the middle of a read
         else:
             self._reader = reader
         return staged
@@ -52,7 +58,7 @@ class StageWorker:
 
 @dataclass(frozen=True)
 class ReplayJob:
-    """Slots to replay in one task, with the target's client settings and the table's folder."""
+    """Slots to replay in one task, with the target's settings and the directory of `records`."""
 
     slots: tuple[SlotWork, ...]
     producer: Mapping[str, Any] = field(repr=False)
@@ -63,10 +69,10 @@ class ReplayJob:
 def assign_slots(
     works: Sequence[SlotWork], flow: FlowConfig, config: Config, records: Path
 ) -> dict[int, ReplayJob]:
-    """Return *works* as a job for each worker, by its number.
+    """Return *works* as one job for each worker, by the worker's number.
 
-    A slot always goes to the same worker, which has its producer. Neighbouring partitions of a
-    topic are in neighbouring slots, and so with different workers.
+    A slot always goes to the same worker, which keeps its producer. Neighbouring partitions of a
+    topic are in neighbouring slots, and so go to different workers.
     """
     slots: dict[int, list[SlotWork]] = {}
     for work in works:
@@ -79,11 +85,11 @@ def assign_slots(
 
 
 class ReplayWorker:
-    """Replays slots, one job after the other.
+    """Replay slots, one job after the other.
 
-    A slot's producer stays between its jobs, fenced once: it can commit as long as nobody has
-    fenced it, and so is the slot's only writer still. What it is to go on from, the target is
-    asked for at each job (`pipeline.replay.slot_replay`).
+    A slot's producer is kept between jobs and fences earlier producers once. It is the slot's only
+    writer until another producer fences it; then its commits fail. Progress is read from the
+    target in each job (`pipeline.replay.slot_replay`).
     """
 
     def __init__(self) -> None:
@@ -97,14 +103,14 @@ class ReplayWorker:
                 self._producers[work.slot] = _open_producer(job, work)
             answers.append(replay_slot(work, staged, self._producers[work.slot]))
             if isinstance(answers[-1].failure, UnreachableError | CommitUnknownError):
-                # Others have connections as old, and each would wait for its own answer in vain.
+                # The other producers' connections are as old: each would wait for a timeout too.
                 for target in self._producers.values():
                     target.close()
         return answers
 
 
 def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayResult]:
-    """Make the offset map of the slots of *job* anew; nothing is sent, and nothing written."""
+    """Rebuild the offset map of the slots of *job*; nothing is sent or written."""
     staged, answers = StageReader(job.records), []
     for work in job.slots:
         target = _open_producer(job, work)

@@ -1,10 +1,8 @@
-"""What is done to records on their way, as pure functions.
+"""Rules as pure functions: planning, ordering, mapping, translating, comparing.
 
-Put here: planning, ordering, mapping, translating, measuring, comparing. Values,
-batches and DataFrames come in; values, batches and DataFrames go out. What a step asks
-of a cluster or of a lake is a small Protocol beside the function that calls it.
-Put elsewhere: anything that opens a connection (resources), anything that says when
-(assets), anything that only describes (schemas).
+Belongs here: functions of values, batches and offsets, one package a subject. If a rule needs a
+cluster or the lake, it declares a small Protocol beside the function that calls it.
+Does not: connections (`resources/`), the order of steps (`deltamirror/`), nouns (`schemas/`).
 
-Read in this order: plan, stage, seal, replay, map, translate, measure, verify.
+It imports `schemas` only.
 """

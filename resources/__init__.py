@@ -1,10 +1,9 @@
-"""Where records live: Kafka clusters, the lake, Spark, files, downloads.
+"""Connections: Kafka clusters, the lake, Spark, configuration files, Java.
 
-Put here: whatever can be down, slow or full, each place in one file, fitting by shape the
-Protocols that pipeline declares.
-Put elsewhere: any rule about offsets, order or names (pipeline, schemas), anything that
-says when (assets).
+Belongs here: whatever can be unreachable, slow or full, one package a technology. Classes here
+implement the Protocols that `pipeline` declares.
+Does not: rules about offsets, order or names (`pipeline/`), the order of steps (`deltamirror/`).
 
-Imports schemas only. Dagster appears in `configured.py` alone, because what a Spark task
+It imports `schemas` only. Dagster appears in `dagster_resources` alone, because what a Spark task
 imports must not import Dagster.
 """

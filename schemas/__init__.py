@@ -1,9 +1,8 @@
-"""What things are: records, partitions, ranges, runs, flows, tables, settings and errors.
+"""Nouns: partitions, segments, offset runs, flows, keys, tables, metrics and errors.
 
-Put here: frozen values with the rules they always keep, the configuration a user may
-write, each Delta table's description, and every error with the next thing to do.
-Put elsewhere: anything that is done to them (pipeline), anything that opens a file or a
-connection (resources), anything that says when (assets).
+Belongs here: frozen values with the rules that they always keep, the declaration of every key,
+table and metric, and every error with its hint.
+Does not: what is done to them (`pipeline/`), files and connections (`resources/`).
 
-Imports the standard library and pydantic, and nothing of ours.
+It imports the standard library only.
 """

@@ -1,5 +1,5 @@
 """Consumer groups: snapshots, checkpoints, plans, synchronisation, offset syncs.
 
 Belongs here: reading committed offsets, translating them, writing them to a target.
-Does not: the arithmetic of translation (`pipeline/offset_map`).
+Does not belong here: the arithmetic of translation (`pipeline/offset_map`).
 """

@@ -1,4 +1,4 @@
-"""Where the source's groups resume on the target: exact, kept, told to MirrorMaker 2's tools."""
+"""Translate the source groups' committed offsets, and write them as checkpoints."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TranslationValues = tuple[int | str, ...]
 
 
 def map_index(context: MirrorContext, flow: Flow, topic: str | None = None) -> MapIndex:
-    """Return the offset map of *flow*, of one source *topic* or of all, to look offsets up in.
+    """Return a lookup index of the offset map of *flow*, for one source *topic* or for all.
 
-    Raises LakeError where it cannot be read or contradicts itself.
+    Raises LakeError if the map cannot be read or contradicts itself.
     """
     where = None if topic is None else ds.field("topic") == topic
     try:
@@ -43,11 +43,11 @@ def translate_groups(
     as_of_ms: int | None = None,
     group: str | None = None,
 ) -> list[GroupTranslation]:
-    """Return where each group of the source resumes on the target, by group and partition.
+    """Return the downstream offset at which each group resumes, by group and partition.
 
-    Of the commits seen at or before *as_of_ms* (ms since 1970; None: the newest); of one *group*
-    or of all that the flow's filter matches. A partition of which nothing has arrived in the
-    group's incarnation has no downstream offset.
+    *as_of_ms* (ms since 1970) selects the newest commits seen at or before it; None selects the
+    newest. *group* selects one group; None selects all that the flow's filter matches. If nothing
+    of the incarnation that the group read has arrived, the downstream offset is None.
     """
     where = None if group is None else ds.field("group") == group
     offsets = context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS).rows(where=where)
@@ -89,11 +89,11 @@ def _translate_commit(commit: Row, offset_map: MapIndex, flow_config: FlowConfig
 
 
 def write_checkpoints(context: MirrorContext, flow_config: FlowConfig) -> list[Row]:
-    """Write down where groups resume now, as far as it changed; return the rows of `checkpoints`.
+    """Append changed checkpoints to the table `checkpoints`; return the new rows.
 
-    With `emit.checkpoints.enabled` they are told to the target first: a crash between the two
-    tells them twice, which a compacted topic takes for once. Raises DeltamirrorError where the
-    target or the lake is down.
+    With `emit.checkpoints.enabled` they are written to the target's checkpoints topic first. After
+    a crash in between they are written there again, which is harmless in a compacted topic. Raises
+    DeltamirrorError if the target or the lake is down.
     """
     table = context.lake.flow_table(flow_config.flow, CHECKPOINTS)
     now_ms = table.next_time_ms()
@@ -121,7 +121,7 @@ def write_checkpoints(context: MirrorContext, flow_config: FlowConfig) -> list[R
 
 
 def _newest_values(rows: list[Row]) -> dict[tuple[str, str, int], TranslationValues]:
-    """Return the newest answer of each group and partition."""
+    """Return the newest checkpoint of each group and partition."""
     rows.sort(key=lambda row: row["translated_at_ms"])
     return {_key(row): _translation_values(row) for row in rows}
 
@@ -131,8 +131,8 @@ def _key(row: Row) -> tuple[str, str, int]:
 
 
 def _translation_values(row: Row) -> TranslationValues:
-    answer = ("upstream_offset", "target_topic", "downstream_offset", "metadata")
-    return tuple(row[name] for name in answer)
+    names = ("upstream_offset", "target_topic", "downstream_offset", "metadata")
+    return tuple(row[name] for name in names)
 
 
 def _emit(context: MirrorContext, flow_config: FlowConfig, rows: Iterable[Row]) -> None:

@@ -1,7 +1,8 @@
-"""Offset syncs for MirrorMaker 2's own tools: where some records are on the target.
+"""Write offset syncs for MirrorMaker 2's tools.
 
-Nothing of ours reads them: the offset map holds every record's place. With them MirrorMaker 2 can
-take a flow over, and its checkpoint task can work beside ours.
+deltamirror does not read them while it mirrors: the offset map has every record's downstream
+offset. With them MirrorMaker 2 can take over a flow, and its checkpoint task can run at the same
+time.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from schemas.mm2.records import OffsetSync
 from schemas.replay.slot_work import CommittedBatch
 
 MAX_PENDING_SYNCS = 1_000
-"""Syncs of a partition that wait for a cluster that is down; of more, the newest count."""
+"""Offset syncs of a partition that are kept while the cluster is down. The newest are kept."""
 
 
 class OffsetSyncs(Listener):
-    """The offset syncs of a flow: noted by its replay loop, written by another thread.
+    """The offset syncs of a flow: recorded by its replay loop, written by another thread.
 
-    So the cluster that takes them, mostly the source, holds up no replay.
+    So replay does not wait for the cluster that stores them, which is usually the source.
     """
 
     def __init__(self, context: MirrorContext, flow: Flow, config: OffsetSyncsConfig) -> None:
@@ -42,7 +43,7 @@ class OffsetSyncs(Listener):
         self._pending: dict[TopicPartition, list[OffsetSync]] = {}
 
     def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Keep a sample of *moves*, if they are of this flow, until it is written."""
+        """Queue a sample of the offset pairs of *moves*, if they are of this flow."""
         if flow != self._flow:
             return
         found: dict[TopicPartition, list[OffsetSync]] = {}
@@ -57,10 +58,10 @@ class OffsetSyncs(Listener):
                 self._pending[at] = [*self._pending.get(at, []), *syncs]
 
     def write(self) -> int:
-        """Write what is waiting, in order by partition; return how much it was.
+        """Write the queued syncs, in order by partition; return how many they were.
 
-        The topic is made first, whether anything waits or not. Raises DeltamirrorError where the
-        cluster is down or says no; then it is written the next time.
+        The topic is created first, even if no sync is queued. Raises DeltamirrorError if the
+        cluster is down or refuses; the syncs stay queued for the next call.
         """
         with self._lock:
             taken, self._pending = self._pending, {}

@@ -1,4 +1,4 @@
-"""What applying a flow's translated offsets would do to the groups of the target."""
+"""Plan the committed offsets that a sync of a flow's groups would set on the target."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.offset_map import GroupTranslation, Translation
 
 IDLE_STATES = frozenset({"EMPTY", "DEAD", "ABSENT"})
-"""States of a group, in Kafka's words, in which its offsets can be set; ABSENT: it is not there."""
+"""Kafka's group states in which offsets can be set; ABSENT means that there is no such group."""
 
 READ_COMMITTED_NOTE = (
     "Exact for consumers with isolation.level=read_committed. With Java's default, "
-    "read_uncommitted, they may also see records that an aborted transaction left."
+    "read_uncommitted, they may also read records of aborted transactions."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOffset:
-    """Where a group would resume in a partition of the target, and what is there now.
+    """The offset at which a group would resume in a target partition, and its *current* offset.
 
-    *action* is set, keep (it is there already) or wait (nothing of the partition has arrived).
-    *resumes_at* is not below the target's log start; *records_gone* expired there unread.
-    *metadata* is the source's commit's.
+    *action* is set, keep (*current* is right already) or wait (nothing of the partition has
+    arrived, or its watermarks cannot be read). *resumes_at* is not below the target's log start
+    offset. *records_gone* is how many records from the downstream offset on expired there.
+    *metadata* is that of the commit on the source.
     """
 
     at: Translation
@@ -41,7 +42,7 @@ class PlannedOffset:
     metadata: str = ""
 
     def to_json(self, flow: str) -> dict[str, Any]:
-        """Return the JSON of `translate` for it, with the plan's fields."""
+        """Return the JSON that `translate` prints, with the fields of the plan."""
         plan = asdict(self)
         del plan["at"]
         return {**self.at.to_json(flow), **plan}
@@ -49,7 +50,7 @@ class PlannedOffset:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """A group's planned offsets, and its *state* on the target in Kafka's words."""
+    """A group's planned offsets, and its Kafka group *state* on the target."""
 
     group: str
     state: str
@@ -57,12 +58,12 @@ class GroupPlan:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether its offsets can be set: it has no members on the target."""
+        """Return whether the group has no members on the target, so its offsets can be set."""
         return self.state in IDLE_STATES
 
     @property
     def is_active(self) -> bool:
-        """Return whether it is known to have members on the target, so that they cannot be set."""
+        """Return whether the group is known to have members, so its offsets cannot be set."""
         return self.state not in IDLE_STATES | {"UNKNOWN"}
 
 
@@ -72,20 +73,21 @@ def plan_groups(
     as_of_ms: int | None = None,
     group: str | None = None,
 ) -> list[GroupPlan]:
-    """Return what would be set for each group (or one *group*) of the flow, from its snapshots.
+    """Return the plan of each group of the flow, or of one *group*, from its snapshots.
 
-    Nothing is changed. Raises DeltamirrorError where the target or the lake is down.
+    *as_of_ms* is as in `translate_groups`. Nothing is changed. Raises DeltamirrorError if the
+    target or the lake is down.
     """
     found = translate_groups(context, flow_config, as_of_ms, group)
     offset_map = map_index(context, flow_config.flow)
     cluster = context.cluster(flow_config.flow.target)
-    marks = cluster.watermarks({each.at.target for each in found})
+    watermarks = cluster.watermarks({each.at.target for each in found})
     states = cluster.groups()
     plans = []
     for name, translations in groupby(found, key=lambda each: each.group):
         offsets = list(translations)
         committed = cluster.group_offsets(name) if name in states else {}
-        planned = tuple(_plan_offset(each, committed, marks, offset_map) for each in offsets)
+        planned = tuple(_plan_offset(each, committed, watermarks, offset_map) for each in offsets)
         plans.append(GroupPlan(name, states.get(name, "ABSENT"), planned))
     return plans
 
@@ -93,20 +95,20 @@ def plan_groups(
 def _plan_offset(
     translated: GroupTranslation,
     committed: dict[TopicPartition, int],
-    marks: dict[TopicPartition, Watermarks | DeltamirrorError],
+    watermarks: dict[TopicPartition, Watermarks | DeltamirrorError],
     offset_map: MapIndex,
 ) -> PlannedOffset:
     at, metadata = translated.at, translated.metadata
     current = committed.get(at.target)
-    held = marks[at.target]
-    if at.downstream_offset is None or isinstance(held, DeltamirrorError):
+    available = watermarks[at.target]
+    if at.downstream_offset is None or isinstance(available, DeltamirrorError):
         return PlannedOffset(at, "wait", current, None, 0, metadata)
-    resumes_at = max(at.downstream_offset, held.low)
+    resumes_at = max(at.downstream_offset, available.low)
     mapped_incarnation = offset_map.mapped_incarnation(
         TopicPartition(at.topic, at.partition), at.topic_id
     )
     gone = (
-        mapped_incarnation.runs.count_between(at.downstream_offset, held.low)
+        mapped_incarnation.runs.count_between(at.downstream_offset, available.low)
         if mapped_incarnation
         else 0
     )

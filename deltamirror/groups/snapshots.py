@@ -1,4 +1,4 @@
-"""What the source's groups have committed, kept as it changes: who had read what, and when."""
+"""Snapshot the source groups' committed offsets to the table `group_offsets`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.tables import GROUP_OFFSETS
 log = logging.getLogger(__name__)
 
 OWN_PREFIX = "deltamirror."
-"""Groups that keep our own progress: never snapshotted, never translated."""
+"""Prefix of the groups that keep deltamirror's progress. They are never snapshotted."""
 
 Commits = dict[tuple[str, TopicPartition], tuple[int, str]]
 """Offset and metadata by group and partition."""
@@ -28,7 +28,7 @@ Commits = dict[tuple[str, TopicPartition], tuple[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class GroupSnapshot:
-    """What a look at a cluster's groups found: *changed* offsets were written down.
+    """Result of a snapshot: the number of groups, and of *changed* offsets that were written.
 
     *read_errors* has a line for each group that could not be read.
     """
@@ -39,17 +39,19 @@ class GroupSnapshot:
 
 
 def snapshot_groups(context: MirrorContext, alias: str) -> GroupSnapshot:
-    """Write down what the groups of the source cluster *alias* have committed since the last look.
+    """Append the offsets that groups of the source cluster *alias* committed since the last call.
 
-    Groups that any flow's filter matches, topics that it mirrors. A group that cannot be read is a
-    trouble of the snapshot. Raises DeltamirrorError where the cluster or the lake is down.
+    It covers the groups that a flow's filter matches, and the topics that this flow mirrors. A
+    group that cannot be read is in `read_errors`. Raises DeltamirrorError if the cluster or the
+    lake is down.
     """
     flows = [each for each in context.config.flows if each.flow.source == alias]
     cluster = context.cluster(alias)
     table = context.lake.cluster_table(alias, GROUP_OFFSETS)
-    # Ids before and after: an offset never gets the id of another life of its topic.
+    # Topic ids are read before and after: an offset must not get another incarnation's topic id.
     before = _topic_ids(cluster)
-    # A group that is hidden from us is not listed: of one that the file names this is told.
+    # A group that the user may not describe is not listed. If the configuration names it, reading
+    # it reports the missing permission.
     listed = cluster.groups()
     named = {name for flow in flows for name in flow.groups.names}
     groups = [group for group in sorted({*listed, *named}) if _is_wanted(group, flows)]
@@ -91,7 +93,10 @@ def snapshot_groups(context: MirrorContext, alias: str) -> GroupSnapshot:
 
 
 def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:
-    """Return the newest row of each group and partition, seen at or before *as_of_ms*."""
+    """Return the newest row of *offsets* for each group and partition.
+
+    Rows seen after *as_of_ms* (ms since 1970; None: no limit) are ignored.
+    """
     if as_of_ms is not None:
         offsets = offsets.filter(pc.field("seen_at_ms") <= as_of_ms)
     keys = ["group", "topic", "partition"]

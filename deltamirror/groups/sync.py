@@ -1,4 +1,4 @@
-"""The source's groups carried over to the target by themselves, where nobody uses them there."""
+"""Sync committed offsets to groups that are inactive on the target (sync.group.offsets.*)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupSyncResult:
-    """What a sync did, by group: how many partitions it *moved*, and who was left alone.
+    """Result of a sync: the number of partitions *moved* of each group, and the skipped groups.
 
-    *active* groups have members on the target; of *refused* ones the target did not let us.
+    *active* groups have members on the target. For *refused* groups the target refused the commit.
     """
 
     moved: dict[str, int] = field(default_factory=dict)
@@ -28,11 +28,11 @@ class GroupSyncResult:
 
 
 def sync_groups(context: MirrorContext, flow_config: FlowConfig) -> GroupSyncResult:
-    """Set where the flow's groups resume on the target, from their last snapshot.
+    """Commit on the target the offsets at which the flow's groups resume, from their last snapshot.
 
-    Groups without members there, and forward only: so it is whatever their protocol is (classic,
-    KIP-848, Streams), for the broker itself refuses to set an active group's offsets. Raises
-    DeltamirrorError where the target or the lake is down.
+    Only groups without members are set, and only forward. This holds for each group protocol
+    (classic, KIP-848, Streams): the broker refuses to set the offsets of an active group. Raises
+    DeltamirrorError if the target or the lake is down.
     """
     cluster = context.cluster(flow_config.flow.target)
     done = GroupSyncResult()
@@ -54,7 +54,7 @@ def sync_groups(context: MirrorContext, flow_config: FlowConfig) -> GroupSyncRes
 
 
 def _advance_offsets(cluster: KafkaCluster, plan: GroupPlan) -> int:
-    """Move the group forward; return in how many partitions."""
+    """Move the group's offsets forward; return in how many partitions."""
     wanted = {
         each.at.target: (each.resumes_at, each.metadata)
         for each in plan.partitions
@@ -62,7 +62,7 @@ def _advance_offsets(cluster: KafkaCluster, plan: GroupPlan) -> int:
     }
     if not wanted:
         return 0
-    # Read again: the group may have been at work, and gone, since the plan was made.
+    # Read again: members may have joined, committed and left since the plan was made.
     forward = forward_commits(wanted, cluster.group_offsets(plan.group))
     cluster.commit_offsets(plan.group, forward)
     return len(forward)

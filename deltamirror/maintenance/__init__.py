@@ -1,5 +1,5 @@
-"""Keep the lake small and whole: retention, compaction, vacuum, restage, rebuilt offset maps.
+"""Keep the lake small and repair it: retention, compaction, vacuum, restage, map rebuild.
 
-Belongs here: what `deltamirror maintain` and the background do to the lake.
-Does not: per-tick writes (`staging/`, `replay/`).
+Belongs here: the work of `deltamirror maintain` and of the maintenance thread.
+Does not belong here: writes of a tick (`staging/`, `replay/`).
 """

@@ -1,4 +1,4 @@
-"""The stage kept small: retention, compaction, vacuum (DESIGN 3)."""
+"""Apply retention, compaction, OPTIMIZE and VACUUM to the tables of a source cluster."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
 log = logging.getLogger(__name__)
 
 Position = tuple[int, int]
-"""An offset of a partition over all its lives: which life, in the order of staging, and offset."""
+"""Number of an incarnation, in the order of staging, and an offset in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceResult:
-    """What was done to the lake of one source cluster.
+    """Numbers of files that a maintenance of one source cluster changed.
 
-    *removed* staged files (*removed_bytes*) had served their time, *joined* ones became
-    *joined_into*, *merged* small files of other tables became one each, and *deleted* files were
-    taken off the disk, which no version needed any more.
+    Retention *removed* files of `records` with *removed_bytes*. Compaction replaced *joined* files
+    of `records` with *joined_into* files. OPTIMIZE replaced *merged* small files of other tables.
+    VACUUM *deleted* files that no retained version of a table needs.
     """
 
     alias: str
@@ -58,9 +58,10 @@ class MaintenanceResult:
 
 
 def maintain(context: MirrorContext, alias: str | None = None) -> list[MaintenanceResult]:
-    """Maintain what is staged of source cluster *alias*, or of all of them.
+    """Maintain the tables of source cluster *alias*, or of all source clusters.
 
-    Raises LeaseHeldError where another process stages it, and so maintains it; LakeError.
+    Raises LeaseHeldError if another process stages the cluster: that process maintains it. Raises
+    LakeError.
     """
     done = []
     for each in [alias] if alias else context.config.sources():
@@ -73,8 +74,8 @@ def maintain(context: MirrorContext, alias: str | None = None) -> list[Maintenan
 def maintain_cluster(context: MirrorContext, alias: str) -> MaintenanceResult:
     """Maintain source cluster *alias*; the caller holds its staging lease.
 
-    Staging and replay may go on meanwhile: nothing here moves a frontier, and a file that is
-    replaced can be read for another day. Raises StalePlanError, LakeError.
+    Staging and replay may run at the same time: no frontier is moved, and a replaced file can be
+    read for another day. Raises StalePlanError, LakeError.
     """
     records = context.lake.records(alias)
     removed = apply_retention(context, alias, records) if records.exists() else []
@@ -94,10 +95,10 @@ def maintain_cluster(context: MirrorContext, alias: str) -> MaintenanceResult:
 
 
 def compact(records: RecordsTable) -> Iterator[int]:
-    """Join small files of *records*, one commit a group; yield how many files became one.
+    """Compact small files of *records*, one commit for each group; yield each group's file count.
 
-    What a joined file holds is read back and compared with its parts before it is committed.
-    Raises LakeError where it differs, with nothing committed.
+    A new file is read back and compared with the old ones before it is committed. Raises LakeError
+    if it differs, with nothing committed.
     """
     staged = StageReader(records.path)
     records.refresh()
@@ -130,11 +131,11 @@ def _compact_group(
             (records.path / joined.path).unlink()
         raise
     records.replace(parts, [joined])
-    log.info("slot %d of %s: %d files became one", slot, records.path, len(parts))
+    log.info("slot %d of %s: %d files compacted into one", slot, records.path, len(parts))
 
 
 def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -> list[RecordsFile]:
-    """Remove the files whose time is over and that every flow has replayed; return them."""
+    """Remove the files of *records* that are expired and replayed by all flows; return them."""
     config = context.config
     if config.stage_retention_ms is None and config.stage_retention_bytes is None:
         return []
@@ -152,17 +153,17 @@ def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -
     )
     if expired.files:
         records.drop(expired.files, expired.kept)
-        log.info("%d files of %s had served their time", len(expired.files), records.path)
+        log.info("%d expired files of %s removed", len(expired.files), records.path)
     return list(expired.files)
 
 
 def _replayed_by_all(
     context: MirrorContext, alias: str, segments: Sequence[Segment]
 ) -> Callable[[Segment], bool]:
-    """Return whether a segment is on the target of every flow that replicates its topic.
+    """Return a function: is a segment mapped by each flow that replicates its topic?
 
-    The offset map decides, not progress: where its last runs were lost they are made anew from
-    the stage, which has to be there then.
+    The offset map decides, not progress: if its last runs are lost, they are rebuilt from the
+    staged records, which must still be there.
     """
     incarnations: dict[TopicPartition, list[str]] = {}
     for segment in segments:
@@ -187,7 +188,7 @@ def _replayed_by_all(
 def _mapped_positions(
     context: MirrorContext, flow: FlowConfig, incarnations: dict[TopicPartition, list[str]]
 ) -> dict[TopicPartition, Position]:
-    """Return how far the map of *flow* is in the present life of each target topic."""
+    """Return how far the map of *flow* is in the newest incarnation of each target topic."""
     table = context.lake.offset_map(flow.flow)
     if not table.exists():
         return {}
@@ -219,16 +220,14 @@ def maintained_tables(context: MirrorContext, alias: str) -> list[LakeTable]:
 
 
 COMMITS_PER_CHECKPOINT = 100
-"""How often small files of small tables are merged, and checkpoints written of tables with so many
-commits since the last one.
+"""Commits after which a checkpoint of a table is written.
 
-Whoever opens a table reads every commit since, a third of a millisecond each, and whoever asks for
-its rows opens each file; and a loop that had to do it itself would stand still for as long.
+Opening a table reads each commit since the last checkpoint, which takes 0.3 ms for each.
 """
 
 
 class MaintenanceLoop:
-    """The thread that maintains the source clusters whose staging *leases* this process holds."""
+    """Maintain, in a thread, the source clusters whose staging *leases* this process holds."""
 
     def __init__(
         self, context: MirrorContext, leases: Mapping[str, Lease], done: threading.Event
@@ -237,7 +236,7 @@ class MaintenanceLoop:
         self._maintained_tables = {alias: maintained_tables(context, alias) for alias in leases}
 
     def run(self) -> None:
-        """Work until it is over; a failure is logged and tried again at the next turn."""
+        """Maintain until *done* is set; a failure is logged and retried after the interval."""
         timings = self._context.timings
         next_turn = time.monotonic() + timings.maintain_interval_s
         while not self._done.wait(min(timings.optimize_interval_s, timings.maintain_interval_s)):
@@ -247,7 +246,11 @@ class MaintenanceLoop:
                 next_turn = time.monotonic() + timings.maintain_interval_s
 
     def optimize_tables(self) -> None:
-        """Merge small files and write due checkpoints, in the clusters staged by this process."""
+        """Merge small files and write due checkpoints, in the clusters staged by this process.
+
+        Reading a table opens each of its files. The loops do not merge them, because that would
+        delay their ticks.
+        """
         for table in (
             table for alias in self._staged_aliases() for table in self._maintained_tables[alias]
         ):
@@ -255,16 +258,16 @@ class MaintenanceLoop:
                 if table.table is not RECORDS and table.exists():
                     optimize(table)
                 table.checkpoint(COMMITS_PER_CHECKPOINT)
-            except DeltamirrorError as error:  # of one table: the others need it as well
-                log.warning("%s is not tidied up: %s", table.path, error)
+            except DeltamirrorError as error:  # continue with the other tables
+                log.warning("%s was not optimized: %s", table.path, error)
 
     def maintain_clusters(self) -> None:
-        """Maintain every cluster that is staged by this process now."""
+        """Maintain each cluster that this process stages now."""
         for alias in self._staged_aliases():
             try:
                 done = maintain_cluster(self._context, alias)
             except DeltamirrorError as error:
-                log.warning("stage of %s is not maintained: %s", alias, error)
+                log.warning("the tables of %s were not maintained: %s", alias, error)
                 continue
             if done.joined or done.removed or done.deleted:
                 log.info("%s", done)

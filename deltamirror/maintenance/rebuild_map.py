@@ -1,4 +1,4 @@
-"""A flow's offset map made anew from the stage and the target (DESIGN 2.2), without Spark."""
+"""Rebuild a flow's offset map from the staged records and the target's log, without Spark."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from schemas.replay.slot_work import CommittedBatch, PartitionWork, Progress, Sl
 
 @dataclass(frozen=True, slots=True)
 class RebuiltPartition:
-    """What was found of one incarnation of a partition.
+    """Result of the rebuild for one incarnation of a partition.
 
-    *records* of it were found on the target, as *runs*; *written_runs* with *written_records* of
-    them were missing in the map and were written. The target, or the stage, holds every record
-    from upstream offset *complete_from* on; None: from the beginning.
+    *records* were found on the target, in *runs* offset runs. Of these, *written_runs* with
+    *written_records* were missing in the map and were written. Target and lake hold all records
+    from upstream offset *complete_from* on; None means from the beginning.
     """
 
     flow: str
@@ -44,16 +44,16 @@ class RebuiltPartition:
 
 @dataclass(frozen=True, slots=True)
 class RebuildResult:
-    """What was rebuilt, and why the rest was not; of that nothing was written."""
+    """The rebuilt partitions, and the errors of the others, for which nothing was written."""
 
     rebuilt: tuple[RebuiltPartition, ...]
     errors: tuple[DeltamirrorError, ...]
 
 
 def rebuild_map(context: MirrorContext, config: FlowConfig) -> RebuildResult:
-    """Compare the offset map of a flow with its target's log, and write what it lacks.
+    """Compare the offset map of a flow with the target's log, and write the missing runs.
 
-    Nothing is taken out of the map. Raises LeaseHeldError while another process replays the flow;
+    Nothing is removed from the map. Raises LeaseHeldError while another process replays the flow;
     UnreachableError, LakeError.
     """
     context.lake.ensure_exists()
@@ -62,7 +62,7 @@ def rebuild_map(context: MirrorContext, config: FlowConfig) -> RebuildResult:
 
 
 class _Rebuilder:
-    """The rebuild of one flow's map; its lease is held."""
+    """Rebuild one flow's map; the caller holds its lease."""
 
     def __init__(self, context: MirrorContext, config: FlowConfig) -> None:
         self._context, self._config = context, config
@@ -90,7 +90,7 @@ class _Rebuilder:
         return RebuildResult(tuple(rebuilt), tuple(errors))
 
     def _work_by_slot(self) -> Mapping[int, list[PartitionWork]]:
-        """Return, by slot, what is staged of every partition whose remote topic is there."""
+        """Return, by slot, the staged links of each partition whose remote topic exists."""
         config = self._config
         partitions = [p for p in self._segment_index.partitions() if config.replicates(p.topic)]
         cluster = self._context.cluster(config.flow.target)
@@ -128,16 +128,15 @@ class _Rebuilder:
         return ReplayJob((work,), config.producer, consumer, self._records.path)
 
     def _write_missing_runs(self, batches: Sequence[CommittedBatch]) -> list[RebuiltPartition]:
-        """Write what the map lacks of *batches*, in one commit; return what was found."""
-        rebuilt, lacking = [], []
+        """Write the runs of *batches* that the map lacks, in one commit; return the results."""
+        rebuilt, moves = [], []
         for move in batches:
             start = complete_from(move, self._records)
-            kept = self._mapped_runs(move)
-            missing = missing_runs(move.target, kept, move.runs, start or 0)
+            missing = missing_runs(move.target, self._mapped_runs(move), move.runs, start or 0)
             incarnation = move.after.incarnation
             mapped = self._map.end(move.target, move.after.target_topic_id, [incarnation])
             if missing or mapped is None or mapped.progress.next_offset < move.after.next_offset:
-                lacking.append(_missing_move(move, mapped.progress if mapped else None, missing))
+                moves.append(_missing_move(move, mapped.progress if mapped else None, missing))
             rebuilt.append(
                 RebuiltPartition(
                     self._config.flow.name,
@@ -152,11 +151,11 @@ class _Rebuilder:
                     complete_from=start,
                 )
             )
-        self._map.write(lacking)
+        self._map.write(moves)
         return rebuilt
 
     def _mapped_runs(self, move: CommittedBatch) -> list[OffsetRun]:
-        """Return the runs that the map holds of the incarnation of *move*."""
+        """Return the map's runs of the incarnation of *move*."""
         where = (
             (pc.field("target_topic_id") == move.after.target_topic_id)
             & (pc.field("target_partition") == move.target.partition)
@@ -169,8 +168,8 @@ class _Rebuilder:
 
 
 def _missing_move(
-    move: CommittedBatch, mark: Progress | None, missing: Sequence[OffsetRun]
+    move: CommittedBatch, mapped: Progress | None, missing: Sequence[OffsetRun]
 ) -> CommittedBatch:
-    """Return *move* as the map needs it, whose *mark* of this incarnation never goes back."""
-    after = move.after if mark is None or mark.next_offset < move.after.next_offset else mark
-    return replace(move, before=mark, after=after, runs=tuple(missing))
+    """Return *move* with the *missing* runs, from the *mapped* progress, which never goes back."""
+    after = move.after if mapped is None or mapped.next_offset < move.after.next_offset else mapped
+    return replace(move, before=mapped, after=after, runs=tuple(missing))

@@ -1,8 +1,8 @@
-"""The stage made whole again: what its files no longer hold is put back (DESIGN 2.1).
+"""Restage: replace damaged or missing files of `records`.
 
-Every file is read and compared with the ledger. Records that a file no longer holds as they were
-staged come from files that another program wrote, if they are there, or from the source, if it
-still has them; the digest of their segment proves that they are the same.
+Each file is read and compared with the table `segments`. Records that are missing or changed are
+taken from files that another program wrote to `records`, or else read from the source again. The
+digest of their segment proves that they are the same records.
 """
 
 from __future__ import annotations
@@ -42,11 +42,12 @@ Parts = dict[Segment, list[pa.RecordBatch]]
 
 @dataclass
 class RestageResult:
-    """What was done to the stage of one source cluster.
+    """Result of restaging one source cluster.
 
-    *files* were missing, torn or not ours and are out of the table; *segments* of theirs with
-    *records* are in new ones, *from_source* of these records read from the source. *lost*: why the
-    rest is not; of a slot with such a segment nothing was changed.
+    *files* were unreadable, incomplete or written by another program, and were removed from the
+    table. *segments* with *records* are in new files; *from_source* of these records were read from
+    the source. *lost* has an error for each segment that could not be restored. A slot with such a
+    segment is not changed.
     """
 
     alias: str
@@ -58,9 +59,9 @@ class RestageResult:
 
 
 def restage(context: MirrorContext, alias: str) -> RestageResult:
-    """Put back what the stage of source cluster *alias* no longer holds; see the module.
+    """Restore the missing and changed records of source cluster *alias*; see the module.
 
-    Raises LeaseHeldError where another process stages it, LakeError.
+    Raises LeaseHeldError if another process stages the cluster; LakeError.
     """
     context.lake.ensure_exists()
     with Lease(context.lake.root, f"stage {alias}"):
@@ -69,7 +70,10 @@ def restage(context: MirrorContext, alias: str) -> RestageResult:
 
 @dataclass
 class _SlotFindings:
-    """What was found in a slot: files to replace, which of them can be read, what is missing."""
+    """A slot's files to replace, the readable ones of them, and the segments to restore.
+
+    *intact_sequences* are the sorted sequences of the files that stay.
+    """
 
     broken: list[RecordsFile] = field(default_factory=list)
     readable: list[str] = field(default_factory=list)
@@ -78,7 +82,7 @@ class _SlotFindings:
 
 
 class _Restager:
-    """The restaging of one source cluster; its lease is held."""
+    """Restage one source cluster; the caller holds its lease."""
 
     def __init__(self, context: MirrorContext, alias: str) -> None:
         self._records, self._segments = context.lake.records(alias), context.lake.segments(alias)
@@ -96,13 +100,13 @@ class _Restager:
         retained_from = {
             p: self._records.retained_from(p) or 0 for p in {s.source for s in segments}
         }
-        held = [s for s in segments if s.end > retained_from[s.source]]
+        retained = [s for s in segments if s.end > retained_from[s.source]]
         files = self._records.files()
         for slot in sorted({s.source.slot for s in segments} | {f.slot for f in files}):
             self._repair_slot(
                 slot,
                 [file for file in files if file.slot == slot],
-                [s for s in held if s.source.slot == slot],
+                [s for s in retained if s.source.slot == slot],
             )
         self._restore_versions(segments, sealed)
         return self._result
@@ -110,25 +114,25 @@ class _Restager:
     def _repair_slot(
         self, slot: int, files: Sequence[RecordsFile], segments: Sequence[Segment]
     ) -> None:
-        """Put new files in place of broken ones, in one commit."""
+        """Replace broken files with new ones, in one commit."""
         found = self._inspect_files(files, segments)
         if not found.broken and not found.missing:
             return
-        made: list[StagedFile] = []
+        new_files: list[StagedFile] = []
         before = len(self._result.lost)
         try:
             for group in group_segments(found.missing, found.intact_sequences):
                 parts = self._from_foreign_files(group, found.readable)
                 parts |= self._from_source([s for s in group if s not in parts])
                 if len(parts) == len(group):
-                    made.append(self._write(slot, group, parts))
+                    new_files.append(self._write(slot, group, parts))
         except BaseException:
-            self._delete_files(made)
+            self._delete_files(new_files)
             raise
         if len(self._result.lost) > before:
-            self._delete_files(made)
+            self._delete_files(new_files)
             return
-        self._records.replace(found.broken, made)
+        self._records.replace(found.broken, new_files)
         self._result.files += len(found.broken)
         self._result.segments += len(found.missing)
         self._result.records += sum(segment.count for segment in found.missing)
@@ -146,21 +150,21 @@ class _Restager:
                 found.readable.append(file.path)
                 continue
             try:
-                held, torn = lookup.take(self._stage_reader.all_rows([file.path]))
+                intact, damaged = lookup.take(self._stage_reader.all_rows([file.path]))
             except StagedFileError as error:
                 log.warning("%s", error)
                 found.broken.append(file)
                 continue
-            if torn:
+            if damaged:
                 found.broken.append(file)
             else:
                 insort(found.intact_sequences, file.sequence)
-                whole |= held
+                whole |= intact
         found.missing = [s for s in segments if s.count and s not in whole]
         return found
 
     def _from_foreign_files(self, group: Sequence[Segment], files: Sequence[str]) -> Parts:
-        """Return the segments of *group* that *files* of other programs hold, in any order."""
+        """Return the complete segments of *group* in *files* of other programs, in any order."""
         lookup, parts = SegmentLookup(group), Parts()
         for file in files:
             with suppress(StagedFileError):
@@ -170,9 +174,9 @@ class _Restager:
         return _complete_segments(parts)
 
     def _from_source(self, segments: Sequence[Segment]) -> Parts:
-        """Return those of *segments* that the source still holds; note the others as lost."""
+        """Return the *segments* that the source still holds; record the others as lost."""
         lookup, parts = SegmentLookup(segments), Parts()
-        whys: dict[Segment, str] = {}
+        reasons: dict[Segment, str] = {}
         reader = RangeReader(self._consumer)
 
         def take(r: OffsetRange, rows: pa.RecordBatch) -> None:
@@ -182,18 +186,17 @@ class _Restager:
         try:
             for run in join_contiguous(segments):
                 first, last = run[0], run[-1]
-                txn_versions = Watermarks(first.low, last.stable, last.high)
-                r = OffsetRange(
-                    first.source, first.start, last.end, first.start, None, txn_versions
-                )
+                watermarks = Watermarks(first.low, last.stable, last.high)
+                r = OffsetRange(first.source, first.start, last.end, first.start, None, watermarks)
                 error = reader.read([r], 2 * sum(s.size_bytes for s in run) + 2**30, take)[r].error
-                whys |= dict.fromkeys(run, str(error) if error else "the source holds other ones")
+                reason = str(error) if error else "the source holds other records"
+                reasons |= dict.fromkeys(run, reason)
         finally:
             reader.close()
         whole = _complete_segments(parts)
         lost = [segment for segment in segments if segment not in whole]
         self._result.lost += [
-            SegmentLostError(s.source, start=s.start, end=s.end, records=s.count, reason=whys[s])
+            SegmentLostError(s.source, start=s.start, end=s.end, records=s.count, reason=reasons[s])
             for s in lost
         ]
         self._result.from_source += sum(segment.count for segment in whole)
@@ -202,17 +205,19 @@ class _Restager:
     def _write(
         self, slot: int, group: Sequence[Segment], parts: Mapping[Segment, list[pa.RecordBatch]]
     ) -> StagedFile:
-        """Write *group* into a file of its own, and read it back."""
+        """Write *group* to one file, read it back and return it. Raises LakeError if it differs."""
         with self._directory.slot_file(slot, group[-1].sequence) as out:
             for segment in sort_for_file(group):
                 for batch in parts[segment]:
                     out.write(batch)
-            made = out.close()
-        if made is None or SegmentLookup(group).take(self._stage_reader.all_rows([made.path]))[
-            0
-        ] != set(group):
-            raise LakeError(f"{self._records.path}: slot {slot} was not written as it was staged")
-        return made
+            written = out.close()
+        if written is None or SegmentLookup(group).take(
+            self._stage_reader.all_rows([written.path])
+        )[0] != set(group):
+            raise LakeError(
+                f"{self._records.path}: the new file of slot {slot} differs from its segments"
+            )
+        return written
 
     def _delete_files(self, files: Sequence[StagedFile]) -> None:
         for file in files:
@@ -220,7 +225,10 @@ class _Restager:
                 (self._records.path / file.path).unlink()
 
     def _restore_versions(self, segments: Sequence[Segment], sealed: int) -> None:
-        """Move frontiers that a lost commit had moved, and pass the versions that it had."""
+        """Move frontiers that a lost commit had moved, and commit until *sealed* is reached.
+
+        *sealed* is the newest version of `records` that is in the table `segments`.
+        """
         ends = {s.source: s.end for s in segments}
         txn_versions = {p: self._records.frontier(p) for p in ends}
         behind = {
@@ -232,7 +240,7 @@ class _Restager:
 
 
 def _complete_segments(parts: Parts) -> Parts:
-    """Return the segments of *parts* that are complete, each as one batch in order of offset."""
+    """Return the segments of *parts* that are complete, each sorted by offset."""
     whole = Parts()
     for segment, batches in parts.items():
         rows = pa.Table.from_batches(batches, SCHEMA).sort_by("offset").combine_chunks()

@@ -1,4 +1,4 @@
-"""Handing a flow back to MirrorMaker 2: it goes on at the very next record."""
+"""Write a flow's progress as MirrorMaker 2's source offsets, so that it resumes exactly there."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id
 
 OFFSETS_TOPIC_PARTITIONS = 25
-"""Of Connect's topic of source offsets, where there is none yet (offset.storage.partitions)."""
+"""Partitions of Connect's offsets topic if it has to be created (offset.storage.partitions)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mm2Export:
-    """What MirrorMaker 2 will take for copied, by source partition, and why the rest is not."""
+    """The next offset that MirrorMaker 2 will copy, by source partition, and errors of the rest."""
 
     flow: str
     next_offsets: dict[TopicPartition, int]
@@ -31,10 +31,11 @@ class Mm2Export:
 
 
 def export_mm2(context: MirrorContext, config: FlowConfig) -> Mm2Export:
-    """Note for MirrorMaker 2 how far deltamirror is, as it notes that itself, and pause the flow.
+    """Write the flow's progress to MirrorMaker 2's offsets topic, and pause the flow.
 
-    Raises MirrorMakerRunningError: it has read its notes already; LeaseHeldError: a run of ours
-    replays the flow; UnreachableError, RequestRefusedError, TargetTopicError, LakeError.
+    Raises MirrorMakerRunningError if MirrorMaker 2 runs, because it reads its offsets at its start;
+    LeaseHeldError if a deltamirror process replays the flow; UnreachableError,
+    RequestRefusedError, TargetTopicError, LakeError.
     """
     flow = config.flow
     with Lease(context.lake.root, f"replay {flow.name}"):
@@ -45,17 +46,20 @@ def export_mm2(context: MirrorContext, config: FlowConfig) -> Mm2Export:
             cluster, offsets_topic(flow), settings.producer, OFFSETS_TOPIC_PARTITIONS
         )
         topic.ensure_exists(config.replication_factor)
-        noted = {at: each.next_offset - 1 for at, each in progress.items() if each.next_offset}
-        # First: a run that went on beside MirrorMaker 2 would copy everything twice.
+        copied = {at: each.next_offset - 1 for at, each in progress.items() if each.next_offset}
+        # Pause first: replay at the same time as MirrorMaker 2 would copy all records twice.
         ControlTable(context.lake.control).add_request(PAUSE, flow.name)
-        Mm2Topics.write_source_offsets(topic, flow.source, noted)
-    return Mm2Export(flow.name, {at: last + 1 for at, last in noted.items()}, tuple(errors))
+        Mm2Topics.write_source_offsets(topic, flow.source, copied)
+    return Mm2Export(flow.name, {at: last + 1 for at, last in copied.items()}, tuple(errors))
 
 
 def _progress(
     context: MirrorContext, config: FlowConfig
 ) -> tuple[dict[TopicPartition, Progress], list[DeltamirrorError]]:
-    """Return the progress of each partition of the flow, in the life that the source has now."""
+    """Return the progress of each partition of the flow, and an error of each re-created one.
+
+    Progress in an earlier incarnation of a source topic is such an error.
+    """
     flow = config.flow
     segment_index = SegmentIndex(context.lake.segments(flow.source))
     segment_index.refresh()
@@ -68,10 +72,10 @@ def _progress(
     for target, partition in targets.items():
         committed_offsets = found[target]
         at = Progress.read(*committed_offsets) if committed_offsets is not None else None
-        there = topics.get(partition.topic)
-        if at is None or there is None:
+        topic = topics.get(partition.topic)
+        if at is None or topic is None:
             continue
-        if base_id(at.incarnation) == there.topic_id:
+        if base_id(at.incarnation) == topic.topic_id:
             progress[partition] = at
         else:
             frontier = segment_index.chains.frontiers[partition]

@@ -1,4 +1,4 @@
-"""Taking a flow over from MirrorMaker 2: nothing is copied again, and its map is made."""
+"""Import a flow from MirrorMaker 2: build its offset map, so that no record is copied again."""
 
 from __future__ import annotations
 
@@ -37,12 +37,15 @@ from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import CommittedBatch, MapEnd, Progress
 
 STOPPED_STATES = frozenset({"EMPTY", "DEAD"})
-"""States of MirrorMaker 2's group in which none of its workers is there."""
+"""States of the group of MirrorMaker 2's workers in which it has no members."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mm2Positions:
-    """What MirrorMaker 2 left of one partition: the next offset to copy, and its last sync."""
+    """MirrorMaker 2's position in one partition: the next offset to copy, and its last sync.
+
+    *sync* is an (upstream, downstream) pair of offsets.
+    """
 
     copied: int
     sync: tuple[int, int] | None
@@ -50,7 +53,7 @@ class Mm2Positions:
 
 @dataclass(frozen=True, slots=True)
 class ImportedPartition:
-    """One partition that goes on where MirrorMaker 2 left it: `pipeline.pairing.mm2_takeover`."""
+    """One partition that resumes where MirrorMaker 2 stopped: `pipeline.pairing.mm2_takeover`."""
 
     partition: TopicPartition
     target: TopicPartition
@@ -60,7 +63,7 @@ class ImportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Mm2Import:
-    """What was taken over of a flow, and why the rest was not; of that nothing was written."""
+    """The imported partitions of a flow. Nothing was written for those with *errors*."""
 
     flow: str
     imported: tuple[ImportedPartition, ...]
@@ -70,11 +73,12 @@ class Mm2Import:
 def import_mm2(
     context: MirrorContext, config: FlowConfig, workers: SparkWorkers, *, is_dry_run: bool
 ) -> Mm2Import:
-    """Take over what MirrorMaker 2 has noted of a flow; on *is_dry_run* only the stage is written.
+    """Import a flow's positions from MirrorMaker 2, build its offset map and commit its progress.
 
-    The source is staged from its beginning, so that what MirrorMaker 2 copied can be translated
-    too. Raises MirrorMakerRunningError, NothingToTakeOverError, LeaseHeldError: a run of ours
-    replays the flow; UnreachableError, LakeError.
+    The source is staged from its log start, so that offsets of records that MirrorMaker 2 copied
+    can be translated too. With *is_dry_run* nothing else is written. Raises
+    MirrorMakerRunningError, NothingToTakeOverError; LeaseHeldError if a deltamirror process replays
+    the flow; UnreachableError, LakeError.
     """
     context.lake.ensure_exists()
     with Lease(context.lake.root, f"replay {config.flow.name}"):
@@ -82,12 +86,12 @@ def import_mm2(
 
 
 def offsets_topic(flow: Flow) -> str:
-    """Return the topic, on the target, where a MirrorMaker 2 of *flow* notes how far it is."""
+    """Return the topic on the target in which MirrorMaker 2 keeps the source offsets of *flow*."""
     return f"mm2-offsets.{flow.source}.internal"
 
 
 def check_mm2_stopped(target: KafkaCluster, flow: Flow) -> None:
-    """Raise MirrorMakerRunningError where a MirrorMaker 2 of *flow* is at work."""
+    """Raise MirrorMakerRunningError if a MirrorMaker 2 of *flow* is running."""
     group = f"{flow.source}-mm2"
     state = target.worker_state(group)
     if state not in STOPPED_STATES:
@@ -95,7 +99,7 @@ def check_mm2_stopped(target: KafkaCluster, flow: Flow) -> None:
 
 
 class _Importer:
-    """The import of one flow; its lease is held."""
+    """Import one flow; the caller holds its lease."""
 
     def __init__(
         self, context: MirrorContext, config: FlowConfig, workers: SparkWorkers, is_dry_run: bool
@@ -128,24 +132,26 @@ class _Importer:
             except PartitionError as error:
                 errors.append(error)
         if imported and not self._is_dry_run:
-            # `export-mm2` paused it: a run would have copied what MirrorMaker 2 copies.
+            # `export-mm2` may have paused the flow.
             ControlTable(self._context.lake.control).add_request(RESUME, self._config.flow.name)
         return Mm2Import(self._config.flow.name, tuple(imported), tuple(errors))
 
     def _read_mm2_positions(self) -> Mapping[TopicPartition, Mm2Positions]:
-        """Return what MirrorMaker 2 left of the partitions that the flow mirrors."""
+        """Return MirrorMaker 2's positions in the partitions that the flow mirrors."""
         flow, clusters = self._config.flow, self._context.config.clusters
-        here = Mm2Topics(self._target, clusters[flow.target].consumer)
-        there = Mm2Topics(self._source, clusters[flow.source].consumer)
+        on_target = Mm2Topics(self._target, clusters[flow.target].consumer)
+        on_source = Mm2Topics(self._source, clusters[flow.source].consumer)
         topic, policy = offsets_topic(flow), self._config.policy
-        offsets = here.source_offsets(topic, flow.source)
-        # offset-syncs.topic.location says where they were written; a leftover elsewhere is older.
+        offsets = on_target.source_offsets(topic, flow.source)
+        # offset-syncs.topic.location may be the source (the default) or the target. If both have
+        # syncs of a partition, those on the source are used.
         syncs = {
-            **here.offset_syncs(policy.offset_syncs_topic(flow.source)),
-            **there.offset_syncs(policy.offset_syncs_topic(flow.target)),
+            **on_target.offset_syncs(policy.offset_syncs_topic(flow.source)),
+            **on_source.offset_syncs(policy.offset_syncs_topic(flow.target)),
         }
         positions = {
-            # A sync is written once the record is there, offsets are noted now and then.
+            # Both show that records were copied. Offsets are committed only periodically, so a
+            # sync may be ahead of them.
             each: Mm2Positions(
                 max(offsets.get(each, -1), syncs.get(each, (-1,))[0]) + 1, syncs.get(each)
             )
@@ -159,25 +165,27 @@ class _Importer:
     def _import_partition(
         self, partition: TopicPartition, positions: Mm2Positions
     ) -> ImportedPartition:
-        """Take one partition over. Raises PartitionError: it is not, and nothing was written."""
+        """Import one partition. Raises PartitionError, with nothing written."""
         flow = self._config.flow
         remote = self._config.remote_topic(partition.topic)
         target = TopicPartition(remote, partition.partition)
-        there = self._target.topics([remote]).get(remote)
-        if there is None or there.partitions <= partition.partition:
+        remote_topic = self._target.topics([remote]).get(remote)
+        if remote_topic is None or remote_topic.partitions <= partition.partition:
             raise RemoteTopicMissingError(target, alias=flow.target)
         frontier = self._segment_index.chains.frontiers.get(partition)
         end = frontier.next_offset if frontier else 0
         if frontier is None or end < positions.copied:
             raise CopiedAheadError(partition, copied=positions.copied, staged=end)
         source = frontier.source
-        before = self._former_position(source, target, there.topic_id, positions)
-        start, place = (before.progress.next_offset, before.downstream_end) if before else (0, 0)
-        written = LogFingerprints.of(self._target_records(target, place))
+        before = self._former_position(source, target, remote_topic.topic_id, positions)
+        start, downstream_start = (
+            (before.progress.next_offset, before.downstream_end) if before else (0, 0)
+        )
+        written = LogFingerprints.of(self._target_records(target, downstream_start))
         staged = LogFingerprints.of(self._staged_records(source, start))
         found = pair_mm2_log(target, staged, written, positions.copied, positions.sync)
         if not self._is_dry_run:
-            after = Progress(found.next_offset, source.topic_id, there.topic_id)
+            after = Progress(found.next_offset, source.topic_id, remote_topic.topic_id)
             records = sum(run.length for run in found.runs)
             move = CommittedBatch(
                 *(partition, target, before.progress if before else None, after, found.runs),
@@ -185,7 +193,8 @@ class _Importer:
                 rebuilt=True,
                 complete_from=found.complete_from,
             )
-            self._write(move, int(written.offsets[-1]) + 1 if len(written.offsets) else place)
+            end = int(written.offsets[-1]) + 1 if len(written.offsets) else downstream_start
+            self._write(move, end)
         return ImportedPartition(partition, target, positions, found)
 
     def _former_position(
@@ -195,9 +204,10 @@ class _Importer:
         topic_id: str,
         positions: Mm2Positions,
     ) -> MapEnd | None:
-        """Return where we were before MirrorMaker 2; None: we have never been there.
+        """Return where deltamirror stopped before MirrorMaker 2 began; None if it never replayed.
 
-        Raises AlreadyMirroredError: nobody has been there since; TakeoverUnclearError.
+        Raises AlreadyMirroredError if MirrorMaker 2 has copied nothing since; TakeoverUnclearError
+        if progress and the end of the offset map differ.
         """
         mapped = self._map.end(target, topic_id, [source.topic_id])
         committed_offsets = self._target.committed_offsets(
@@ -218,7 +228,7 @@ class _Importer:
             yield from _fingerprinted(rows)
 
     def _target_records(self, target: TopicPartition, start: int) -> list[tuple[int, bytes]]:
-        """Return offset and fingerprint of the committed records of *target* from *start* on."""
+        """Return offset and fingerprint of each committed record of *target* from *start* on."""
         alias = self._config.flow.target
         log = TargetLog(alias, self._context.config.clusters[alias].consumer)
         records: list[tuple[int, bytes]] = []
@@ -226,7 +236,10 @@ class _Importer:
         return records
 
     def _write(self, move: CommittedBatch, end: int) -> None:
-        """Write the map, then progress: of a map without progress a run makes it, by the log."""
+        """Write the map, then progress.
+
+        After a crash in between, replay finds progress from the map and the target's log.
+        """
         self._map.write_takeover(move, end)
         progress = {move.target: (move.after.next_offset, move.after.metadata)}
         self._target.commit_offsets(self._config.flow.progress_group, progress)

@@ -1,4 +1,4 @@
-"""A flow's offset map as its writer knows it: where each partition's map ends."""
+"""Write a flow's offset map, and know where the map of each target partition ends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import CommittedBatch, MapEnd, Progress
 
 _TAKEOVER_APP_ID_PREFIXES = ("since/", "since-place/")
-"""Before the name of a mark: what a takeover from MirrorMaker 2 keeps of it."""
+"""Prefixes of the app ids that keep where an import from MirrorMaker 2 ended.
+
+The first keeps the upstream offset, the second the downstream offset.
+"""
 
 
 class OffsetMap:
     """Writer of one offset map.
 
-    The mark of a target partition, one for each life at both ends, is the progress that the map
-    reaches: also past offsets that hold no record, where no run says so.
+    Each target partition has a txn version for each pair of source and target incarnations: the
+    next upstream offset to map. It also covers offsets without a record, which are in no run.
     """
 
     def __init__(self, table: LakeTable, run_id: str) -> None:
@@ -46,7 +49,10 @@ class OffsetMap:
     def end(
         self, target: TopicPartition, target_topic_id: str, incarnations: Sequence[str]
     ) -> MapEnd | None:
-        """Return where the map of *target* ends, in the newest of the source's *incarnations*."""
+        """Return where the map of *target* ends, in the newest mapped one of *incarnations*.
+
+        *incarnations* are the source partition's, oldest first. Return None if none is mapped.
+        """
         for incarnation in reversed(incarnations):
             txn_version = self._table.txn_version(_app_id(target, target_topic_id, incarnation))
             if txn_version is not None:
@@ -57,9 +63,10 @@ class OffsetMap:
     def newest_progress(
         self, target: TopicPartition, incarnations: Sequence[str]
     ) -> Progress | None:
-        """Return the progress that the map of *target* reaches, whichever life the target is in.
+        """Return the progress that the map of *target* reaches, over all target incarnations.
 
-        For where the target itself cannot be asked: never too far. None: nothing is mapped.
+        Use it when the target cannot be read: it is never ahead of committed progress. Return
+        None if nothing is mapped.
         """
         found = (self.end(target, topic_id, incarnations) for topic_id in self._ids.get(target, ()))
         reached = [mapped.progress for mapped in found if mapped is not None]
@@ -70,24 +77,24 @@ class OffsetMap:
         )
 
     def former_topic_ids(self, target: TopicPartition, target_topic_id: str) -> set[str]:
-        """Return the ids of *target*'s topic in former lives that were written to."""
+        """Return the topic ids of the earlier incarnations of *target*'s topic that have a map."""
         return self._ids.get(target, set()) - {target_topic_id}
 
     def restart_request(self, target_topic: str, target_topic_id: str) -> int | None:
-        """Return the order by which a life of *target_topic* is replayed from the beginning."""
+        """Return the number of the request that restarted replay into this incarnation, or None."""
         return self._table.txn_version(f"restart/{target_topic}/{target_topic_id}")
 
     def record_restart(self, target_topic: str, target_topic_id: str, order: int) -> None:
-        """Remember that *order* is used up by this life of *target_topic*."""
-        txn_version = f"restart/{target_topic}/{target_topic_id}"
-        self._table.append([], txn_versions={txn_version: order}, expected={txn_version: None})
+        """Commit that request number *order* applies to this incarnation of *target_topic*."""
+        app_id = f"restart/{target_topic}/{target_topic_id}"
+        self._table.append([], txn_versions={app_id: order}, expected={app_id: None})
 
     def write(
         self, moves: Iterable[CommittedBatch], extra_txn_versions: Mapping[str, int] | None = None
     ) -> None:
         """Append the runs of *moves* and set txn versions, *extra_txn_versions* too, in one commit.
 
-        Raises StalePlanError, with nothing written: another process wrote this map.
+        Raises StalePlanError, with nothing written, if another process has written this map.
         """
         rows: list[dict[str, Any]] = []
         txn_versions: dict[str, int] = {}
@@ -123,10 +130,10 @@ class OffsetMap:
             )
 
     def write_takeover(self, move: CommittedBatch, end: int) -> None:
-        """Write *move*, with which this map goes on where MirrorMaker 2 stopped.
+        """Write *move*, the offset runs of an import from MirrorMaker 2.
 
-        It is kept for `takeover_start` that what lies before place *end* is not ours. Raises
-        StalePlanError as `write` does.
+        *end* is the downstream offset after the last imported record. It is kept for
+        `takeover_start`. Raises StalePlanError as `write` does.
         """
         app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
         since = {
@@ -136,17 +143,17 @@ class OffsetMap:
         self.write([move], extra_txn_versions=since)
 
     def _extend_end(self, topic: str, topic_id: str, partition: int, end: int) -> None:
-        """Remember that the map of this life of a target partition goes to downstream *end*."""
+        """Remember that the map of this target incarnation reaches downstream offset *end*."""
         known = self._ends.get((topic, topic_id, partition), 0)
         self._ends[topic, topic_id, partition] = max(known, end)
         self._ids.setdefault(TopicPartition(topic, partition), set()).add(topic_id)
 
 
 def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
-    """Return the upstream offset that *move*, made by pairing, has all records from.
+    """Return the upstream offset from which *move*, made by pairing, has all records.
 
-    Neither what left the target nor what retention took from *records* could be paired. None: it
-    has them from the beginning.
+    Records that are no longer on the target, or that retention removed from *records*, cannot be
+    paired. Return None if it has all records from the beginning.
     """
     topic, number = move.partition.topic, move.partition.partition
     source = SourcePartition(topic, move.after.incarnation, number)
@@ -157,15 +164,18 @@ def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
 def takeover_start(
     table: LakeTable, target: TopicPartition, target_topic_id: str, incarnation: str
 ) -> tuple[int, int]:
-    """Return from which upstream offset, and from which place, on replay is ours; 0, 0: always.
+    """Return the upstream and the downstream offset at which an import from MirrorMaker 2 ended.
 
-    *table* is a flow's offset map.
+    Records from these offsets on were replayed by deltamirror. *table* is a flow's offset map.
+    Return 0, 0 if the partition was not imported.
     """
     if not table.exists():
         return 0, 0
     app_id = _app_id(target, target_topic_id, incarnation)
-    upstream, place = (table.txn_version(what + app_id) or 0 for what in _TAKEOVER_APP_ID_PREFIXES)
-    return upstream, place
+    upstream, downstream = (
+        table.txn_version(prefix + app_id) or 0 for prefix in _TAKEOVER_APP_ID_PREFIXES
+    )
+    return upstream, downstream
 
 
 def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> str:
@@ -173,7 +183,7 @@ def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> s
 
 
 def _txn_version_before(move: CommittedBatch) -> int | None:
-    """Return the mark that the map has before *move*; None: this life is new to it."""
+    """Return the map's txn version before *move*; None if the source incarnation is new to it."""
     before = move.before
     if before is None or before.incarnation != move.after.incarnation:
         return None

@@ -1,4 +1,4 @@
-"""A point-in-time replay: what was staged, written once more to a topic of its own (DESIGN 2.2)."""
+"""Replay a selection of a topic's staged records to a new topic (point-in-time replay)."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from schemas.staging.segment import Segment
 log = logging.getLogger(__name__)
 
 BATCHES_PER_TICK = 8
-"""Chunks that a slot sends before it reports back, so that the map is written in time."""
+"""Transactions that a slot sends in one tick. The offset map is written after each tick."""
 
 TARGET_TIMEOUT_S = 30.0
-"""How long the target may not answer before the replay fails."""
+"""How long, in s, the target may not respond before the replay fails."""
 
-# For ever and everything: what is replayed is old by nature, and an audit wants all of it.
+# No retention by time or size: replayed records are old, and would expire at once.
 TOPIC_CONFIGS = {
     **UNCHANGED_TIMESTAMPS,
     "retention.ms": "-1",
@@ -63,7 +63,7 @@ TOPIC_CONFIGS = {
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """What a replay sends: *ranges* of *topic* as it is in *version* of `records`, to where."""
+    """The *ranges* of *topic*, in *version* of `records`, that a replay sends to *target_topic*."""
 
     replay_id: str
     flow: FlowConfig
@@ -76,11 +76,11 @@ class ReplayPlan:
 
     @property
     def partitions(self) -> int:
-        """Return how many partitions the target topic needs."""
+        """Return the number of partitions that the target topic needs."""
         return max(each.partition for each in self.ranges) + 1
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as it is shown and kept."""
+        """Return the plan as the command prints it, as JSON values."""
         return {
             "replay_id": self.replay_id,
             "flow": self.flow.flow.name,
@@ -101,11 +101,11 @@ def replay_point_in_time(
     dry_run: bool = False,
     workers: SparkWorkers | None = None,
 ) -> tuple[ReplayPlan, int]:
-    """Replay what *selection* means of *topic* once more; return the plan and the records written.
+    """Replay the *selection* of *topic*; return the plan and the number of records written.
 
     With *dry_run* nothing is written, neither to the target nor to the lake. Raises
-    UnknownFlowError, TopicMissingError, NothingToReplayError, ReplayTargetError, and what stops
-    the replay itself: it is kept as failed then, and what was written stays.
+    UnknownFlowError, TopicMissingError, NothingToReplayError, ReplayTargetError, and errors of
+    the replay itself. After these its state is `failed`, and the records already written stay.
     """
     plan = plan_replay(context, context.config.flow(flow_name), topic, selection, target_topic)
     if dry_run:
@@ -130,13 +130,17 @@ def plan_replay(
     selection: Selection,
     target_topic: str | None = None,
 ) -> ReplayPlan:
-    """Return what would be sent, and that the target topic is free for it. Changes nothing."""
+    """Return what would be sent, after checking the target topic. Changes nothing.
+
+    Raises TopicMissingError if nothing of *topic* is staged, NothingToReplayError if the
+    selection is empty, ReplayTargetError if the target topic cannot be used.
+    """
     source = flow.flow.source
     segments = staged_segments(context.lake.segments(source), topic)
     if not segments:
         raise TopicMissingError(topic, location=f"staged of cluster {source}")
     records = context.lake.records(source)
-    records.refresh()  # after the segments: so their files are there
+    records.refresh()  # after the segments were read, so that their files are in this version
     files = records.files()
     staged = StageReader(records.path)
 
@@ -164,23 +168,23 @@ def plan_replay(
 
 
 def _check_target(context: MirrorContext, plan: ReplayPlan) -> None:
-    """Raise ReplayTargetError where the target topic holds records or is a mirror's."""
+    """Raise ReplayTargetError if the target topic is the flow's, not empty, or too small."""
     flow, name = plan.flow, plan.target_topic
     target = context.cluster(flow.flow.target)
     staged = context.lake.segments(flow.flow.source).rows(["topic"]).column("topic").unique()
     if name in map(flow.remote_topic, staged.to_pylist()):
-        raise ReplayTargetError(f"topic {name} on {target.alias} is where {flow.flow} mirrors to")
+        raise ReplayTargetError(f"topic {name} on {target.alias} is a remote topic of {flow.flow}")
     target.probe()
-    there = target.topics([name]).get(name)
-    if there is None:
+    existing = target.topics([name]).get(name)
+    if existing is None:
         return
-    if there.partitions < plan.partitions:
+    if existing.partitions < plan.partitions:
         raise ReplayTargetError(
-            f"topic {name} on {target.alias} has {there.partitions} partitions, the replay needs "
-            f"{plan.partitions}"
+            f"topic {name} on {target.alias} has {existing.partitions} partitions, but the replay "
+            f"needs {plan.partitions}"
         )
-    marks = target.watermarks([TopicPartition(name, i) for i in range(there.partitions)])
-    for partition, seen in sorted(marks.items()):
+    watermarks = target.watermarks([TopicPartition(name, i) for i in range(existing.partitions)])
+    for partition, seen in sorted(watermarks.items()):
         if not isinstance(seen, Watermarks):
             raise seen
         if seen.high > seen.low:
@@ -195,7 +199,7 @@ def _file_paths(files: Sequence[RecordsFile], slot: int, sequence: int) -> tuple
 
 
 def _save_state(context: MirrorContext, plan: ReplayPlan, state: str, records: int) -> None:
-    """Write how the replay is into the table `replays`."""
+    """Append the state of the replay to the table `replays`."""
     shown = plan.to_json()
     row = {
         "replay_id": plan.replay_id,
@@ -211,7 +215,7 @@ def _save_state(context: MirrorContext, plan: ReplayPlan, state: str, records: i
 
 
 class _PointInTimeReplayer:
-    """One replay: its partitions' work, tick by tick, and its offset map."""
+    """Send one replay tick by tick, and write its offset map."""
 
     def __init__(self, context: MirrorContext, plan: ReplayPlan, workers: SparkWorkers) -> None:
         self._context, self._plan = context, plan
@@ -225,7 +229,7 @@ class _PointInTimeReplayer:
         self.records = 0
 
     def run(self) -> None:
-        """Make the target topic and send until every range has arrived."""
+        """Create the target topic and send until all ranges are committed."""
         plan = self._plan
         topic_id = self._context.cluster(plan.flow.flow.target).create_topic(
             plan.target_topic, plan.partitions, plan.flow.replication_factor, TOPIC_CONFIGS
@@ -246,7 +250,7 @@ class _PointInTimeReplayer:
             self._worker_pool.close()
 
     def _tick(self) -> None:
-        """Send a few chunks of every slot. Raises what cannot be tried again."""
+        """Send a few transactions of each slot. Raises errors that a retry cannot resolve."""
         answers = self._worker_pool.run(self._jobs())
         batches = [move for answer in answers for move in answer.batches]
         self._map.write(batches)
@@ -269,23 +273,26 @@ class _PointInTimeReplayer:
         if (move.after.incarnation, move.after.next_offset) == (last.incarnation, last.end):
             del self._pending[move.partition]
 
-    def _handle_failures(self, failures: Sequence[DeltamirrorError], has_moved: bool) -> None:
-        """Wait a little after a failure that passes; raise one that does not."""
+    def _handle_failures(self, failures: Sequence[DeltamirrorError], has_progressed: bool) -> None:
+        """Wait 1 s after a transient failure; raise other failures.
+
+        Transient failures are raised too after TARGET_TIMEOUT_S without a committed batch.
+        """
         now = time.monotonic()
-        if has_moved:
+        if has_progressed:
             self._last_answer_at = now
         for failure in failures:
-            passing = isinstance(failure, (UnreachableError, CommitUnknownError))
-            if not passing or now - self._last_answer_at > TARGET_TIMEOUT_S:
+            is_transient = isinstance(failure, (UnreachableError, CommitUnknownError))
+            if not is_transient or now - self._last_answer_at > TARGET_TIMEOUT_S:
                 raise failure
         if failures:
             log.warning("%s: %s", self._flow.name, failures[0])
             time.sleep(1.0)
-        elif not has_moved and self._pending:
-            raise LakeError(f"{self._flow.name}: {min(self._pending)} does not move")
+        elif not has_progressed and self._pending:
+            raise LakeError(f"{self._flow.name}: {min(self._pending)} makes no progress")
 
     def _jobs(self) -> dict[int, ReplayJob]:
-        """Return the pending work by slots, for each worker its own."""
+        """Return the pending work as one job for each worker, by the worker's number."""
         config = self._context.config
         slots: dict[int, list[PartitionWork]] = {}
         for work in self._pending.values():
@@ -306,7 +313,7 @@ class _PointInTimeReplayer:
         return assign_slots(works, self._plan.flow, config, self._records_path)
 
     def _first_sequence(self, works: Sequence[PartitionWork]) -> int:
-        """Return the lowest sequence of a segment that *works* read."""
+        """Return the lowest sequence of the files that *works* read."""
         starts = {(w.partition.partition, w.links[0].incarnation): w.links[0] for w in works}
         return min(
             s.sequence

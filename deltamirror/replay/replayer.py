@@ -1,4 +1,4 @@
-"""One flow's replay: remote topics, work by slots, transactions, the offset map (DESIGN 2.2)."""
+"""Replay one flow: remote topics, work by slots, transactions, the offset map."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ReplayTick:
-    """What a tick did; *is_idle*: there was nothing to send."""
+    """The batches that a tick committed. *is_idle* means that there was nothing to send."""
 
     moves: tuple[CommittedBatch, ...] = ()
     is_idle: bool = False
 
 
 class FlowReplayer:
-    """The replay of one flow: one of these at a time, by its lease. Not thread-safe.
+    """Replay one flow. Its lease excludes other replayers of the flow. Not thread-safe.
 
-    `open` first; then `tick` until satisfied.
+    Call `open` first, then `tick` repeatedly, then `close`.
     """
 
     def __init__(self, context: MirrorContext, flow: FlowConfig, workers: SparkWorkers) -> None:
@@ -67,17 +67,17 @@ class FlowReplayer:
 
     @property
     def segment_index(self) -> SegmentIndex:
-        """Return the index of what is staged of the source."""
+        """Return the index of the source's staged segments."""
         return self._planner.segment_index
 
     @property
     def role(self) -> str:
-        """Return what this is called in bulletins."""
+        """Return the name of the lease, which is this loop's name in status files and logs."""
         return self.lease.role
 
     @property
     def partition_errors(self) -> dict[TopicPartition, PartitionError]:
-        """Return the partitions that are left out, with why."""
+        """Return the error of each excluded partition."""
         return {
             **self._remote_topics.partition_errors(self.segment_index.partitions()),
             **self._excluded,
@@ -89,42 +89,42 @@ class FlowReplayer:
         return bool(self.paused) and all(p in self.paused for p in self._planner.partitions())
 
     def open(self) -> None:
-        """Take the lease and learn where the map ends. Raises LeaseHeldError, LakeError."""
+        """Acquire the lease and read where the map ends. Raises LeaseHeldError, LakeError."""
         self._context.lake.ensure_exists()
         self.lease.acquire()
         try:
             self.load_ends()
         except DeltamirrorError:
-            self.lease.release()  # who holds it knows where the map ends
+            self.lease.release()
             raise
 
     def load_ends(self) -> None:
-        """Forget what is thought of the target, and read the map's ends."""
+        """Read where the map ends, and forget the progress read from the target."""
         self._records.refresh()
         self._map.load_ends()
         self._planner.at.clear()
 
     def close(self) -> None:
-        """Let the workers go, and give the lease back."""
+        """Close the worker pool and release the lease."""
         self.worker_pool.close()
         self.lease.release()
 
     def progress(self, partition: TopicPartition) -> Progress | None:
-        """Return where source *partition* is on the target, as far as it is staged and mapped."""
+        """Return the progress of source *partition* that is staged and mapped; None if unknown."""
         return self._planner.progress(partition)
 
     def partition_lags(self) -> list[PartitionLag]:
-        """Return how far each partition is, as far as this loop knows: no cluster is asked."""
+        """Return each partition's lag from what this loop has read. Sends no request."""
         return [
-            self._planner.standing(p, is_paused=p in self.paused)
+            self._planner.partition_lag(p, is_paused=p in self.paused)
             for p in self._planner.partitions()
         ]
 
     def tick(self, only: Collection[str] | None = None) -> ReplayTick:
-        """Replay what is staged, a few chunks a slot at most; *only* these topics if given.
+        """Replay staged records, at most a few transactions of each slot; *only* of these topics.
 
-        Raises UnreachableError and other errors of the whole flow. Partitions left out are in
-        `partition_errors`, paused ones in `paused`.
+        Excluded partitions are in `partition_errors` afterwards, paused ones in `paused`. Raises
+        UnreachableError and other errors of the whole flow.
         """
         self.segment_index.refresh()
         self._apply_requests()
@@ -147,7 +147,7 @@ class FlowReplayer:
         return ReplayTick(self._record_answers(answers))
 
     def _apply_requests(self) -> None:
-        """See who is paused; a resume takes everything back that was left out."""
+        """Update the paused partitions. A resume or restart includes excluded partitions again."""
         requests = self._control.requests_for(self.flow.name)
         self.paused = {p for p in self.segment_index.partitions() if is_paused(requests, p)}
         resumes = [o for o in requests if o.order in (RESUME, RESTART)]
@@ -155,35 +155,39 @@ class FlowReplayer:
             self._last_resume_number = resumes[-1].number
             self._excluded.clear()
             self._remote_topics.reset()
-            if any(order.order == RESTART for order in resumes):
+            if any(request.order == RESTART for request in resumes):
                 self._planner.segment_index = SegmentIndex(
                     self._context.lake.segments(self.flow.source)
                 )
                 self.segment_index.refresh()
 
     def _retry_due(self) -> None:
-        """Try partitions again that were left out one topic refresh ago; what passes, sooner."""
+        """Include partitions again that were excluded one topic refresh interval ago.
+
+        After a transient error it takes at most `Timings.transient_retry_s`.
+        """
         interval, now = self.config.refresh_topics_interval_s or float("inf"), time.monotonic()
         for partition, error in list(self._excluded.items()):
-            bears_s = (
+            retry_s = (
                 min(interval, self._context.timings.transient_retry_s)
                 if error.is_transient
                 else interval
             )
-            if now - self._excluded_at[partition] > bears_s:
+            if now - self._excluded_at[partition] > retry_s:
                 del self._excluded[partition]
 
     def _load_progress(self, partitions: Sequence[TopicPartition]) -> None:
-        """Ask the target where partitions are of which that is not known yet.
+        """Read from the target the progress of *partitions* that is not known yet.
 
-        Only a hint for planning: the task asks again once it has fenced.
+        It is used only for planning. The task reads progress again after it has fenced.
         """
         unknown = {self._planner.target(p): p for p in partitions if p not in self._planner.at}
         unknown = {t: p for t, p in unknown.items() if self._remote_topics.topic_id(p) is not None}
         if not unknown:
             return
         cluster = self._context.cluster(self.flow.target)
-        # What a dead process left pending is settled by the task's fencing, not waited for here.
+        # Offsets that an open transaction of a dead process keeps unstable are not waited for:
+        # the task's fencing ends that transaction.
         found = cluster.committed_offsets(
             self.flow.progress_group, list(unknown), require_stable=False
         )
@@ -193,7 +197,7 @@ class FlowReplayer:
                 self._planner.at[unknown[target]] = progress
 
     def _works(self, partitions: Sequence[TopicPartition]) -> list[PartitionWork]:
-        """Return what *partitions* have to send; those that cannot go on are left out."""
+        """Return the work of *partitions*; exclude those that have an error."""
         works = []
         for partition in partitions:
             try:
@@ -210,7 +214,10 @@ class FlowReplayer:
         log.warning("%s %s", self.role, error)
 
     def _record_answers(self, answers: Sequence[SlotReplayResult]) -> tuple[CommittedBatch, ...]:
-        """Write the map of what was committed, note who stopped; raise a slot's failure last."""
+        """Write the offset map of the committed batches and exclude the failed partitions.
+
+        Return the batches. Raises a slot's failure, after all answers were recorded.
+        """
         moves = tuple(move for answer in answers for move in answer.batches)
         self._map.write(moves)
         for move in moves:
@@ -218,7 +225,7 @@ class FlowReplayer:
             if move.rebuilt:
                 self._log_rebuilt_map(move)
         for answer in answers:
-            self._planner.pace(answer)
+            self._planner.adjust_batch_size(answer)
             for partition, error in answer.errors:
                 self._exclude(partition, error)
                 self._planner.at.pop(partition, None)
@@ -229,17 +236,17 @@ class FlowReplayer:
         return moves
 
     def _log_rebuilt_map(self, move: CommittedBatch) -> None:
-        """Log what a map that was made by pairing means, where more was lost than its last runs."""
+        """Log from where a map that was rebuilt by pairing is complete, if runs are missing."""
         start = complete_from(move, self._records)
         if move.before is None:
             log.info(
                 "%s: there was no offset map of %s: the target's log holds %d staged records, up "
-                "to upstream offset %d, and replay goes on behind them",
+                "to upstream offset %d; replay continues after them",
                 *(self.role, move.target, move.records, move.after.next_offset),
             )
         if start is not None:
             log.warning(
-                "%s: the offset map of %s was made anew from upstream offset %d on: what was "
-                "before is not all on the target, or not in the stage, any more",
+                "%s: the offset map of %s was rebuilt from upstream offset %d on: some earlier "
+                "records are no longer on the target or in the lake",
                 *(self.role, move.target, start),
             )

@@ -26,13 +26,13 @@ from schemas.replay.slot_work import (
 log = logging.getLogger(__name__)
 
 BATCHES_PER_TICK = 8
-"""Transactions that a slot sends before it reports back, so that the map is written in time."""
+"""Transactions that a slot sends in one tick. The offset map is written after each tick."""
 
 
 class WorkPlanner:
-    """The plan of one flow's next tick. No method asks a cluster or reads a file.
+    """Plan the next tick of one flow. No method sends a request to a cluster.
 
-    *at* is the progress of each partition, as far as the target told it. `FlowReplayer` sets it.
+    *at* is the progress of each partition that was read from the target. `FlowReplayer` sets it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class WorkPlanner:
         return (p for p in self.segment_index.partitions() if self._flow.replicates(p.topic))
 
     def progress(self, partition: TopicPartition) -> Progress | None:
-        """Return where source *partition* is on the target, as far as it is staged and mapped."""
+        """Return the progress of source *partition* that is staged and mapped; None if unknown."""
         at, frontier = self.at.get(partition), self.segment_index.chains.frontiers.get(partition)
         if at is None or frontier is None:
             return None
@@ -67,14 +67,14 @@ class WorkPlanner:
         mapped = self._map.end(self.target(partition), at.target_topic_id, incarnations)
         if mapped is not None:
             return mapped.progress
-        # Of what never held a record there is no map.
+        # A partition that never held a record has no map.
         has_records = any(staged.link.count for staged in self.segment_index.links(partition))
         return None if has_records else at
 
-    def standing(self, partition: TopicPartition, *, is_paused: bool) -> PartitionLag:
-        """Return how far *partition* is, as far as it is known here.
+    def partition_lag(self, partition: TopicPartition, *, is_paused: bool) -> PartitionLag:
+        """Return the lag of *partition* from its staged segments and its progress.
 
-        If the target has not told its progress yet, it is where the offset map ends.
+        If progress was not read from the target yet, the end of the offset map is used.
         """
         incarnations, target = self.segment_index.incarnations(partition), self.target(partition)
         return partition_lag(
@@ -87,10 +87,11 @@ class WorkPlanner:
         )
 
     def work(self, partition: TopicPartition, requests: ControlTable) -> PartitionWork | None:
-        """Return what *partition* has to send; None: nothing, or it cannot go on now.
+        """Return the work of *partition*; None if it has nothing to send or must wait.
 
-        Raises TargetChangedError: the target topic is another one than before;
-        PartitionDownError: it has too few in-sync replicas.
+        It waits for its remote topic, or until a lost lake is staged again up to its progress.
+        Raises TargetChangedError if the target topic was re-created without a request to restart;
+        PartitionDownError if the target partition does not accept records now.
         """
         target_topic_id = self._remote_topics.topic_id(partition)
         if target_topic_id is None:
@@ -108,13 +109,14 @@ class WorkPlanner:
         mapped = self._map.end(target, target_topic_id, incarnations)
         if at is None and mapped is not None:
             log.warning(
-                "replay %s: the group %s has no progress of %s: it goes on where map and log end",
+                "replay %s: the group %s has no progress of %s: replay resumes where the offset "
+                "map and the target's log end",
                 *(self._flow.flow, self._flow.flow.progress_group, target),
             )
-        # From the map's end on, not from progress: what lies between is paired and mapped first.
+        # From the map's end on, not from progress: records in between are paired and mapped first.
         links = self._pending_links(partition, mapped.progress if mapped else None)
         last = links[-1].link if links else None
-        # Of a partition that never held anything there is no map: seeded, it is done.
+        # A partition that never held a record has no map: it is done when progress is committed.
         is_done = (
             at is not None
             and last is not None
@@ -130,12 +132,13 @@ class WorkPlanner:
         )
         if former and not is_ordered:
             raise TargetChangedError(target, was=sorted(former)[0], now=target_topic_id)
-        why = self._remote_topics.unavailable_reason(target)
-        if why is not None:
+        reason = self._remote_topics.unavailable_reason(target)
+        if reason is not None:
             start = at.next_offset if at else links[0].link.start
-            raise PartitionDownError(target, start=start, end=last.end, reason=why)
+            raise PartitionDownError(target, start=start, end=last.end, reason=reason)
         bound = BATCHES_PER_TICK * self._config.transaction_records
-        # Without progress the target's log says how far it is, and it may hold more than a tick's.
+        # Without progress all links are needed: the target's log, which decides where replay
+        # resumes, may already hold more records than one tick sends.
         chosen = tuple(staged.link for staged in (_limit_links(links, bound, at) if at else links))
         if_unknown = (
             MissingProgressPolicy.SEARCH_OR_BEGIN if is_ordered else MissingProgressPolicy.SEARCH
@@ -143,13 +146,13 @@ class WorkPlanner:
         return PartitionWork(partition, target, target_topic_id, chosen, mapped, if_unknown)
 
     def slot_works(self, works: Sequence[PartitionWork]) -> list[SlotWork]:
-        """Return *works* by slots, with the files that hold their records."""
+        """Return *works* grouped by slot, with the files that hold their records."""
         config = self._config
         slots: dict[int, list[PartitionWork]] = {}
         for work in works:
             slots.setdefault(work.partition.slot, []).append(work)
         sequences = {
-            slot: min(self.segment_index.sequence_of(w.partition, w.links[0]) for w in members)
+            slot: min(self.segment_index.first_sequence(w.partition, w.links[0]) for w in members)
             for slot, members in slots.items()
         }
         self._records.refresh()
@@ -173,8 +176,11 @@ class WorkPlanner:
             )
         return jobs
 
-    def pace(self, answer: SlotReplayResult) -> None:
-        """Let a slot's next transactions hold what the target's quota lets through in time."""
+    def adjust_batch_size(self, answer: SlotReplayResult) -> None:
+        """Limit the slot's next transactions to the bytes that the target's quota allows in time.
+
+        Without a quota the limit grows by a quarter in each tick up to `transaction_bytes`.
+        """
         wished = self._config.transaction_bytes
         before = self._batch_bytes.pop(answer.slot, wished)
         fits = (
@@ -188,25 +194,27 @@ class WorkPlanner:
     def _pending_links(
         self, partition: TopicPartition, at: Progress | None
     ) -> list[IndexedSegment]:
-        """Return the links of *partition* from *at* on; replayed ones are forgotten.
+        """Return the links of *partition* from *at* on; drop earlier ones from the index.
 
-        The link that progress lies in or ends is kept: it names the incarnation.
+        The link that contains *at*, or ends there, is kept: it names the incarnation.
         """
         links = self.segment_index.links(partition)
         if at is None:
-            return self.segment_index.retained_links(
-                partition, self._records
-            )  # a new flow begins behind them
+            # A new flow begins after the records that retention removed.
+            return self.segment_index.retained_links(partition, self._records)
         done = _link_index(links, at)
         if done:
             self.segment_index.drop_links(partition, done)
         return self.segment_index.links(partition)
 
     def _is_being_restaged(self, partition: TopicPartition, at: Progress) -> bool:
-        """Return whether the stage will get to *at* by itself: a lost lake is being made anew."""
+        """Return whether progress *at* is ahead of the frontier, but not of the source.
+
+        That happens after the lake was lost: staging begins again and will reach *at*.
+        """
         frontier = self.segment_index.chains.frontiers[partition]
-        is_same_life = at.incarnation == frontier.source.topic_id
-        return is_same_life and frontier.next_offset < at.next_offset <= frontier.last_stable
+        is_same_incarnation = at.incarnation == frontier.source.topic_id
+        return is_same_incarnation and frontier.next_offset < at.next_offset <= frontier.last_stable
 
     def _is_restart_requested(
         self,
@@ -216,9 +224,9 @@ class WorkPlanner:
         former: Collection[str],
         requests: ControlTable,
     ) -> bool:
-        """Return whether an order says to replay *partition* into a topic that was made anew.
+        """Return whether an operator requested to replay *partition* into its re-created topic.
 
-        An order is good for one incarnation of the target topic; the map remembers for which.
+        A request applies to one incarnation of the target topic, which the offset map records.
         """
         if self._map.restart_request(target.topic, target_topic_id) is not None:
             return True
@@ -226,18 +234,18 @@ class WorkPlanner:
             (self._map.restart_request(target.topic, incarnation) or 0 for incarnation in former),
             default=0,
         )
-        fitting = [
-            order
-            for order in requests.requests_for(self._flow.flow.name)
-            if order.order == RESTART and order.applies_to(partition) and order.number > used
+        unused = [
+            request
+            for request in requests.requests_for(self._flow.flow.name)
+            if request.order == RESTART and request.applies_to(partition) and request.number > used
         ]
-        if fitting:
-            self._map.record_restart(target.topic, target_topic_id, fitting[-1].number)
-        return bool(fitting)
+        if unused:
+            self._map.record_restart(target.topic, target_topic_id, unused[-1].number)
+        return bool(unused)
 
 
 def _link_index(links: Sequence[IndexedSegment], at: Progress) -> int:
-    """Return which of *links* progress *at* lies in or ends; the first where none says so."""
+    """Return the index of the link that contains *at* or ends there; 0 if no link does."""
     done = [
         i
         for i, staged in enumerate(links)
@@ -249,10 +257,10 @@ def _link_index(links: Sequence[IndexedSegment], at: Progress) -> int:
 def _limit_links(
     links: Sequence[IndexedSegment], records: int, at: Progress
 ) -> list[IndexedSegment]:
-    """Return *links* up to *at*, then those that hold *records* together, one more than needed."""
-    start, retained_links = _link_index(links, at), 0
+    """Return *links* up to *at*, and the following ones until they hold more than *records*."""
+    start, count = _link_index(links, at), 0
     for i, staged in enumerate(links[start:], start + 1):
-        retained_links += staged.link.count
-        if retained_links > records and i > start + 1:
+        count += staged.link.count
+        if count > records and i > start + 1:
             return list(links[:i])
     return list(links)

@@ -1,4 +1,4 @@
-"""Commit what a tick staged, with the new frontiers, and append its segments."""
+"""Commit the files of a tick with the new frontiers, and append their segments."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from schemas.staging.segment import Segment
 log = logging.getLogger(__name__)
 
 SEALED_APP_ID = "records"
-"""The mark of `segments`: the version of `records` up to which it is sealed."""
+"""App id of the txn version of `segments`: the version of `records` up to which it is sealed."""
 
 
 class Committer:
-    """The tables `records` and `segments` of source cluster *alias*, and its frontiers.
+    """Write the tables `records` and `segments` of source cluster *alias*; know its frontiers.
 
-    Only the holder of the staging lease uses it. Not thread-safe.
+    A batch is first committed to `records`, then sealed: its segments are appended to `segments`.
+    Use it only while the staging lease is held. Not thread-safe.
     """
 
-    def __init__(self, context: MirrorContext, alias: str, sights: SourceTopics) -> None:
-        self._context, self._alias, self._source_topics = context, alias, sights
+    def __init__(self, context: MirrorContext, alias: str, source_topics: SourceTopics) -> None:
+        self._context, self._alias, self._source_topics = context, alias, source_topics
         self.records = context.lake.records(alias)
         self._segments = context.lake.segments(alias)
         self._segment_index = SegmentIndex(self._segments)
@@ -41,10 +42,10 @@ class Committer:
         """Return the sequence of the files that the next commit adds."""
         return self.records.version + 1
 
-    def learn(self) -> None:
-        """Seal what was committed and not sealed, then read the frontiers.
+    def load(self) -> None:
+        """Seal the commits that are not sealed yet, then read the frontiers.
 
-        Raises LakeError where the two tables contradict each other.
+        Raises LakeError if the two tables contradict each other.
         """
         self.records.refresh()
         self._segments.refresh()
@@ -61,9 +62,10 @@ class Committer:
     def commit(
         self, staged: Sequence[SlotStageResult]
     ) -> tuple[list[Segment], tuple[ValueStats, ...]]:
-        """Commit files and frontiers of the slots whose topics are still the planned ones.
+        """Commit the files and frontiers of the slots of which no topic was re-created.
 
-        Return the segments, and the timestamps of each one's records.
+        Return the segments, and the timestamps of each segment's records in the same order.
+        Raises StalePlanError if another process moved a frontier, with nothing committed.
         """
         staged = self._drop_recreated_topics(staged)
         segments = self._explain_gaps([segment for slot in staged for segment in slot.segments])
@@ -78,15 +80,20 @@ class Committer:
         )
         return segments, tuple(stamps for slot in staged for stamps in slot.stamps)
 
-    def settle(self, segments: Sequence[Segment], extra_txn_versions: Mapping[str, int]) -> None:
-        """Commit *segments* that hold no record, with the marks *extra_txn_versions*."""
+    def commit_empty(
+        self, segments: Sequence[Segment], extra_txn_versions: Mapping[str, int]
+    ) -> None:
+        """Commit *segments* that hold no record, with the txn versions *extra_txn_versions*.
+
+        Raises StalePlanError as `commit` does.
+        """
         expected = {s.source: self.records.frontier(s.source) for s in segments}
         self._commit_and_seal(
             segments, lambda: self.records.stage([], segments, expected, extra_txn_versions)
         )
 
     def seal(self, version: int, segments: Sequence[Segment]) -> None:
-        """Append *segments* to the table; doing it twice is doing it once."""
+        """Append *segments*, committed in *version* of `records`, unless that was done before."""
         rows = [{**segment.to_dict(), "version": version} for segment in segments]
         before = self._segments.txn_version(SEALED_APP_ID)
         if before is None or before < version:
@@ -95,11 +102,14 @@ class Committer:
             )
 
     def _commit_and_seal(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
-        """Commit, seal, and remember the frontiers. Raises StalePlanError, having learnt anew."""
+        """Commit, seal, and remember the frontiers.
+
+        Raises StalePlanError after the frontiers were loaded again.
+        """
         try:
             version = commit()
         except StalePlanError:
-            self.learn()
+            self.load()
             raise
         self.seal(version, segments)
         self._known_version = version
@@ -108,14 +118,14 @@ class Committer:
             self.frontiers[after.source.topic_partition] = after
 
     def _drop_recreated_topics(self, staged: Sequence[SlotStageResult]) -> list[SlotStageResult]:
-        """Return the slots none of whose topics was made anew while they were read.
+        """Return the slots of which no topic was re-created while it was read.
 
-        A slot's file holds all of its ranges: if one of them may be of another topic, the file
-        is not committed and its ranges are planned anew.
+        A slot's file holds all of its ranges. If one range may be of another incarnation, the
+        file is not committed and all of its ranges are planned again.
         """
         names = {s.topic for slot in staged for s in slot.segments}
         now = self._context.cluster(self._alias).topics(names) if names else {}
-        same = []
+        unchanged = []
         for slot in staged:
             changed = [
                 s
@@ -128,17 +138,17 @@ class Committer:
                 )
                 self._source_topics.refresh_topics()
             else:
-                same.append(slot)
-        return same
+                unchanged.append(slot)
+        return unchanged
 
     def _explain_gaps(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Return *segments* with the cause of their gaps, as far as the topics' settings tell it.
+        """Return *segments* with the causes of their gaps that each topic's cleanup.policy allows.
 
-        Asked for after the records were read: what was compacted meanwhile is told as such.
+        The policy is read after the records: compaction may have begun while they were read.
         """
         names = {segment.topic for segment in segments if segment.gaps}
-        settings = self._context.cluster(self._alias).topic_configs(names) if names else {}
-        policies = {name: found.get("cleanup.policy") for name, found in settings.items()}
+        configs = self._context.cluster(self._alias).topic_configs(names) if names else {}
+        policies = {name: found.get("cleanup.policy") for name, found in configs.items()}
         return [
             classify_gaps(s, policy.value if (policy := policies.get(s.topic)) else None)
             for s in segments

@@ -1,4 +1,4 @@
-"""The staged ranges of a source cluster, as its table `segments` tells them, kept up to date."""
+"""Index the staged ranges of a source cluster, from its table `segments`."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ INDEX_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class IndexedSegment:
-    """A link of a partition's chain, with what finds its files and its age.
+    """A link of a partition's chain, with the sequence of its file and its times.
 
-    *oldest_ms* is the smallest timestamp of its records; None: it has none.
+    *staged_at_ms* is when it was staged. *oldest_ms* is the smallest timestamp of its records;
+    None if it holds no record. Both are in ms since 1970.
     """
 
     link: ChainLink
@@ -45,7 +46,7 @@ class IndexedSegment:
 
 @dataclass
 class SegmentChains:
-    """Every partition's links in the order of staging, and its frontier."""
+    """Each partition's links and incarnations in the order of staging, and its frontier."""
 
     links: dict[TopicPartition, list[IndexedSegment]] = field(default_factory=dict)
     frontiers: dict[TopicPartition, Frontier] = field(default_factory=dict)
@@ -53,7 +54,7 @@ class SegmentChains:
 
 
 class SegmentIndex:
-    """A reader of `segments` that remembers what it has read."""
+    """A reader of `segments` that keeps the rows in memory and reads only new files."""
 
     def __init__(self, segments: LakeTable) -> None:
         self._segments = segments
@@ -63,12 +64,13 @@ class SegmentIndex:
         self.chains = SegmentChains()
 
     def refresh(self) -> bool:
-        """Take in what was sealed since; return whether there was anything."""
+        """Read the segments that were sealed since the last call; return whether there were any."""
         if not self._segments.exists() or self._segments.refresh() == self._table_version:
             return False
         rows = self._segments.rows_of_new_files(INDEX_COLUMNS, self._known_files)
         self._table_version = self._segments.version
-        rows = rows.filter(pc.field("version") > self._version)  # others are there by merging
+        # OPTIMIZE writes rows again, in new files, that were read before.
+        rows = rows.filter(pc.field("version") > self._version)
         if not rows.num_rows:
             return False
         ordered = rows.sort_by([("version", "ascending"), ("start", "ascending")])
@@ -78,37 +80,40 @@ class SegmentIndex:
         return True
 
     def links(self, partition: TopicPartition) -> list[IndexedSegment]:
-        """Return the links of *partition*; empty: nothing of it is staged."""
+        """Return the links of *partition*; empty if nothing of it is staged."""
         return self.chains.links.get(partition, [])
 
     def incarnations(self, partition: TopicPartition) -> list[str]:
-        """Return the incarnations of *partition*, in the order of staging; none is forgotten."""
+        """Return all incarnations of *partition*, in the order of staging.
+
+        `drop_links` does not remove incarnations.
+        """
         return list(self.chains.incarnations.get(partition, {}))
 
-    def sequence_of(self, partition: TopicPartition, link: ChainLink) -> int:
-        """Return the lowest sequence of the files that hold *link* and what follows it."""
+    def first_sequence(self, partition: TopicPartition, link: ChainLink) -> int:
+        """Return the lowest sequence of the files that hold *link* and later links."""
         return next(s.sequence for s in self.links(partition) if s.link == link)
 
     def drop_links(self, partition: TopicPartition, before: int) -> None:
-        """Drop the first *before* links of *partition*: they are replayed, nobody asks again."""
+        """Drop the first *before* links of *partition*, which are replayed, to free memory."""
         del self.chains.links[partition][:before]
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Return every partition that has ever been staged."""
+        """Return an iterator over all partitions that have ever been staged."""
         return iter(list(self.chains.links))
 
     def retained_links(
         self, partition: TopicPartition, records: RecordsTable
     ) -> list[IndexedSegment]:
-        """Return the links of *partition* without those whose *records* retention took."""
+        """Return the links of *partition* whose *records* retention has not removed."""
         links = self.links(partition)
-        kept = {
+        retained_from = {
             incarnation: records.retained_from(
                 SourcePartition(partition.topic, incarnation, partition.partition)
             )
             for incarnation in {staged.link.incarnation for staged in links}
         }
-        return [s for s in links if s.link.end > (kept[s.link.incarnation] or -1)]
+        return [s for s in links if s.link.end > (retained_from[s.link.incarnation] or -1)]
 
     def _add_row(self, row: dict[str, int | str | None]) -> None:
         source = SourcePartition(row["topic"], row["topic_id"], row["partition"])  # type: ignore[arg-type]
@@ -126,7 +131,7 @@ class SegmentIndex:
 
 
 def staged_segments(table: LakeTable, topic: str | None = None) -> list[Segment]:
-    """Return the segments of a cluster, or of one *topic*, in the order of staging."""
+    """Return the segments of the cluster of *table*, or of one *topic*, in the order of staging."""
     if table.exists():
         table.refresh()
     where = None if topic is None else pc.field("topic") == topic

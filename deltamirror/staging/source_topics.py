@@ -1,4 +1,4 @@
-"""What the topics of a source cluster look like, and what each of their lives was seen to hold."""
+"""Observe the topics of a source cluster: ids, watermarks, and how far each incarnation reached."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class SourceTopics:
-    """The selected topics of source cluster *alias*, looked at tick by tick. Not thread-safe.
+    """The selected topics of source cluster *alias*, observed in each tick. Not thread-safe.
 
-    It remembers how far each life of a topic was seen to reach, so that a topic that is made anew
-    or deleted before it was staged to there is told, and not skipped in silence.
+    It remembers the last watermarks of each incarnation. So a topic that is deleted or re-created
+    before it was staged to its end is reported as an error, not skipped.
     """
 
     def __init__(self, context: MirrorContext, alias: str) -> None:
@@ -38,17 +38,17 @@ class SourceTopics:
         self._forbidden: dict[str, PermissionMissingError] = {}
 
     def refresh_topics(self) -> None:
-        """Look for new topics and partitions at the next look."""
+        """List topics and partitions again at the next `snapshot_partitions`."""
         self._topics_at = float("-inf")
 
     def snapshot_partitions(
         self, only: Collection[str] | None, staged: Mapping[TopicPartition, Frontier]
     ) -> tuple[dict[TopicPartition, PartitionSnapshot], dict[TopicPartition, PartitionError]]:
-        """Return what every partition looks like now, and those that give no answer.
+        """Return topic id and watermarks of each partition, and an error of each unreadable one.
 
-        *only*: of these topics. Of partitions that are *staged* to their last stable offset and
-        have none beyond it, the other watermarks are those of some seconds ago. Raises
-        UnreachableError, RequestRefusedError.
+        *only* limits it to these topics. If a partition is *staged* to its last stable offset and
+        that offset has not moved, its other watermarks may be `Timings.full_read_interval_s` old.
+        Raises UnreachableError, RequestRefusedError.
         """
         self._list_topics()
         wanted = {n: t for n, t in self._topics.items() if only is None or n in only}
@@ -84,8 +84,9 @@ class SourceTopics:
     ) -> dict[TopicPartition, Frontier]:
         """Return the frontiers to plan from: *staged*, with the ends that were seen since.
 
-        Where a former life is not staged to the end that was seen of it, its frontier comes first,
-        also if nothing of it is staged. *from_latest*: of topics new to us nothing is owed.
+        If an earlier incarnation is not staged to the end that was seen of it, its frontier is
+        returned, even if nothing of it is staged. With *from_latest* that does not apply to topics
+        of which nothing is staged.
         """
         known = {partition.topic for partition in staged}
         frontiers = dict(staged)
@@ -105,7 +106,7 @@ class SourceTopics:
     def deleted_partitions(
         self, pending_frontiers: Mapping[TopicPartition, Frontier], only: Collection[str] | None
     ) -> dict[TopicPartition, TopicDeletedError]:
-        """Return the partitions that are no longer there and whose frontier is short of the end."""
+        """Return an error for each partition that was deleted before it was staged to its end."""
         return {
             p: TopicDeletedError(p, frontier=f.next_offset, end=f.last_stable)
             for p, f in pending_frontiers.items()
@@ -118,23 +119,27 @@ class SourceTopics:
     def _idle_watermarks(
         self, partitions: Collection[TopicPartition], staged: Mapping[TopicPartition, Frontier]
     ) -> dict[TopicPartition, Watermarks]:
-        """Return the last watermarks of those that had nothing to stage; none when it is time."""
+        """Return the last watermarks of the partitions that had nothing to stage.
+
+        Return none if all watermarks are due to be read. That is necessary because records of an
+        open transaction raise the high watermark, but not the last stable offset.
+        """
         now = time.monotonic()
         if now >= self._all_read_at + self._context.timings.full_read_interval_s:
             self._all_read_at = now
             return {}
-        settled = {}
+        idle = {}
         for p in partitions:
-            sight = self._incarnations.get(p, {}).get(self._topics[p.topic].topic_id)
+            snapshot = self._incarnations.get(p, {}).get(self._topics[p.topic].topic_id)
             at = staged.get(p)
             if (
-                sight is not None
+                snapshot is not None
                 and at is not None
-                and at.next_offset == sight.watermarks.stable
-                and base_id(at.source.topic_id) == sight.topic_id
+                and at.next_offset == snapshot.watermarks.stable
+                and base_id(at.source.topic_id) == snapshot.topic_id
             ):
-                settled[p] = sight.watermarks
-        return settled
+                idle[p] = snapshot.watermarks
+        return idle
 
     def _list_topics(self) -> None:
         intervals = [
@@ -155,14 +160,17 @@ class SourceTopics:
             if topic.is_denied("READ"):
                 needed = Permission("Read", "topic", name)
                 forbidden[name] = PermissionMissingError(
-                    self._alias, f"let topic {name} be read", needed
+                    self._alias, f"allow reads of topic {name}", needed
                 )
         for name in forbidden.keys() - self._forbidden.keys():
             log.warning("%s", forbidden[name])
         self._forbidden = forbidden
 
     def _named_topics(self) -> set[str]:
-        """Return the topics that the file names outright: what is hidden matches no pattern."""
+        """Return the topics that the configuration names without a pattern.
+
+        A topic that the user may not describe is not listed, so no pattern can match it.
+        """
         return {
             name
             for flow in self._context.config.flows
@@ -178,10 +186,10 @@ class SourceTopics:
     def _confirm_topic_ids(
         self, seen: dict[TopicPartition, PartitionSnapshot]
     ) -> dict[TopicPartition, PartitionSnapshot]:
-        """Return the sights of topics that are still those that were listed, and remember them.
+        """Return the snapshots of topics whose ids have not changed, and remember them.
 
-        Watermarks are asked for by name: those of a topic that was made anew since it was listed
-        would go under the former one's id.
+        Watermarks are requested by name. If a topic was re-created since it was listed, they are
+        of the new incarnation and must not be stored under the old topic id.
         """
         news = {p: s for p, s in seen.items() if self._incarnations.get(p, {}).get(s.topic_id) != s}
         names = {p.topic for p in news}
@@ -189,12 +197,12 @@ class SourceTopics:
         changed = {n for n in names if n not in now or now[n].topic_id != self._topics[n].topic_id}
         if changed:
             self.refresh_topics()
-        for p, sight in news.items():
+        for p, snapshot in news.items():
             if p.topic not in changed:
-                self._incarnations.setdefault(p, {})[sight.topic_id] = sight
+                self._incarnations.setdefault(p, {})[snapshot.topic_id] = snapshot
         return {p: s for p, s in seen.items() if p.topic not in changed}
 
     def _current_topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the topic id under which *partition* is there now; None: it is not."""
+        """Return the topic id of *partition* when topics were last listed; None if it is gone."""
         topic = self._topics.get(partition.topic)
         return topic.topic_id if topic and partition.partition < topic.partitions else None

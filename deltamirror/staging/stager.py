@@ -1,4 +1,4 @@
-"""One source cluster's staging: plan, read and write, commit, seal (DESIGN 2.1)."""
+"""Stage one source cluster: plan ranges, read and write them, commit, seal."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from schemas.staging.segment import Segment
 log = logging.getLogger(__name__)
 
 REQUESTS_APP_ID = "orders"
-"""The mark of `records`: the number of the last order that was carried out."""
+"""App id of the txn version of `records`: the number of the last operator request applied."""
 
 
 @dataclass(frozen=True)
 class StageTick:
-    """What a tick did: the segments it committed, and what was seen of the source.
+    """The segments that a tick committed, and the watermarks that it read from the source.
 
     *timestamps* are those of each segment's records, in the order of *segments*.
     """
@@ -51,7 +51,7 @@ class StageTick:
 
 @dataclass(frozen=True, slots=True)
 class _BlockedPartition:
-    """A partition that is left alone until a time (monotonic, in s), or is another topic's."""
+    """A partition that is not staged until a monotonic time in s, or until its topic id changes."""
 
     error: PartitionError
     until: float
@@ -59,9 +59,9 @@ class _BlockedPartition:
 
 
 class SourceStager:
-    """The staging of source cluster *alias*: one of these at a time, by its lease.
+    """Stage source cluster *alias*. Its lease excludes other stagers of the cluster.
 
-    `open` first; then `tick` until satisfied. Not thread-safe.
+    Call `open` first, then `tick` repeatedly, then `close`. Not thread-safe.
     """
 
     def __init__(self, context: MirrorContext, alias: str, workers: SparkWorkers) -> None:
@@ -77,39 +77,39 @@ class SourceStager:
 
     @property
     def role(self) -> str:
-        """Return what this is called in bulletins."""
+        """Return the name of the lease, which is this loop's name in status files and logs."""
         return self.lease.role
 
     def open(self) -> None:
-        """Take the lease and learn the frontiers. Raises LeaseHeldError, LakeError."""
+        """Acquire the lease and load the frontiers. Raises LeaseHeldError, LakeError."""
         self._context.lake.ensure_exists()
         self.lease.acquire()
         try:
-            self._committer.learn()
+            self._committer.load()
         except DeltamirrorError:
-            self.lease.release()  # who holds it stages, from frontiers that are known
+            self.lease.release()
             raise
 
     def close(self) -> None:
-        """Let the workers go, and give the lease back."""
+        """Close the worker pool and release the lease."""
         self.worker_pool.close()
         self.lease.release()
 
     def frontier(self, partition: TopicPartition) -> int | None:
-        """Return the next offset to stage of *partition*; None: nothing of it is staged yet."""
+        """Return the next offset to stage of *partition*; None if nothing of it is staged yet."""
         known = self._committer.frontiers.get(partition)
         return known.next_offset if known else None
 
     def tick(self, only: Collection[str] | None = None) -> StageTick:
-        """Stage what there is, one batch at most; *only* these topics if given.
+        """Stage at most one batch; *only* of these topics if given.
 
-        Raises UnreachableError: the source does not answer. Troubles of single partitions are in
-        `partition_errors` afterwards.
+        Errors of single partitions are in `partition_errors` afterwards. Raises UnreachableError
+        if the source does not respond.
         """
         seen, lost = self._source_topics.snapshot_partitions(only, self._committer.frontiers)
         self._apply_requests(seen, only)
-        held = self._still_blocked(seen)
-        free = {p: s for p, s in seen.items() if p not in held}
+        blocked = self._still_blocked(seen)
+        free = {p: s for p, s in seen.items() if p not in blocked}
         pending_frontiers = self._pending_frontiers()
         planned = plan_ranges(
             free,
@@ -119,17 +119,23 @@ class SourceStager:
         )
         deleted_partitions = self._source_topics.deleted_partitions(pending_frontiers, only)
         self._record_ends(pending_frontiers, {**planned.partition_errors, **deleted_partitions})
-        self.partition_errors = {**lost, **held, **planned.partition_errors, **deleted_partitions}
+        self.partition_errors = {
+            **lost,
+            **blocked,
+            **planned.partition_errors,
+            **deleted_partitions,
+        }
         segments, stamps = self._stage(planned.ranges) if planned.ranges else ([], ())
         is_behind = any(map(self._is_behind, planned.ranges))
         most = self._context.config.max_batch_bytes
         self._budget = next_tick_bytes(self._budget, most, is_behind=is_behind)
-        # A process that has just begun learns by reading what an order may have been given for.
+        # A new process finds some errors, such as records that expired since the plan, only by
+        # reading. Requests to accept these gaps can be applied only now.
         self._apply_requests(seen, only, is_last=True)
         return StageTick(tuple(segments), stamps, {p: s.watermarks for p, s in seen.items()})
 
     def refresh_topics(self) -> None:
-        """Look for new topics and partitions at the next tick."""
+        """List topics and partitions again at the next tick."""
         self._source_topics.refresh_topics()
 
     @property
@@ -146,7 +152,10 @@ class SourceStager:
         pending_frontiers: Mapping[TopicPartition, Frontier],
         partition_errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
-        """Keep on record how far former lives were seen to reach, or a new process forgets it."""
+        """Commit how far re-created and deleted topics were seen to reach.
+
+        Without that commit a new process would not know which records are missing.
+        """
         now_ms, sequence = int(time.time() * 1000), self._committer.next_sequence
         segments = [
             frontier_segment(pending_frontiers[p], now_ms, sequence)
@@ -155,24 +164,27 @@ class SourceStager:
             and pending_frontiers[p] != self._committer.frontiers.get(p)
         ]
         if segments:
-            self._committer.settle(segments, {})
+            self._committer.commit_empty(segments, {})
 
     def _still_blocked(
         self, seen: Mapping[TopicPartition, PartitionSnapshot]
     ) -> dict[TopicPartition, PartitionError]:
-        """Return what still stands in the way: not for longer than it is the same topic."""
+        """Return the errors of the partitions that stay blocked.
+
+        A partition is unblocked when its time is over or its topic was re-created.
+        """
         now = time.monotonic()
         self._blocked = {
-            p: held
-            for p, held in self._blocked.items()
-            if held.until > now and (p not in seen or seen[p].topic_id == held.topic_id)
+            p: blocked
+            for p, blocked in self._blocked.items()
+            if blocked.until > now and (p not in seen or seen[p].topic_id == blocked.topic_id)
         }
-        return {p: held.error for p, held in self._blocked.items()}
+        return {p: blocked.error for p, blocked in self._blocked.items()}
 
     def _stage(self, ranges: Sequence[OffsetRange]) -> tuple[list[Segment], tuple[ValueStats, ...]]:
-        """Read and write *ranges* in Spark tasks, commit and seal; return what was committed.
+        """Read and write *ranges* in Spark tasks, then commit and seal them.
 
-        With each segment's timestamps.
+        Return the committed segments and the timestamps of each segment's records.
         """
         config = self._context.config
         bundles = bundle_ranges(ranges, config.tasks_max)
@@ -195,19 +207,19 @@ class SourceStager:
         return committed
 
     def _is_behind(self, planned: OffsetRange) -> bool:
-        """Return whether the source held more of the partition than is staged of it now."""
+        """Return whether the partition is still not staged to the end that was planned from."""
         staged = self.frontier(planned.partition.topic_partition)
         return staged is None or staged < planned.watermarks.stable
 
     def _block(self, source: SourcePartition, error: PartitionError) -> None:
-        """Leave the partition alone: for a while, or until an operator accepts the gap."""
+        """Stop staging the partition for a while, or until an operator accepts the gap."""
         partition = source.topic_partition
-        # A partition that has not begun has no gap: it begins where the log does by then.
+        # If nothing of a partition is staged, expired records leave no gap: the next attempt
+        # begins at the log start offset of that time.
         has_begun = partition in self._committer.frontiers
-        passing = isinstance(error, RangeUnfinishedError) or not has_begun
-        until = (
-            time.monotonic() + self._context.timings.partition_retry_s if passing else float("inf")
-        )
+        is_transient = isinstance(error, RangeUnfinishedError) or not has_begun
+        retry_s = self._context.timings.partition_retry_s if is_transient else float("inf")
+        until = time.monotonic() + retry_s
         self._blocked[partition] = _BlockedPartition(error, until, base_id(source.topic_id))
         self.partition_errors[partition] = error
         self.refresh_topics()
@@ -220,10 +232,10 @@ class SourceStager:
         *,
         is_last: bool = False,
     ) -> None:
-        """Accept the gaps that operators accepted since the last order carried out.
+        """Apply the operators' accept-gap requests that were not applied yet.
 
-        Orders are done with once they met a gap or, where they meet none, when *is_last*. Those
-        for other topics than *only* wait for a tick that looks at them.
+        A request is finished when it met a gap; with *is_last* also if it met none. Requests for
+        other topics than *only* wait for a tick that includes these topics.
         """
         done = self._committer.records.txn_version(REQUESTS_APP_ID) or 0
         new = (
@@ -249,12 +261,12 @@ class SourceStager:
         gaps = {
             p: accept_gap(error, pending_frontiers[p], seen.get(p), now_ms, sequence)
             for p, error in partition_errors.items()
-            if p in pending_frontiers and any(order.applies_to(p) for order in requests)
+            if p in pending_frontiers and any(request.applies_to(p) for request in requests)
         }
         segments = [segment for gap in gaps.values() for segment in gap]
         if not segments and not is_last:
             return
-        self._committer.settle(segments, {REQUESTS_APP_ID: requests[-1].number})
+        self._committer.commit_empty(segments, {REQUESTS_APP_ID: requests[-1].number})
         for partition in (p for p, gap in gaps.items() if gap):
             self._blocked.pop(partition, None)
             self.partition_errors.pop(partition, None)

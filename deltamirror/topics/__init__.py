@@ -1,5 +1,5 @@
-"""Keep remote topics, their configuration and their ACLs like the source's.
+"""Create remote topics, and sync their partition counts, configs and ACLs from the source.
 
 Belongs here: creation, expansion, synchronisation of configs and ACLs.
-Does not: records.
+Does not belong here: records.
 """

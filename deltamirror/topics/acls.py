@@ -1,4 +1,4 @@
-"""Access rules of a flow's source topics, made for its remote topics too (sync.topic.acls.*)."""
+"""Sync the ACLs of a flow's source topics to its remote topics (sync.topic.acls.*)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from schemas.kafka.acl import TopicAcl
 log = logging.getLogger(__name__)
 
 NO_AUTHORIZER = "SECURITY_DISABLED"
-"""What a cluster without an authorizer says where a rule is to be made."""
+"""Error code of a cluster without an authorizer when an ACL is created."""
 
 
 def acls_to_create(context: MirrorContext, flow: FlowConfig) -> list[TopicAcl]:
-    """Return the rules that a sync of *flow* would make on the target now.
+    """Return the ACLs that a sync of *flow* would create on the target now.
 
-    Asks both clusters and changes nothing. Raises UnreachableError, RequestRefusedError.
+    It reads both clusters and changes nothing. Raises UnreachableError, RequestRefusedError.
     """
     source = context.cluster(flow.flow.source).topic_acls()
     if not source:
@@ -27,17 +27,17 @@ def acls_to_create(context: MirrorContext, flow: FlowConfig) -> list[TopicAcl]:
 
 
 class TopicAclSync:
-    """The sync of *flow*: `sync` again and again. Not thread-safe."""
+    """Sync the ACLs of *flow*: call `sync` periodically. Not thread-safe."""
 
     def __init__(self, context: MirrorContext, flow: FlowConfig) -> None:
         self._context, self._flow = context, flow
         self._logged: dict[str, int] = {}
 
     def sync(self) -> None:
-        """Make the rules that are missing; log what was made, and once why one was refused.
+        """Create the missing ACLs on the target and log them.
 
-        Where a cluster has no authorizer nothing is done, which is told once. Raises
-        UnreachableError, RequestRefusedError.
+        A refused ACL is logged once, and so is a cluster without an authorizer, for which nothing
+        is created. Raises UnreachableError, RequestRefusedError.
         """
         source = self._context.cluster(self._flow.flow.source).topic_acls()
         target = self._context.cluster(self._flow.flow.target)
@@ -49,18 +49,16 @@ class TopicAclSync:
         for acl in missing:
             if acl not in refused:
                 log.info("ACL on %s: %s", target.alias, acl)
-        partition_errors: dict[str, int] = {}
+        messages: dict[str, int] = {}
         for error in refused.values():
             if error.code == NO_AUTHORIZER:
-                partition_errors[f"ACLs are not synced: {target.alias} has no authorizer"] = (
-                    logging.INFO
-                )
+                messages[f"ACLs are not synced: {target.alias} has no authorizer"] = logging.INFO
             else:
-                partition_errors[f"an ACL is missing on {target.alias}: {error}"] = logging.WARNING
-        self._log_once(partition_errors)
+                messages[f"an ACL is missing on {target.alias}: {error}"] = logging.WARNING
+        self._log_once(messages)
 
     def _log_once(self, lines: dict[str, int]) -> None:
-        """Log *lines* at their levels, but for those that were so the last time."""
+        """Log *lines* at their levels, except those that the last call contained too."""
         for line, level in lines.items():
             if line not in self._logged:
                 log.log(level, "%s", line)
@@ -69,6 +67,6 @@ class TopicAclSync:
 
 def _no_acls_message(alias: str) -> str:
     return (
-        f"ACLs are not synced: {alias} tells none of whole topics. It has none, or no authorizer, "
-        "or deltamirror's user may not see them (Describe on the cluster)"
+        f"ACLs are not synced: {alias} returns no ACLs of topics. It has none, or it has no "
+        "authorizer, or deltamirror's user lacks Describe on the cluster"
     )

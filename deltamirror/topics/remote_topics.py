@@ -1,4 +1,4 @@
-"""A flow's topics on the target: made with the source's configuration, widened, and known by id."""
+"""Create and expand a flow's remote topics, and know their topic ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from schemas.kafka.topic import Topic
 
 
 class RemoteTopics:
-    """What is known of the remote topics of *flow*."""
+    """The remote topics of *flow*: their ids, and why a topic or partition cannot be written to."""
 
     def __init__(self, context: MirrorContext, flow: FlowConfig) -> None:
         self._context, self._config = context, flow
@@ -32,14 +32,14 @@ class RemoteTopics:
         self._read_at = float("-inf")
 
     def reset(self) -> None:
-        """Look anew at the next refresh, and try refused topics again."""
+        """Read the target again at the next refresh, and retry refused topics."""
         self._refused.clear()
         self._read_at = float("-inf")
 
     def refresh(self, partitions: Iterable[TopicPartition]) -> None:
-        """Make and widen what staged *partitions* need. Raises UnreachableError.
+        """Create and expand the remote topics that staged *partitions* need.
 
-        A topic is made when something of it is staged: the source is only asked then.
+        The source is read only if a remote topic is missing or too small. Raises UnreachableError.
         """
         self._retry_due()
         needed: dict[str, int] = {}
@@ -67,7 +67,7 @@ class RemoteTopics:
         self._unavailable = target.write_failure_reasons(self._topics, remote) if remote else {}
 
     def _retry_due(self) -> None:
-        """Try topics again whose permission was missing one topic refresh ago."""
+        """Retry topics for which a permission was missing, one topic refresh interval later."""
         interval, now = self._config.refresh_topics_interval_s or float("inf"), time.monotonic()
         for topic, error in list(self._refused.items()):
             is_due = now - self._refused_at[topic] > interval
@@ -75,26 +75,29 @@ class RemoteTopics:
                 del self._refused[topic]
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the id of the remote topic of source *partition*; None: it has no place there."""
+        """Return the id of the remote topic of source *partition*.
+
+        Return None if the target partition does not exist or the topic is refused.
+        """
         found = self._topics.get(self._config.remote_topic(partition.topic))
         return found.topic_id if found and partition.partition < found.partitions else None
 
     def unavailable_reason(self, target: TopicPartition) -> str | None:
-        """Return why *target* takes no record now; None: it does, as far as is known.
+        """Return why *target* accepts no records now; None if no reason is known.
 
-        A transaction that writes there all the same can be neither committed nor aborted, and no
-        other one of its slot begun, until the partition takes records again.
+        If a transaction wrote to such a partition, it could be neither committed nor aborted until
+        the partition accepts records again, and its slot could begin no other transaction.
         """
         return self._unavailable.get(target)
 
     def partition_errors(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, PartitionError]:
-        """Return why staged *partitions* have no place on the target."""
+        """Return the errors of the staged *partitions* that have no target partition."""
         return {p: error for p in partitions if (error := self._error_of(p)) is not None}
 
     def _error_of(self, partition: TopicPartition) -> PartitionError | None:
-        # Of a topic that could not be widened the partitions that are there go on.
+        # If a topic could not be expanded, its existing partitions continue.
         if self.topic_id(partition) is not None:
             return None
         return self._refused.get(partition.topic)
@@ -107,7 +110,7 @@ class RemoteTopics:
         )
 
     def _exclude_failed(self, errors: Mapping[str, PartitionError | None]) -> None:
-        """Leave the topics out that have an error; they are tried again in a while."""
+        """Exclude the topics that have an error; `_retry_due` includes them again."""
         found = {topic: error for topic, error in errors.items() if error is not None}
         for topic, error in found.items():
             self._exclude(topic, error)
@@ -117,25 +120,25 @@ class RemoteTopics:
         self._refused[topic], self._refused_at[topic] = error, time.monotonic()
 
     def _missing_permission(self, topic: str) -> PermissionMissingError | None:
-        """Return what our user may not do to the remote topic of *topic*, if it is there."""
+        """Return an error if the remote topic of *topic* exists and may not be written or read."""
         target, name = self._config.flow.target, self._config.remote_topic(topic)
         found = self._topics.get(name)
-        # Read, because progress of a topic is kept for those only who may read it.
+        # Kafka requires Read on a topic to commit offsets, and so progress, for it.
         for operation, code in (("Write", "WRITE"), ("Read", "READ")):
             if found is not None and found.is_denied(code):
-                what = f"let {name} be replayed into"
+                what = f"allow replay into {name}"
                 return PermissionMissingError(target, what, Permission(operation, "topic", name))
         return None
 
     def _create(self, needed: dict[str, int]) -> None:
-        """Make what is missing, with the source's partition counts and configurations."""
+        """Create missing topics and partitions, with the source's partition counts and configs."""
         flow = self._config
         source = self._context.cluster(flow.flow.source)
         topics = {n: t for n, t in source.topics(list(needed)).items() if n in needed}
         for name, topic in topics.items():
             if topic.is_denied("DESCRIBE_CONFIGS"):
                 permission = Permission("DescribeConfigs", "topic", name)
-                what = f"tell the settings of {name}"
+                what = f"describe the configs of {name}"
                 self._exclude_failed(
                     {name: PermissionMissingError(flow.flow.source, what, permission)}
                 )
@@ -144,11 +147,11 @@ class RemoteTopics:
         for gone in set(needed) - set(topics) - set(self._refused):
             remote = flow.remote_topic(gone)
             if remote not in self._topics:
-                why = (
-                    f"topic {remote} cannot be made on {flow.flow.target}: its source topic is "
-                    f"gone from {flow.flow.source}, so its settings are not known"
+                reason = (
+                    f"topic {remote} cannot be created on {flow.flow.target}: its source topic is "
+                    f"no longer on {flow.flow.source}, so its configs are unknown"
                 )
-                self._exclude(gone, TargetTopicError(why))
+                self._exclude(gone, TargetTopicError(reason))
         target = self._context.cluster(flow.flow.target)
         new: dict[str, CreateTopic] = {}
         for step in plan_remote_topics(flow, topics, configs, self._topics):

@@ -1,5 +1,5 @@
-"""Compare source, stage and targets record by record.
+"""Compare source, staged records and targets record by record.
 
 Belongs here: snapshots of clusters, reading plans, digest and record passes, resuming.
-Does not: the comparison itself (`pipeline/verification`).
+Does not belong here: the comparison itself (`pipeline/verification`).
 """

@@ -1,8 +1,8 @@
-"""What both clusters and the lake say before a comparison: ranges to read, places to expect.
+"""Snapshot both clusters and the lake before a comparison: offsets, progress, runs, segments.
 
-The order of looking matters while a mirror runs. Progress is read first: what it covers must be on
-the target. Then the target's end, then progress again and the map: what they cover may be. The
-segments come last, so that the stage is never behind them.
+The order matters while the flow is running. Progress is read first: records before it must be on
+the target. Then the target's end is read, then progress again and the offset map: records before
+these may be on the target. Segments are read last, so that all of these records are staged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from schemas.staging.frontier import base_id
 from schemas.staging.segment import ACCEPTED
 
 TRANSACTION_WAIT_S = 10.0
-"""How long open transactions may hide the target's end before that is an error."""
+"""How long, in s, to wait for open transactions on the target before they are an error."""
 
 SEGMENT_COLUMNS = (
     "topic", "topic_id", "partition", "start", "end", "count", "size_bytes", "gap_cause",
@@ -57,7 +57,7 @@ Segments = Mapping[TopicPartition, pa.Table]
 
 @dataclass
 class SourceSnapshot:
-    """What the source holds: topic ids, watermarks."""
+    """State of the source: topic ids by topic, and watermarks or an error by partition."""
 
     topic_ids: dict[str, str] = field(default_factory=dict)
     watermarks: Mapping[TopicPartition, Watermarks | DeltamirrorError] = field(default_factory=dict)
@@ -65,9 +65,10 @@ class SourceSnapshot:
 
 @dataclass
 class TargetSnapshot:
-    """Target state by source partition; *runs* of the target's present incarnation.
+    """State of the target by source partition; *runs* are of the target's current incarnation.
 
-    *held_back* are the ends of target partitions that an open transaction hides a part of.
+    *held_back* has an error for each target partition with data above its last stable offset.
+    *former_ids* are the target topic ids of earlier incarnations that have runs.
     """
 
     offset_map: LakeTable
@@ -82,7 +83,7 @@ class TargetSnapshot:
     former_ids: dict[TopicPartition, set[str]] = field(default_factory=dict)
 
     def held_back_at(self, partition: TopicPartition) -> list[TargetHeldBackError]:
-        """Return what an open transaction hides of *partition*, if it does."""
+        """Return the error of *partition* if it has data above its last stable offset, or none."""
         held_back = self.held_back.get(self.targets[partition])
         return [] if held_back is None else [held_back]
 
@@ -90,7 +91,10 @@ class TargetSnapshot:
 def read_segments(
     context: MirrorContext, flow: FlowConfig, topics: Collection[str] | None
 ) -> Segments:
-    """Return the segments of what *flow* mirrors, by partition, in the order of staging."""
+    """Return the segments of the topics that *flow* mirrors, by partition, in staging order.
+
+    *topics* limits them to these topics.
+    """
     where = ds.field("topic").isin(sorted(topics)) if topics else None
     rows = context.lake.segments(flow.flow.source).rows(SEGMENT_COLUMNS, where)
     order = [(name, "ascending") for name in ("topic", "partition", "version", "start")]
@@ -107,7 +111,10 @@ def incarnations_of(segments: pa.Table) -> list[str]:
 
 
 def evidence_of(segments: pa.Table, incarnation: str, kept: int) -> Iterator[Evidence]:
-    """Yield what the segments of *incarnation* say from *kept* on, the start after retention."""
+    """Yield the evidence in the segments of *incarnation* from offset *kept* on.
+
+    *kept* is the first offset that retention has left.
+    """
     mine = segments.filter((pc.field("topic_id") == incarnation) & (pc.field("start") >= kept))
     for batch in mine.to_batches(max_chunksize=SEGMENTS_PER_BATCH):
         for row in batch.select(EVIDENCE_COLUMNS).to_pylist():
@@ -118,7 +125,10 @@ def evidence_of(segments: pa.Table, incarnation: str, kept: int) -> Iterator[Evi
 def snapshot_source(
     context: MirrorContext, flow: FlowConfig, partitions: Collection[TopicPartition]
 ) -> SourceSnapshot:
-    """Return what the source holds. Raises UnreachableError, RequestRefusedError."""
+    """Return the source's topic ids and watermarks.
+
+    Raises UnreachableError, RequestRefusedError.
+    """
     cluster = context.cluster(flow.flow.source)
     cluster.probe()
     topics = cluster.topics({each.topic for each in partitions})
@@ -133,10 +143,10 @@ def snapshot_target(
     partitions: Collection[TopicPartition],
     transaction_wait_s: float | None,
 ) -> TargetSnapshot:
-    """Return what the target holds, and what the map says of it.
+    """Return the target's watermarks and progress, and the runs of the offset map.
 
-    Open transactions are waited for, for *transaction_wait_s* seconds at most; None: they do not
-    matter. Raises UnreachableError, RequestRefusedError, LakeError.
+    It waits at most *transaction_wait_s* seconds for open transactions to end; None: it does not
+    wait. Raises UnreachableError, RequestRefusedError, LakeError.
     """
     cluster = context.cluster(flow.flow.target)
     cluster.probe()
@@ -163,9 +173,9 @@ def snapshot_target(
 def source_watermarks(
     partition: TopicPartition, incarnation: str, seen: SourceSnapshot
 ) -> Watermarks | None:
-    """Return what the source holds of *incarnation*; None: it is another topic by now.
+    """Return the source's watermarks of *partition*; None if it is no longer that *incarnation*.
 
-    Raises the error that stands in the way of *partition*.
+    Raises the error with which its watermarks could not be read.
     """
     if seen.topic_ids.get(partition.topic) != base_id(incarnation):
         return None
@@ -178,9 +188,11 @@ def source_watermarks(
 def target_incarnations(
     partition: TopicPartition, order: Sequence[str], seen: TargetSnapshot
 ) -> tuple[list[StagedIncarnation], TargetView] | None:
-    """Return what should be on the target, and what is looked at; None: nothing was replayed.
+    """Return the incarnations that should be on the target, and the target range to read.
 
-    Raises TargetChangedError or the error that stands in the way of *partition*.
+    *order* are the partition's incarnations, oldest first. Return None if nothing was replayed.
+    Raises TopicMissingError, TargetChangedError, or the error with which the target's watermarks
+    could not be read.
     """
     target, runs = seen.targets[partition], seen.runs.get(partition, {})
     before, after = seen.before.get(partition), seen.after.get(partition)
@@ -211,7 +223,7 @@ def target_incarnations(
 
 
 def _limit_to_visible(incarnation: StagedIncarnation, end: int) -> StagedIncarnation:
-    """Return *incarnation* with only that due that is known to lie before place *end*."""
+    """Return *incarnation* with *due* limited to records before downstream offset *end*."""
     runs, _ = validate_runs(incarnation.runs, 0)
     return replace(incarnation, due=min(incarnation.due, runs.upstream_end_below(end)))
 
@@ -233,9 +245,9 @@ def _progress(
 def _wait_for_transactions(
     cluster: KafkaCluster, seen: TargetSnapshot, transaction_wait_s: float
 ) -> None:
-    """See watermarks whose stable end is past every record there was at the first look.
+    """Wait until each last stable offset reaches the first high watermark; update *seen*.
 
-    What open transactions hold back for longer than *transaction_wait_s* is noted.
+    Partitions that do not reach it within *transaction_wait_s* get an error in `held_back`.
     """
     found = seen.watermarks
     goals = {p: marks.high for p, marks in found.items() if isinstance(marks, Watermarks)}
@@ -248,7 +260,7 @@ def _wait_for_transactions(
         }
         if not held_back or time.monotonic() > deadline:
             break
-        time.sleep(0.05)  # no event tells that somebody's transaction has ended
+        time.sleep(0.05)  # Kafka has no event for the end of another producer's transaction
         found.update(cluster.watermarks(list(held_back)))
     seen.held_back = {
         p: TargetHeldBackError(p, at=marks.stable, end=goals[p]) for p, marks in held_back.items()
@@ -274,7 +286,7 @@ def _read_runs(seen: TargetSnapshot) -> None:
 
 
 def _group_rows(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """Yield the rows of every key, which lie together, in the order they have."""
+    """Yield each key with its rows, in their order. Rows of one key must be adjacent."""
     if not rows.num_rows:
         return
     rows = rows.combine_chunks()

@@ -1,4 +1,4 @@
-"""The digests of a flow's partitions on every side, compared by range: what is left in doubt?"""
+"""Compare the digests of a flow's partitions on all sides, and collect ranges that differ."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from schemas.verification import SOURCE, STAGED, TARGET
 
 
 class ProgressListener(Protocol):
-    """Hears how far a comparison is; never lets an error out."""
+    """Receive the progress of a comparison. Implementations must not raise."""
 
     def started(self, flow: str, records: int, resumed: int) -> None:
-        """Hear that *records* of *flow* are compared, *resumed* of them by a former run."""
+        """Handle the start: *records* of *flow* in total, *resumed* compared by an earlier run."""
 
     def compared(self, flow: str, records: int) -> None:
-        """Hear that about *records* more were compared."""
+        """Handle that about *records* more were compared."""
 
 
 class NullProgressListener:
-    """A reporter that says nothing."""
+    """A listener that ignores all progress."""
 
     def started(self, flow: str, records: int, resumed: int) -> None:
-        """Say nothing."""
+        """Ignore the start."""
 
     def compared(self, flow: str, records: int) -> None:
-        """Say nothing."""
+        """Ignore the progress."""
 
 
 class DigestPass:
-    """Sums up a *share* (0 to 1) of what is planned of a flow, on every side.
+    """Compute and compare digests of a *share* (0 to 1) of a flow's planned parts, on all sides.
 
-    What agrees is in the plans' findings afterwards, what does not in *suspect_ranges*. *resumed*
-    records were known from the journal.
+    Afterwards the plans' findings have the results of the ranges that agree, and *suspect_ranges*
+    has the other ranges. *resumed* is the number of records whose result came from the resume
+    file.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class DigestPass:
         resume_file: ResumeFile,
         listener: ProgressListener,
     ) -> None:
-        """Read and compare. Raises WorkerDiedError, and what ends the reading of the lake."""
+        """Read and compare. Raises WorkerDiedError, and LakeError if the lake cannot be read."""
         total = int(sum(plan.records for plan in self._plans.values()) * self._share)
         listener.started(self._flow, total, resume_file.records)
-        # What is read of this side tells how far it is; the others are read beside it.
+        # Progress is counted on this side only; the others are read at the same time.
         leading = next(side for side in (TARGET, SOURCE, STAGED) if side in {*self._sides, STAGED})
         with sum_pool(
             side_settings,
@@ -81,7 +82,7 @@ class DigestPass:
                     resume_file.add(part, comparison)
 
     def _tasks(self, resume_file: ResumeFile) -> Iterator[SumTask]:
-        """Yield what is to be read: of every part one side after another."""
+        """Yield the reading tasks: one for each side of each bundle of parts."""
         planned = ((plan, self._parts(plan, resume_file)) for plan in self._plans.values())
         for parts in bundles(planned):
             slot = parts[0].source.slot
@@ -93,7 +94,7 @@ class DigestPass:
                     yield SumTask(side, asked, paths)
 
     def _parts(self, plan: PartitionPlan, resume_file: ResumeFile) -> Iterator[Part]:
-        """Yield the parts of a partition that are to be read: those that are not known yet."""
+        """Yield the parts of a partition to read; apply the results that the resume file has."""
         parts = plan.parts(PART_RECORDS if self._share == 1 else SAMPLE_RECORDS)
         if self._share < 1:
             parts = sample_parts(parts, self._share, f"{resume_file.seed} {plan.partition}")
@@ -125,7 +126,7 @@ def _part_sides(part: Part) -> list[str]:
 def _collect_sides(
     summed: Iterator[SummedTask],
 ) -> Iterator[tuple[Part, Mapping[str, SideDigests]]]:
-    """Yield every part with the sums of all its sides, once the last of them is there."""
+    """Yield each part with the digests of all its sides, as soon as they are complete."""
     waiting: dict[tuple[SourcePartition, int], dict[str, SideDigests]] = {}
     for task, found in summed:
         for part, digests in zip(task.parts, found, strict=True):

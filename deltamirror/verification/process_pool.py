@@ -1,4 +1,4 @@
-"""Where parts are summed up: in this process, or in one for each core where there is much to do."""
+"""Compute digests of parts, in this process or, for many records, in a process for each core."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from pipeline.verification.suspects import SideDigests
 from schemas.errors import WorkerDiedError
 
 MIN_RECORDS_FOR_POOL = 500_000
-"""Records from which on processes of their own, half a second each to start, pay."""
+"""Records from which on worker processes are used. Each takes half a second to start."""
 
 PROGRESS_INTERVAL_S = 0.2
-"""How often it is told how far the processes are."""
+"""How often, in s, progress of the processes is reported."""
 
 SummedTask = tuple[SumTask, list[SideDigests]]
 SumFunction = Callable[[Iterable[SumTask]], Iterator[SummedTask]]
-"""Sums tasks up and gives them back as they are done, in any order."""
+"""Compute the digests of tasks and yield them in the order in which they complete."""
 
 
 class _StoppedError(Exception):
-    """Nobody waits for this any more."""
+    """Raised in a worker process to end a read whose result is not needed any more."""
 
 
 @contextmanager
 def sum_pool(
     side_settings: SideSettings, processes: int, side: str, report: Callable[[int], None]
 ) -> Iterator[SumFunction]:
-    """Give a way to sum tasks up, in this process where *processes* is 1.
+    """Yield a function that computes digests of tasks, in this process if *processes* is 1.
 
-    *report* hears of the records read on *side* meanwhile. Raises WorkerDiedError.
+    *report* is called with the number of records read on *side* since its last call. Raises
+    WorkerDiedError.
     """
     if processes == 1:
         with _sum_in_process(side_settings, side, report) as sum_parts:
@@ -72,7 +73,7 @@ def _sum_in_process(
 
 
 class _ProgressCounter:
-    """Tells how much more the processes have read since it was asked last."""
+    """Report how many records the processes have read since the last call."""
 
     def __init__(self, read: Synchronized[int], report: Callable[[int], None]) -> None:
         self._read, self._report, self._reported = read, report, 0
@@ -86,7 +87,7 @@ class _ProgressCounter:
 def _submit_ahead(
     pool: ProcessPoolExecutor, tasks: Iterable[SumTask], ahead: int, report: Callable[[], None]
 ) -> Iterator[SummedTask]:
-    """Give *tasks* to the pool, *ahead* at a time, so that few of them are held at once."""
+    """Submit *tasks* to the pool, at most *ahead* at a time, to limit memory."""
     left = iter(tasks)
     waiting: dict[Future[list[SideDigests]], SumTask] = {}
     while True:
@@ -106,9 +107,9 @@ _summer: PartSummer | None = None
 def _init_worker(
     side_settings: SideSettings, side: str, read: Synchronized[int], stop: Event
 ) -> None:
-    """Make a process of the pool ready; it ends with its parent, however that ends."""
+    """Initialize a process of the pool. It exits when its parent exits or is killed."""
     global _summer
-    # Ctrl-C is for the parent, which lets its processes end in order.
+    # The parent handles Ctrl-C and shuts the pool down.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, name="parent", daemon=True).start()
 
@@ -124,7 +125,7 @@ def _init_worker(
 
 def _sum_task(task: SumTask) -> list[SideDigests]:
     if _summer is None:
-        raise RuntimeError("the process was not made ready")
+        raise RuntimeError("the worker process is not initialized")
     return _summer.sum_parts(task)
 
 

@@ -1,7 +1,7 @@
-"""Parts of a comparison read on one side and summed up: what a process of `verify` does.
+"""Read parts of a comparison on one side and compute their digests, in a process of `verify`.
 
-Reading takes nine tenths of a comparison's time, and Python reads with one core in a process. So
-large comparisons have a process for each core; only sums come back from it.
+Reading takes 90 % of a comparison's time, and a Python process reads with one core. So large
+comparisons use a process for each core, which returns only digests.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from schemas.staging.read_range import OffsetRange
 from schemas.verification import SOURCE, STAGED
 
 UNLIMITED_BYTES = 2**62
-"""Bytes: the whole range. Nothing of it is kept."""
+"""No limit of bytes: a range is read completely. Its records are not kept in memory."""
 
 MERGE_DISTANCE = 10_000
-"""Places between two unknown records up to which they are told as one span."""
+"""Downstream offsets between two unknown records up to which they are in one span."""
 
 MAX_SPANS = 1_000
-"""Spans of unknown records that a part tells at most; any more are told as one."""
+"""Spans of unknown records that a part returns at most; the rest is merged into the last."""
 
 
 @dataclass(frozen=True)
 class SideSettings:
-    """Where the sides are: both clusters' client settings, the folder of `records`."""
+    """Client settings of both clusters, and the directory of `records`."""
 
     source: Mapping[str, Any]
     target: Mapping[str, Any]
@@ -48,9 +48,9 @@ class SideSettings:
 
 @dataclass(frozen=True)
 class SumTask:
-    """Parts of one slot, each of another partition, to be summed up on one *side*.
+    """Parts of one slot, each of another partition, to compute digests of on one *side*.
 
-    *paths* are the files of the stage that may hold them, in order.
+    *paths* are the files of `records` that may hold them, in order.
     """
 
     side: str
@@ -59,7 +59,10 @@ class SumTask:
 
 
 class PartSummer:
-    """Sums of parts, with cached clients; *on_batch* gets the side and rows of each batch."""
+    """Compute digests of parts, with cached clients.
+
+    *on_batch* is called with the side and the number of rows of each batch.
+    """
 
     def __init__(self, side_settings: SideSettings, on_batch: Callable[[str, int], None]) -> None:
         self._side_settings, self._on_batch = side_settings, on_batch
@@ -67,7 +70,10 @@ class PartSummer:
         self._readers: dict[str, RangeReader] = {}
 
     def sum_parts(self, task: SumTask) -> list[SideDigests]:
-        """Return what the task's side holds of each of its parts. Raises only what ends all."""
+        """Return the digests of each part of *task*.
+
+        An error of one cluster partition is in its part's digests. Raises other errors.
+        """
         counting = [_PartSum(part) for part in task.parts]
         with gc_disabled():
             if task.side == STAGED:
@@ -77,7 +83,7 @@ class PartSummer:
         return [each.found() for each in counting]
 
     def close(self) -> None:
-        """Let the clients go."""
+        """Close the clients."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -89,7 +95,7 @@ class PartSummer:
             for source, rows in _readable_rows(self._staged, path, wanted):
                 owners[source].staged(rows)
                 self._on_batch(STAGED, rows.num_rows)
-                # Rows are sorted: behind a part that is alone there is nothing for us.
+                # Rows are sorted: if there is only one part, no row after its end is needed.
                 if len(owners) == 1 and offsets_of(rows)[-1] >= owners[source].part.end:
                     break
 
@@ -110,7 +116,7 @@ class PartSummer:
 
 
 class _PartSum:
-    """One part while one side of it is read."""
+    """Accumulate the digests of one part on one side."""
 
     def __init__(self, part: Part) -> None:
         self.part = part
@@ -119,7 +125,7 @@ class _PartSum:
         self._extras: list[Span] = []
 
     def range_on(self, side: str) -> OffsetRange | None:
-        """Return what to read on a cluster; None: nothing."""
+        """Return the range to read on the cluster of *side*; None if it is empty."""
         place = self.part.on_target
         if side == SOURCE:
             source, span = self.part.source, self.part.on_source
@@ -132,11 +138,11 @@ class _PartSum:
         return OffsetRange(source, *span, None, None, Watermarks(span[0], span[1], span[1]))
 
     def staged(self, rows: pa.RecordBatch) -> None:
-        """Take in rows of the stage."""
+        """Add staged rows."""
         self._range_digests.add(rows, offsets_of(rows))
 
     def read(self, side: str, rows: pa.RecordBatch) -> None:
-        """Take in records of a cluster."""
+        """Add records of a cluster. Target records without an upstream offset become extras."""
         offsets = offsets_of(rows)
         if side == SOURCE or self.part.on_target is None:
             self._range_digests.add(rows, offsets)
@@ -149,13 +155,13 @@ class _PartSum:
         self._range_digests.add(rows, upstream)
 
     def found(self) -> SideDigests:
-        """Return what the side holds."""
+        """Return the side's digests, repeated offsets, extra spans and error."""
         digests = tuple(self._range_digests.digests())
         repeated = frozenset(self._range_digests.repeated)
         return SideDigests(digests, repeated, tuple(self._extras), self.error)
 
     def _add_unknown(self, side_settings: Offsets) -> None:
-        """Remember where on the target records lie that no run tells of."""
+        """Add spans of target offsets that are in no offset run."""
         cuts = np.flatnonzero(np.diff(side_settings) > MERGE_DISTANCE) + 1
         for group in np.split(side_settings, cuts):
             start, end = int(group[0]), int(group[-1]) + 1
@@ -169,7 +175,10 @@ class _PartSum:
 def _readable_rows(
     staged: StageReader, path: str, wanted: Mapping[SourcePartition, int]
 ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-    """Yield the wanted rows of a file: of one that is damaged those before, and they will miss."""
+    """Yield the wanted rows of a file.
+
+    If the file is damaged, rows after the damage are missing, so the digests will differ.
+    """
     try:
         yield from staged.rows([path], wanted)
     except LakeError:
@@ -178,9 +187,9 @@ def _readable_rows(
 
 @contextmanager
 def gc_disabled() -> Iterator[None]:
-    """Keep the collector of cycles away from messages that come by the 20,000.
+    """Disable the garbage collector of cycles while messages are read in batches of 20,000.
 
-    They hold none, and looking through them again and again took half of the time.
+    Messages have no cycles, and scanning them again and again took half of the time.
     """
     was_enabled = gc.isenabled()
     gc.disable()

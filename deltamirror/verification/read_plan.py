@@ -1,4 +1,4 @@
-"""What a comparison of one flow will read: each partition's evidence, and where its records are."""
+"""Plan a comparison of one flow: each partition's evidence and its ranges on each side."""
 
 from __future__ import annotations
 
@@ -33,21 +33,23 @@ from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.verification import EXPIRED_STAGED, STAGED, PartitionFindings
 
 TargetShare = tuple[list[StagedIncarnation], TargetView]
-"""The incarnations that should be on the target, in order, and what is looked at there."""
+"""The incarnations that should be on the target, in order, and the target range to read."""
 
 SMALL_RECORDS = 4_096
 """Records up to which a partition is read together with others of its slot."""
 
 MAX_PARTITIONS_TOGETHER = 64
-"""Partitions that are read together at most."""
+"""Maximum number of partitions that are read together."""
 
 
 @dataclass
 class PartitionPlan:
-    """One partition: its *segments*, and what both clusters hold (None: not asked, or nothing).
+    """The plan of one partition: its *segments*, and its ranges on both clusters.
 
-    *kept* is, by incarnation, the first offset that retention has left in the stage, *runs* those
-    of the offset map that rise. *is_asked*: more than the target. *is_faulty*: not all runs rise.
+    *source* and *target* are None if that side is not compared or has nothing of the partition.
+    *kept* is, by incarnation, the first staged offset that retention has left. *runs* are the
+    offset runs that increase monotonically; *is_faulty* means that some do not. *is_asked* means
+    that the source or the staged records are compared too, not only the target.
     """
 
     partition: TopicPartition
@@ -67,16 +69,16 @@ class PartitionPlan:
 
     @property
     def records(self) -> int:
-        """Return how many records were staged."""
+        """Return the number of staged records."""
         return int(pc.sum(self.segments["count"]).as_py() or 0)
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes were staged."""
+        """Return the staged size in bytes."""
         return int(pc.sum(self.segments["size_bytes"]).as_py() or 0)
 
     def evidence(self, incarnation: str) -> Iterator[Evidence]:
-        """Yield what is left of the evidence of *incarnation*."""
+        """Yield the evidence of *incarnation* that retention has left."""
         return evidence_of(self.segments, incarnation, self.kept[incarnation])
 
     def source_partition(self, name: str) -> SourcePartition:
@@ -84,7 +86,7 @@ class PartitionPlan:
         return SourcePartition(self.partition.topic, name, self.partition.partition)
 
     def parts(self, most_records: int = PART_RECORDS) -> Iterator[Part]:
-        """Yield the partition in parts, in order, with what is to be read of each."""
+        """Yield the partition in parts of at most *most_records*, in order, with their ranges."""
         if not self.is_asked and self.target is None:
             return
         parts: Iterable[Part] = self._cut(most_records)
@@ -113,7 +115,7 @@ def plan_partition(
     target: TargetSnapshot | None,
     sides: Collection[str],
 ) -> PartitionPlan:
-    """Return how to compare *partition*; what stands in the way is in its findings."""
+    """Return the plan of *partition*. Errors that prevent its comparison are in its findings."""
     found = PartitionFindings(flow, partition)
     plan = PartitionPlan(partition, found, segments, _retained_starts(records, partition, segments))
     plan.is_asked = STAGED in sides or source is not None
@@ -142,7 +144,10 @@ def plan_partition(
 
 
 def limit_to_snapshot(before: TargetShare | None, now: TargetShare | None) -> TargetShare | None:
-    """Return what the map and the target say *now* of what was looked at *before*."""
+    """Return the share of *before* with the runs and the log start of *now*.
+
+    Records that arrived in between are left out.
+    """
     if before is None or now is None:
         return None
     shares = {incarnation.incarnation: incarnation for incarnation in before[0]}
@@ -156,7 +161,7 @@ def limit_to_snapshot(before: TargetShare | None, now: TargetShare | None) -> Ta
 
 
 def bundles(plans: Iterable[tuple[PartitionPlan, Iterator[Part]]]) -> Iterator[list[Part]]:
-    """Yield small partitions of a slot together, a part of each, and large ones part by part."""
+    """Yield bundles of parts: small partitions of a slot together, large ones part by part."""
     small: dict[int, list[Part]] = {}
     for plan, parts in plans:
         for part in parts:
@@ -175,7 +180,7 @@ def bundles(plans: Iterable[tuple[PartitionPlan, Iterator[Part]]]) -> Iterator[l
 
 
 def _broken(partition: TopicPartition, segments: pa.Table) -> Iterator[StageIncompleteError]:
-    """Yield where the segments of one incarnation do not lie one behind another."""
+    """Yield an error at the first hole between the segments of one incarnation."""
     starts, ends = segments["start"].to_numpy(), segments["end"].to_numpy()
     for i in np.flatnonzero(starts[1:] != ends[:-1])[:1]:
         yield StageIncompleteError(partition, wanted=int(ends[i]), found=int(starts[i + 1]))

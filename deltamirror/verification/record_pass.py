@@ -1,7 +1,7 @@
-"""Partitions in doubt, looked at record by record: only the ranges whose digests differ.
+"""Compare record by record the ranges whose digests differ.
 
-The stage is read once, each cluster by one consumer beside it. Partitions with little in doubt are
-read together, others streamed one after another.
+Staged records are read once, and each cluster by one consumer at the same time. Partitions with
+few records in these ranges are read together, the others one after another as a stream.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from schemas.staging.read_range import OffsetRange
 from schemas.verification import SOURCE, STAGED
 
 SMALL_STAGED_BYTES = 2**20
-"""Bytes up to which a partition is read together with others: those are held in memory."""
+"""Bytes up to which a partition is read together with others. These are kept in memory."""
 
 
 @dataclass
 class _PartitionAudit:
-    """One partition: what of it is in doubt, what is read beside it, and the audits that do it."""
+    """One partition: its suspect ranges, the ranges to read on both clusters, and its audits."""
 
     plan: PartitionPlan
     suspects_of_partition: SuspectRanges
@@ -67,18 +67,18 @@ class _PartitionAudit:
 
     @property
     def is_small(self) -> bool:
-        """Return whether both clusters' records fit into memory beside others."""
+        """Return whether both clusters' records fit into memory together with other partitions."""
         lengths = (sum(r.length for r in ranges) for ranges in (self.on_source, self.on_target))
         return max(lengths) <= SMALL_RECORDS and self.plan.size_bytes <= SMALL_STAGED_BYTES
 
     @property
     def span(self) -> Span:
-        """Return the bounds of all that is staged of the partition."""
+        """Return the lowest start and the highest end of the partition's segments."""
         segments = self.plan.segments
         return segments["start"].to_numpy().min(), segments["end"].to_numpy().max()
 
     def starts(self, *, is_all: bool) -> dict[SourcePartition, int]:
-        """Return where reading each staged incarnation begins: those in doubt, or all of them."""
+        """Return the first offset to read of each suspect incarnation, or of all with *is_all*."""
         plan = self.plan
         if is_all:
             return {
@@ -91,7 +91,7 @@ class _PartitionAudit:
         }
 
     def begin(self, source: RecordStream, target: RecordStream, sides: Collection[str]) -> None:
-        """Make the audits that *sides* ask for."""
+        """Create the audits that *sides* require."""
         plan = self.plan
         if plan.is_asked:
             for incarnation, evidence in self.evidence.items():
@@ -113,7 +113,10 @@ class _PartitionAudit:
             )
 
     def add_rows(self, incarnation: str, rows: pa.RecordBatch) -> None:
-        """Give staged *rows* in doubt to the audits; one that fails ends, its error on record."""
+        """Add the staged *rows* in suspect ranges to the audits.
+
+        If an audit fails, its error is added to the findings, and it is removed.
+        """
         rows = _suspect_rows(rows, self.suspects_of_partition.suspects[incarnation])
         if not rows.num_rows:
             return
@@ -130,7 +133,7 @@ class _PartitionAudit:
                 self._drop_target(error)
 
     def finish(self, damage: Sequence[LakeError], sides: Collection[str]) -> None:
-        """End the audits; the target's stays while it has extras to explain."""
+        """Finish the audits. The target audit is kept to explain its extras."""
         found = self.plan.found
         if self.target_audit is not None:
             try:
@@ -140,7 +143,7 @@ class _PartitionAudit:
         of_stage = sum(audit.records for audit in self.stage_audits.values())
         of_target = self.target_audit.records if self.target_audit is not None else 0
         found.records += max(of_stage, of_target)
-        # Last: what was found record by record explains a digest that is another one.
+        # Stage audits finish last: differences of single records explain a different digest.
         for audit in self.stage_audits.values():
             try:
                 audit.finish("; ".join(map(str, damage)))
@@ -155,7 +158,7 @@ class _PartitionAudit:
 
 
 class RecordPass:
-    """Looks at partitions in doubt; what it finds is added to their findings."""
+    """Compare suspect ranges record by record, and add the results to the plans' findings."""
 
     def __init__(
         self, side_settings: SideSettings, files: FileIndex, sides: Collection[str]
@@ -169,7 +172,7 @@ class RecordPass:
         self._damage: list[LakeError] = []
 
     def run(self, suspect_ranges: Sequence[tuple[PartitionPlan, SuspectRanges]]) -> None:
-        """Look at all of *suspect_ranges*."""
+        """Compare all of *suspect_ranges*."""
         try:
             for bundle in _bundles(
                 [
@@ -218,7 +221,7 @@ class RecordPass:
         return {partition: RecordStream(iter(stream))}
 
     def _explain(self, jobs: Sequence[_PartitionAudit]) -> None:
-        """Hold what nobody expected on the target against the whole stage, once more."""
+        """Search all staged records for those that match the unexpected records on the target."""
         audits = {job.plan.partition: job.target_audit for job in jobs if job.target_audit}
         for source, rows in self._rows(jobs, is_all=True):
             audits[source.topic_partition].match_extras(rows)
@@ -228,7 +231,7 @@ class RecordPass:
     def _rows(
         self, jobs: Sequence[_PartitionAudit], *, is_all: bool
     ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-        """Yield the staged rows, file by file: one that cannot be read is noted and passed over."""
+        """Yield the staged rows file by file; skip unreadable files and record their errors."""
         self._damage = []
         wanted = {s: at for job in jobs for s, at in job.starts(is_all=is_all).items()}
         if not wanted:
@@ -244,7 +247,7 @@ class RecordPass:
 
 
 def _ranges(at: SourcePartition, spans: Sequence[Span], low: int, end: int) -> list[OffsetRange]:
-    """Return *spans*, in order and joined where they touch, as far as they lie in `[low, end)`."""
+    """Return *spans*, which are sorted, merged if adjacent and clipped to `[low, end)`."""
     joined: list[Span] = []
     for start, stop in spans:
         if joined and start <= joined[-1][1]:
@@ -257,7 +260,7 @@ def _ranges(at: SourcePartition, spans: Sequence[Span], low: int, end: int) -> l
 
 
 def _suspect_rows(rows: pa.RecordBatch, spans: Sequence[Span]) -> pa.RecordBatch:
-    """Return those of *rows* that lie in *spans*, which are in order."""
+    """Return the *rows* whose offsets are in *spans*, which are sorted."""
     offsets = offsets_of(rows)
     starts, ends = np.array(spans, np.int64).T
     at = np.searchsorted(ends, offsets, side="right")

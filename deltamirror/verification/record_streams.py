@@ -1,4 +1,4 @@
-"""Reading one side of a comparison from its cluster, along with whatever else is read."""
+"""Read one side of a comparison from its cluster, into memory or in a background thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.kafka.partition import TopicPartition
 from schemas.staging.read_range import OffsetRange
 
 UNLIMITED_BYTES = 2**62
-"""Bytes: the whole range; what is in memory is bounded by the queue."""
+"""No limit of bytes: a range is read completely. The queue limits memory."""
 
 QUEUE_BATCHES = 2
 """Batches of 20,000 records that wait to be compared."""
@@ -25,19 +25,20 @@ _ReadError = PartitionError | None
 
 
 class _AbandonedError(Exception):
-    """Nobody takes the records any more."""
+    """Raised in the reading thread to end it after `close`."""
 
 
 def read_into_memory(
     reader: RangeReader, wanted: Mapping[TopicPartition, Sequence[OffsetRange]]
 ) -> dict[TopicPartition, Iterator[pa.RecordBatch]]:
-    """Read small ranges of many partitions into memory, side by side; return each one's batches.
+    """Read small ranges of many partitions into memory at once; return each partition's batches.
 
-    An iterator raises the PartitionError that ended its reading early, behind its last batch.
+    If the read of a partition ended early, its iterator raises the PartitionError after its last
+    batch.
     """
     batches: dict[TopicPartition, list[pa.RecordBatch]] = {each: [] for each in wanted}
     ends: dict[TopicPartition, _ReadError] = dict.fromkeys(wanted)
-    # A consumer reads a partition at one place at a time: the first ranges, the second ones, ...
+    # A consumer has one position in a partition: read all first ranges, then all second ones, ...
     for together in zip_longest(*wanted.values()):
         owners = {r: p for p, r in zip(wanted, together, strict=True) if r and not ends[p]}
         reached = reader.read(
@@ -57,9 +58,9 @@ def _batches_then_error(batches: list[pa.RecordBatch], end: _ReadError) -> Itera
 
 
 class BackgroundReader:
-    """Ranges of one partition, read by a thread while others compare what it read.
+    """Read ranges of one partition in a thread, and iterate over the batches.
 
-    Iterating raises the PartitionError that ended the reading early. `close` ends the thread.
+    If the read ended early, iterating raises its PartitionError. `close` ends the thread.
     """
 
     def __init__(self, reader: RangeReader, ranges: Sequence[OffsetRange]) -> None:
@@ -76,7 +77,7 @@ class BackgroundReader:
             raise found
 
     def close(self) -> None:
-        """Stop reading; the reader may be used for something else afterwards."""
+        """Stop reading and join the thread. The reader can be used again afterwards."""
         self._is_abandoned.set()
         self._thread.join()
 
@@ -91,7 +92,7 @@ class BackgroundReader:
                 if end is not None:
                     break
         except BaseException as error:
-            # Whoever iterates hears of it: a thread that died in silence would be waited for.
+            # Pass the error to the iterating thread, which would wait forever otherwise.
             end = error
         with suppress(_AbandonedError):
             self._put(end)

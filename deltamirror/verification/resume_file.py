@@ -1,9 +1,11 @@
-"""What a comparison has done so far, so that the next one goes on where it was killed.
+"""Keep the results of a comparison, so that an interrupted run can be resumed.
 
-    <lake>/audits/us-east__eu-west-<question>.jsonl    a line for each part that was compared
+A run resumes if it has the same arguments as the interrupted one.
 
-The question is what was asked for: flow, topics, sides, how much of it. A comparison that comes to
-its end removes its file, so that the next one begins anew; so does one that is older than a day.
+    <lake>/audits/us-east__eu-west-<arguments>.jsonl    a line for each part that was compared
+
+<arguments> is a hash of the topics, the sides and the share. A comparison that completes removes
+its file. A file older than a day is removed and not resumed.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from pipeline.verification.suspects import SumComparison
 log = logging.getLogger(__name__)
 
 MAX_AGE_S = 24 * 3600
-"""Seconds after which what was compared is compared again."""
+"""Age in s from which on a resume file is not used."""
 
 
 class ResumeFile:
-    """The journal of one *arguments* about a flow; *known* verdicts come from a former run.
+    """The resume file of a flow and of the *arguments* of its comparison.
 
-    *records* is how many staged records those are about.
+    *known* are the results of an earlier run, by part; *records* is the number of staged records
+    that they cover. *seed* is that of the sample.
     """
 
     def __init__(
@@ -48,11 +51,11 @@ class ResumeFile:
         self._write({"seed": self.seed})
 
     def get(self, part: Part) -> SumComparison | None:
-        """Return what was found of *part* before, where it still is the same part."""
+        """Return the earlier result of *part*; None if there is none or if the part changed."""
         return self.known.get(_part_key(part))
 
     def add(self, part: Part, comparison: SumComparison) -> None:
-        """Keep what was found of *part*."""
+        """Append the result of *part*."""
         self._write(
             {
                 "part": _part_key(part),
@@ -66,7 +69,7 @@ class ResumeFile:
         )
 
     def end(self) -> None:
-        """Forget everything: the comparison has come to its end."""
+        """Remove the file, because the comparison is complete."""
         with suppress(OSError):
             self.path.unlink(missing_ok=True)
 
@@ -78,7 +81,7 @@ class ResumeFile:
     def _read(self) -> None:
         with suppress(OSError):
             for line in self.path.read_text().splitlines():
-                # The last line of a run that was killed may be half a one.
+                # The last line of a killed run may be incomplete.
                 with suppress(ValueError, KeyError):
                     row = json.loads(line)
                     if "seed" in row:
@@ -93,7 +96,7 @@ class ResumeFile:
             with self.path.open("a") as file:
                 file.write(json.dumps(row) + "\n")
         except OSError as error:
-            log.warning("%s is not written, a killed verify begins anew: %s", self.path, error)
+            log.warning("%s cannot be written, so verify cannot be resumed: %s", self.path, error)
 
 
 def _part_key(part: Part) -> str:

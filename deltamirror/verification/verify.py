@@ -1,7 +1,7 @@
-"""Source, stage and target of each flow compared, and what that found kept.
+"""Compare source, staged records and target of each flow, and append the findings to a table.
 
-Digests first: every side is read once and summed up by range, and only ranges whose sums are not
-the same everywhere are looked at record by record.
+First digests of ranges are compared, for which each side is read once. Only ranges whose digests
+differ are then compared record by record.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ def verify(
     no_resume: bool = False,
     listener: ProgressListener | None = None,
 ) -> Verification:
-    """Compare what is staged of *flows* (None: all) and source *topics* (None: all).
+    """Compare *flows* (None: all) and source *topics* (None: all); return the findings.
 
-    *sides*: `source` holds the source against the stage, `staged` the stage against its own
-    evidence, `target` the target against the stage. *share*: how much of it, taken at random, 0 to
-    1. It goes on where a killed one was unless *no_resume*. What was found is appended to
-    `verification`. Raises ConfigError: an unknown flow; TopicMissingError: nothing of a topic is
-    staged; LakeError, WorkerDiedError. Anything else that stands in the way is in the answer.
+    *sides* selects the comparisons: `source` compares the source with the staged records, `staged`
+    the staged records with the digests of their segments, `target` the target with the staged
+    records. *share* (0 to 1) is the part of the records to compare, selected at random. An
+    interrupted run with the same arguments is resumed unless *no_resume*. Findings are appended to
+    the table `verification`. Raises ConfigError for an unknown flow, TopicMissingError if nothing
+    of a topic is staged, LakeError, WorkerDiedError. Other errors are in the findings.
     """
     chosen = [context.config.flow(name) for name in flows] if flows else list(context.config.flows)
     audits = [_FlowVerifier(context, flow, topics, sides, share) for flow in chosen]
     staged = {each.topic for audit in audits for each in audit.segments}
     for topic in topics or ():
         if topic not in staged:
-            raise TopicMissingError(topic, location="in the stage of the flows asked for")
+            raise TopicMissingError(topic, location="among the staged topics of the selected flows")
     found = Verification(
         [audit.run(listener or NullProgressListener(), no_resume=no_resume) for audit in audits]
     )
@@ -65,7 +66,7 @@ def verify(
 
 
 class _FlowVerifier:
-    """The comparison of one flow."""
+    """Compare one flow."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class _FlowVerifier:
         self.segments = read_segments(context, flow, topics)
 
     def run(self, listener: ProgressListener, *, no_resume: bool) -> FlowFindings:
-        """Compare every partition; return what was found."""
+        """Compare all partitions; return the findings."""
         name = self._flow.flow.name
         if not self.segments:
             return FlowFindings(name)
@@ -109,10 +110,10 @@ class _FlowVerifier:
         plans: Mapping[TopicPartition, PartitionPlan],
         suspect_ranges: Mapping[TopicPartition, SuspectRanges],
     ) -> None:
-        """Look at what is in doubt record by record, with what both clusters and the map say now.
+        """Compare suspect ranges record by record, with a new snapshot of clusters and map.
 
-        A mirror may have gone on meanwhile: what it sent since the first look is left out. What
-        was visible then is still visible, whichever transactions are open now.
+        If the flow is running, records sent since the first snapshot are left out. Records that
+        were visible then are still visible, so there is no wait for transactions that are open now.
         """
         suspect_ranges = {
             partition: suspects_of_partition
@@ -138,11 +139,11 @@ class _FlowVerifier:
     def _plan_partitions(
         self, partitions: Collection[TopicPartition], transaction_wait_s: float | None
     ) -> dict[TopicPartition, PartitionPlan]:
-        """Look at both clusters and the lake; return how to compare each of *partitions*.
+        """Snapshot both clusters and the lake; return the plan of each of *partitions*.
 
-        The segments are read last: so the stage is never behind what the clusters told.
-        *transaction_wait_s* is how long the target's open transactions are waited for; None: they
-        do not matter.
+        Segments are read last, so that all records that the snapshots cover are staged.
+        *transaction_wait_s* is how long to wait for the target's open transactions to end; None:
+        do not wait.
         """
         source: SourceSnapshot | None = None
         target: TargetSnapshot | None = None
@@ -171,7 +172,7 @@ class _FlowVerifier:
 
 
 def _save_findings(context: MirrorContext, flow: FlowConfig, findings: FlowFindings) -> None:
-    """Append what was found to `verification`; a partition that could not be compared is not."""
+    """Append the findings to the table `verification`, except partitions with errors only."""
     now_ms = int(time.time() * 1000)
     rows = [
         {

@@ -118,7 +118,7 @@ class RangeReader:
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
                 reading.fail_open_ranges(f"nothing came for {READ_TIMEOUT_S:.0f} s")
-        reading.cut()
+        reading.finish_open_ranges()
         consumer.unassign()
 
     def _log_bounds(self, r: OffsetRange) -> tuple[int, int]:
@@ -180,7 +180,7 @@ class _ReadState:
             at = self._position[r]
             self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, reason=why))
 
-    def cut(self) -> None:
+    def finish_open_ranges(self) -> None:
         """End every open range where it is: there was enough for one batch."""
         for r in list(self.open.values()):
             self._finish(r, self._position[r], None)

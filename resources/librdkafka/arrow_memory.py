@@ -20,7 +20,7 @@ def binary_array(addresses: Int64Array, lengths: Int64Array) -> pa.BinaryArray:
     data = np.empty(int(ends[-1]), np.uint8)
     copy_bytes(addresses, lengths, data)
     buffers = [_validity(addresses != 0), pa.py_buffer(ends), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.array(), len(addresses), buffers)
+    return pa.Array.from_buffers(pa.binary(), len(addresses), buffers)
 
 
 def list_array(

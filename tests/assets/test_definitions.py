@@ -229,7 +229,7 @@ def stage_gap(context, start, end, cause):
     [
         pytest.param({}, "name the flow: one of us-east->eu-west, eu-west->us-east", id="flow"),
         pytest.param(
-            {"flow": "us-east->eu-west", "as_of": "noon"}, "as_of: noon is no time", id="time"
+            {"flow": "us-east->eu-west", "as_of": "noon"}, "as_of: noon is not a time", id="time"
         ),
         pytest.param(
             {"flow": "us-east->eu-west"}, "there is no topic orders staged", id="topic not staged"

@@ -1,4 +1,4 @@
-"""The places of a configuration are made when they are asked for, and once."""
+"""Create the clusters of a configuration on first use, once."""
 
 import pytest
 
@@ -7,19 +7,19 @@ from schemas.errors import ConfigError
 from tests.support.lake import config
 
 
-def test_a_cluster_is_one_object_for_all_who_ask(lake):
+def test_a_cluster_is_the_same_object_for_all_callers(lake):
     context = MirrorContext(config(lake))
 
     assert context.cluster("us-east") is context.cluster("us-east")
     assert context.cluster("us-east") is not context.cluster("eu-west")
 
 
-def test_to_name_a_place_makes_nothing(lake):
+def test_a_context_creates_no_files(lake):
     MirrorContext(config(lake)).cluster("us-east")
 
     assert not lake.exists()
 
 
-def test_an_unknown_cluster_is_wrong_usage_that_names_the_known(lake):
+def test_an_unknown_cluster_is_a_configuration_error_that_names_the_known_ones(lake):
     with pytest.raises(ConfigError, match=r"no cluster mars \(clusters: us-east, eu-west\)"):
         MirrorContext(config(lake)).cluster("mars")

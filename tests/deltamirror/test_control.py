@@ -1,4 +1,4 @@
-"""Orders are read in the order they were given, by those they are for."""
+"""Read operators' requests in the order in which they were added, by scope."""
 
 import shutil
 
@@ -17,7 +17,7 @@ def lake_(lake):
     return DeltaLake(lake)
 
 
-def test_orders_come_numbered_in_the_order_they_were_given(lake_):
+def test_requests_are_returned_in_the_order_in_which_they_were_added(lake_):
     operator, loop = ControlTable(lake_.control), ControlTable(lake_.control)
     assert loop.requests_for("us-east") == []
 
@@ -31,7 +31,7 @@ def test_orders_come_numbered_in_the_order_they_were_given(lake_):
     assert first.number < second.number < third.number
 
 
-def test_orders_of_the_same_moment_keep_their_numbers_whoever_reads(lake_, monkeypatch):
+def test_requests_of_the_same_millisecond_keep_their_order_after_optimize(lake_, monkeypatch):
     monkeypatch.setattr("deltamirror.control.time.time", lambda: 1.0)
     operator = ControlTable(lake_.control)
     topics = [f"t{i}" for i in range(25)]
@@ -56,15 +56,15 @@ def test_numbers_do_not_change_when_the_clock_is_set_back(lake_, monkeypatch):
     assert second.number > first.number
 
 
-def test_an_order_is_newer_than_those_of_a_table_that_was_lost(lake_):
+def test_a_request_has_a_larger_number_than_those_of_a_lost_table(lake_):
     ControlTable(lake_.control).add_request(PAUSE, "us-east", "first")
     (lost,) = ControlTable(lake_.control).requests_for("us-east")
     shutil.rmtree(lake_.control.path)
 
     ControlTable(lake_.control).add_request(ACCEPT_GAP, "us-east", "first")
 
-    (order,) = ControlTable(lake_.control).requests_for("us-east")
-    assert order.number > lost.number
+    (request,) = ControlTable(lake_.control).requests_for("us-east")
+    assert request.number > lost.number
 
 
 @pytest.mark.parametrize(
@@ -76,14 +76,14 @@ def test_an_order_is_newer_than_those_of_a_table_that_was_lost(lake_):
         pytest.param("users", 0, set(), id="another partition"),
     ],
 )
-def test_an_order_is_for_all_a_topic_or_a_partition(lake_, topic, partition, meant):
+def test_a_request_applies_to_all_to_a_topic_or_to_a_partition(lake_, topic, partition, meant):
     ControlTable(lake_.control).add_request(PAUSE, "us-east", topic, partition)
-    (order,) = ControlTable(lake_.control).requests_for("us-east")
+    (request,) = ControlTable(lake_.control).requests_for("us-east")
 
-    assert {p for p in (ORDERS, USERS) if order.applies_to(p)} == meant
+    assert {p for p in (ORDERS, USERS) if request.applies_to(p)} == meant
 
 
-def test_the_last_order_decides_whether_a_partition_is_paused(lake_):
+def test_the_last_request_decides_whether_a_partition_is_paused(lake_):
     operator = ControlTable(lake_.control)
 
     def paused():

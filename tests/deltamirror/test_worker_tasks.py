@@ -1,4 +1,4 @@
-"""A worker's work: what it keeps from job to job, and what it lets go."""
+"""Keep a worker's producers from job to job, and close them after a timeout."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Target:
 
 @pytest.fixture
 def connect(monkeypatch):
-    """Return a function that replays all slots, one of them with a failure: who is connected?"""
+    """Return a function that replays all slots, one with a failure, and returns the connected."""
     targets, failing = {}, {}
 
     def replay(work, staged, target):
@@ -67,7 +67,7 @@ def test_producers_stay_connected_from_job_to_job(connect):
         CommitUnknownError("id", reason="no answer"),
     ],
 )
-def test_where_a_target_does_not_answer_one_slot_the_others_connect_anew(connect, failure):
+def test_if_the_target_does_not_respond_to_one_slot_the_other_slots_reconnect(connect, failure):
     connect()
 
     assert connect(1, failure).keys() == {2}
@@ -77,7 +77,7 @@ def test_where_a_target_does_not_answer_one_slot_the_others_connect_anew(connect
     "failure",
     [FencedError("id"), RequestRefusedError("eu-west", action="commit", code="NO", reason="no")],
 )
-def test_what_one_slot_is_refused_lets_the_others_stay_connected(connect, failure):
+def test_if_one_slot_is_refused_the_other_slots_stay_connected(connect, failure):
     connect()
 
     assert connect(1, failure).keys() == set(SLOTS)

@@ -155,7 +155,7 @@ def produce_exactly(bootstrap: str, topic: str, records: Iterable[Record]) -> No
         assert producer.send(topic, record.partition, to_produce_batch(row), 0) == 1
     give_up_at = time.monotonic() + ANSWER_SECONDS
     while producer.reported_count < producer.queued_count and time.monotonic() < give_up_at:
-        producer.report(0.1)
+        producer.poll_reports(0.1)
     errors = [error for _, error in producer.errors()]
     if producer.reported_count < producer.queued_count or errors:
         raise KafkaException(errors[0] if errors else KafkaError(KafkaError._TIMED_OUT))

@@ -1,4 +1,4 @@
-"""Groups resume on the target at their very next record; MirrorMaker 2's tools are told."""
+"""Translate groups' committed offsets exactly, write checkpoints, and plan groups."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.lake import FLOW, REMOTE, ScriptedContext, commit, replay
 
 @pytest.fixture
 def context(lake):
-    """Records 10, 11, 14 and 15 went to 3, 4, 6 and 7; billing reads 12 next."""
+    """Return a context in which 10, 11, 14, 15 are mapped to 3, 4, 6, 7; billing committed 12."""
     context = ScriptedContext(lake)
     replay(context, (10, 3, 2), (14, 6, 2))
     commit(context, "billing", 12)
@@ -24,7 +24,7 @@ def context(lake):
 
 @pytest.fixture
 def emitted(monkeypatch):
-    """What would be written to the target's checkpoints topic."""
+    """Return the list of records written to the target's checkpoints topic."""
     records = []
 
     class Topic:
@@ -41,8 +41,8 @@ def emitted(monkeypatch):
     return records
 
 
-def resumes(context, **asked):
-    found = translate_groups(context, context.flow, **asked)
+def resumes(context, **selection):
+    found = translate_groups(context, context.flow, **selection)
     return [(each.group, each.at.upstream_offset, each.at.downstream_offset) for each in found]
 
 
@@ -66,20 +66,22 @@ def test_a_group_is_translated_as_of_a_past_snapshot(context):
     assert resumes(context, as_of_ms=20) == [("billing", 15, 7)]
 
 
-def test_offsets_of_a_topics_former_life_are_translated_by_that_lifes_runs(context):
+def test_a_commit_in_an_earlier_incarnation_is_translated_with_the_runs_of_that_incarnation(
+    context,
+):
     replay(context, (0, 8, 20), incarnation="life2", at=2)
 
     assert resumes(context) == [("billing", 12, 6)]
 
 
-def test_a_commit_in_a_life_of_which_nothing_arrived_has_no_answer_yet(context):
+def test_a_commit_in_an_incarnation_that_has_not_arrived_has_no_downstream_offset(context):
     commit(context, "billing", 2, topic_id="life2", at=2)
 
     assert resumes(context) == [("billing", 2, None)]
     assert write_checkpoints(context, context.flow) == []
 
 
-def test_a_checkpoint_is_written_when_it_changes_and_only_then(context):
+def test_a_checkpoint_is_written_only_when_it_changes(context):
     assert [row["downstream_offset"] for row in write_checkpoints(context, context.flow)] == [6]
     assert write_checkpoints(context, context.flow) == []
 
@@ -89,7 +91,7 @@ def test_a_checkpoint_is_written_when_it_changes_and_only_then(context):
     assert context.lake.flow_table(FLOW, CHECKPOINTS).rows().num_rows == 2
 
 
-def test_what_a_group_keeps_beside_its_offset_is_an_answer_too(context):
+def test_a_changed_commit_metadata_is_a_new_checkpoint(context):
     write_checkpoints(context, context.flow)
     commit(context, "billing", 12, at=2, metadata="later")
 
@@ -98,14 +100,14 @@ def test_what_a_group_keeps_beside_its_offset_is_an_answer_too(context):
     assert (row["downstream_offset"], row["metadata"]) == (6, "later")
 
 
-def test_a_group_that_goes_back_is_checkpointed_back(context):
+def test_a_group_that_moves_back_gets_an_earlier_checkpoint(context):
     write_checkpoints(context, context.flow)
     commit(context, "billing", 10, at=2)
 
     assert [row["downstream_offset"] for row in write_checkpoints(context, context.flow)] == [3]
 
 
-def test_checkpoints_are_told_to_the_target_under_the_remote_topics_name(lake, emitted):
+def test_checkpoints_are_emitted_with_the_name_of_the_remote_topic(lake, emitted):
     context = ScriptedContext(lake, emit_checkpoints_interval_s=60.0)
     replay(context, (10, 3, 2))
     commit(context, "billing", 11, metadata="AgAAAYvP5WgA")
@@ -116,13 +118,13 @@ def test_checkpoints_are_told_to_the_target_under_the_remote_topics_name(lake, e
     assert emitted == [(checkpoint.key, checkpoint.value)]
 
 
-def test_without_emit_checkpoints_nothing_is_told(context, emitted):
+def test_without_emit_checkpoints_nothing_is_emitted(context, emitted):
     write_checkpoints(context, context.flow)
 
     assert emitted == []
 
 
-def test_what_could_not_be_told_is_told_again(lake, monkeypatch):
+def test_checkpoints_whose_emit_failed_are_written_again(lake, monkeypatch):
     context = ScriptedContext(lake, emit_checkpoints_interval_s=60.0)
     replay(context, (10, 3, 2))
     commit(context, "billing", 11)
@@ -145,10 +147,10 @@ def test_a_map_that_contradicts_itself_is_an_error_with_the_numbers(context):
         map_index(context, FLOW)
 
 
-# What applying it would do
+# Plans
 
 
-def test_a_plan_shows_what_is_there_and_what_would_be_set(context):
+def test_a_plan_shows_the_current_and_the_planned_offset(context):
     context.target.offsets["billing"] = {REMOTE: 3}
 
     (plan,) = plan_groups(context, context.flow)
@@ -158,13 +160,15 @@ def test_a_plan_shows_what_is_there_and_what_would_be_set(context):
     assert (at.action, at.current, at.resumes_at, at.records_gone) == ("set", 3, 6, 0)
 
 
-def test_a_plan_keeps_what_is_right_already(context):
+def test_a_plan_keeps_a_correct_offset(context):
     context.target.offsets["billing"] = {REMOTE: 6}
 
     assert plan_groups(context, context.flow)[0].partitions[0].action == "keep"
 
 
-def test_an_offset_below_the_targets_log_start_is_raised_and_the_records_gone_are_counted(context):
+def test_an_offset_below_the_target_log_start_is_raised_and_the_expired_records_are_counted(
+    context,
+):
     commit(context, "billing", 10, at=2)
     context.target.hold(REMOTE, 8, low=6)
 
@@ -173,7 +177,7 @@ def test_an_offset_below_the_targets_log_start_is_raised_and_the_records_gone_ar
     assert (at.resumes_at, at.records_gone) == (6, 2)
 
 
-def test_a_partition_of_which_nothing_arrived_waits(context):
+def test_a_partition_that_has_not_arrived_waits(context):
     commit(context, "billing", 5, partition=TopicPartition("orders", 1))
 
     waiting = plan_groups(context, context.flow)[0].partitions[1]
@@ -186,4 +190,4 @@ def test_a_group_with_members_on_the_target_is_not_idle(context):
     context.target.states["billing"] = "STABLE"
 
     assert not plan_groups(context, context.flow)[0].is_idle
-    assert not plan_groups(context, context.flow, group="nobody")
+    assert not plan_groups(context, context.flow, group="unknown")

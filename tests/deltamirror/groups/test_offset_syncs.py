@@ -1,4 +1,4 @@
-"""Offset syncs are noted by a replay loop and written beside it, in order, none of them twice."""
+"""Write the offset syncs that a replay loop recorded: in order and once."""
 
 import pytest
 
@@ -17,16 +17,16 @@ CONFIG = OffsetSyncsConfig("us-east", "mm2-offset-syncs.eu-west.internal", 100, 
 
 @pytest.fixture
 def topic(monkeypatch):
-    """The topic, as a list of what was written to it."""
+    """Return a fake topic class whose list *records* has the syncs written to it."""
 
     class Topic:
-        is_made, is_down, records = False, False, []
+        is_created, is_down, records = False, False, []
 
         def __init__(self, cluster, name, _):
             assert (cluster.alias, name) == ("us-east", "mm2-offset-syncs.eu-west.internal")
 
         def ensure_exists(self, replication_factor):
-            Topic.is_made = True
+            Topic.is_created = True
 
         def write(self, some):
             if Topic.is_down:
@@ -47,26 +47,26 @@ def move(*run, partition=ORDERS):
     return CommittedBatch(partition, REMOTE, None, after, (OffsetRun(*run),), run[2])
 
 
-def places(topic):
+def offset_pairs(topic):
     return [(sync.upstream_offset, sync.downstream_offset) for sync in topic.records]
 
 
-def test_what_was_committed_is_written_once(syncs, topic):
+def test_each_recorded_offset_sync_is_written_once(syncs, topic):
     syncs.replayed(FLOW, [move(0, 5, 2), move(2, 8, 2)])
     syncs.replayed(FLOW, [move(4, 11, 1)])
 
     assert syncs.write() == 5
     assert syncs.write() == 0
-    assert places(topic) == [(0, 5), (1, 6), (2, 8), (3, 9), (4, 11)]
+    assert offset_pairs(topic) == [(0, 5), (1, 6), (2, 8), (3, 9), (4, 11)]
 
 
-def test_the_topic_is_there_before_anything_has_moved(syncs, topic):
+def test_the_topic_is_created_before_any_record_is_replayed(syncs, topic):
     syncs.write()
 
-    assert topic.is_made
+    assert topic.is_created
 
 
-def test_what_could_not_be_written_is_written_before_what_came_since(syncs, topic):
+def test_syncs_that_could_not_be_written_are_written_before_newer_ones(syncs, topic):
     topic.is_down = True
     syncs.replayed(FLOW, [move(0, 5, 1)])
     with pytest.raises(UnreachableError):
@@ -76,10 +76,12 @@ def test_what_could_not_be_written_is_written_before_what_came_since(syncs, topi
 
     syncs.write()
 
-    assert places(topic) == [(0, 5), (1, 7)]
+    assert offset_pairs(topic) == [(0, 5), (1, 7)]
 
 
-def test_while_the_cluster_is_down_the_newest_of_each_partition_are_kept(syncs, topic, monkeypatch):
+def test_while_the_cluster_is_down_the_newest_syncs_of_each_partition_are_kept(
+    syncs, topic, monkeypatch
+):
     monkeypatch.setattr(module, "MAX_PENDING_SYNCS", 2)
     other = TopicPartition("orders", 1)
     topic.is_down = True
@@ -90,4 +92,4 @@ def test_while_the_cluster_is_down_the_newest_of_each_partition_are_kept(syncs, 
 
     syncs.write()
 
-    assert places(topic) == [(3, 3), (4, 4), (9, 0)]
+    assert offset_pairs(topic) == [(3, 3), (4, 4), (9, 0)]

@@ -1,4 +1,4 @@
-"""What groups had committed is written down when it changes, and can be told of any time."""
+"""Snapshot groups' committed offsets when they change, and query them as of a time."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_a_commit_is_written_with_the_topics_id(context):
     assert written(context) == [("billing", "orders", "life1", 4)]
 
 
-def test_what_has_not_changed_is_not_written_again(context):
+def test_an_unchanged_commit_is_not_written_again(context):
     snapshot_groups(context, "us-east")
 
     assert snapshot_groups(context, "us-east").changed == 0
@@ -38,7 +38,7 @@ def test_what_has_not_changed_is_not_written_again(context):
     assert sorted(row[-1] for row in written(context)) == [3, 4]
 
 
-def test_what_a_group_keeps_beside_its_offset_is_written_with_it(context):
+def test_commit_metadata_is_written_with_the_offset(context):
     context.source.texts["billing", ORDERS] = "AgAAAYvP5WgA"
 
     snapshot_groups(context, "us-east")
@@ -49,7 +49,7 @@ def test_what_a_group_keeps_beside_its_offset_is_written_with_it(context):
     assert rows["metadata"].to_pylist() == ["AgAAAYvP5WgA", "later"]
 
 
-def test_the_same_offset_in_another_life_of_the_topic_is_a_change(context):
+def test_the_same_offset_in_another_incarnation_is_a_change(context):
     snapshot_groups(context, "us-east")
     context.source.hold(ORDERS, 10, topic_id="life2")
 
@@ -66,7 +66,7 @@ def test_an_offset_read_while_its_topic_was_re_created_is_not_written(context, m
     assert snapshot_groups(context, "us-east").changed == 0
 
 
-def test_only_groups_and_topics_of_a_flow_are_written_and_never_our_own(context):
+def test_only_groups_and_topics_of_a_flow_are_written_and_no_progress_groups(context):
     context.source.hold(TopicPartition("eu-west.orders", 0), 5)
     context.source.offsets |= {
         FLOW.progress_group: {ORDERS: 1},
@@ -79,7 +79,7 @@ def test_only_groups_and_topics_of_a_flow_are_written_and_never_our_own(context)
     assert written(context) == [("billing", "orders", "life1", 4)]
 
 
-def test_one_unreadable_group_never_fails_the_rest(context):
+def test_an_unreadable_group_does_not_fail_the_other_groups(context):
     context.source.offsets["odd"] = {}
     context.source.unreadable.add("odd")
 
@@ -99,7 +99,7 @@ def test_one_unreadable_group_never_fails_the_rest(context):
         pytest.param(9, [], id="before the first"),
     ],
 )
-def test_a_time_has_the_newest_commit_seen_until_then(context, as_of, committed):
+def test_the_newest_commit_seen_at_or_before_a_time_is_returned(context, as_of, committed):
     for at, offset in ((10, 4), (20, 7), (30, 9)):
         commit(context, "billing", offset, at=at)
 
@@ -108,7 +108,7 @@ def test_a_time_has_the_newest_commit_seen_until_then(context, as_of, committed)
     assert rows["committed"].to_pylist() == committed
 
 
-def test_the_newest_commit_is_the_newest_also_where_the_clock_was_set_back(context, monkeypatch):
+def test_the_newest_commit_is_found_even_if_the_clock_was_set_back(context, monkeypatch):
     snapshot_groups(context, "us-east")
     monkeypatch.setattr("resources.delta.table.time.time", lambda: 1_000.0)
     context.source.offsets["billing"][ORDERS] = 7

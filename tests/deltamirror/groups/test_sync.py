@@ -1,4 +1,4 @@
-"""Groups of the target follow those of the source, where nobody uses them."""
+"""Sync committed offsets to groups that are inactive on the target."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from tests.support.lake import REMOTE, ScriptedContext, commit, replay
 
 @pytest.fixture
 def context(lake):
-    """Records 10, 11, 14 and 15 went to 3, 4, 6 and 7; billing reads 12 next."""
+    """Return a context in which 10, 11, 14, 15 are mapped to 3, 4, 6, 7; billing committed 12."""
     context = ScriptedContext(lake)
     replay(context, (10, 3, 2), (14, 6, 2))
     commit(context, "billing", 12, metadata="AgAAAYvP5WgA")
@@ -18,14 +18,14 @@ def context(lake):
     return context
 
 
-def test_a_group_that_the_target_does_not_know_is_set_with_its_metadata(context):
+def test_a_group_that_is_new_to_the_target_is_set_with_its_metadata(context):
     assert sync_groups(context, context.flow).moved == {"billing": 1}
 
     assert context.target.group_commits("billing") == {REMOTE: (6, "AgAAAYvP5WgA")}
     assert sync_groups(context, context.flow).moved == {}
 
 
-def test_a_group_that_is_behind_is_moved_forward_and_one_that_is_ahead_is_not_moved_back(context):
+def test_groups_are_moved_forward_and_never_back(context):
     commit(context, "audit", 10)
     context.target.offsets |= {"billing": {REMOTE: 3}, "audit": {REMOTE: 4}}
 
@@ -34,7 +34,7 @@ def test_a_group_that_is_behind_is_moved_forward_and_one_that_is_ahead_is_not_mo
     assert context.target.offsets == {"billing": {REMOTE: 6}, "audit": {REMOTE: 4}}
 
 
-def test_a_group_with_members_is_left_alone(context):
+def test_a_group_with_members_is_not_changed(context):
     context.target.offsets["billing"] = {REMOTE: 3}
     context.target.states["billing"] = "STABLE"
 
@@ -42,7 +42,7 @@ def test_a_group_with_members_is_left_alone(context):
     assert context.target.offsets["billing"] == {REMOTE: 3}
 
 
-def test_a_group_that_has_come_to_life_since_it_was_looked_at_is_left_alone(context, monkeypatch):
+def test_a_group_that_became_active_after_the_plan_was_made_is_not_changed(context, monkeypatch):
     monkeypatch.setattr(context.target, "groups", dict)
     context.target.states["billing"] = "STABLE"
     context.target.offsets["billing"] = {}
@@ -50,7 +50,7 @@ def test_a_group_that_has_come_to_life_since_it_was_looked_at_is_left_alone(cont
     assert sync_groups(context, context.flow).active == ["billing"]
 
 
-def test_a_group_that_was_at_work_since_it_was_looked_at_is_not_moved_back(context, monkeypatch):
+def test_a_group_that_committed_after_the_plan_was_made_is_not_moved_back(context, monkeypatch):
     monkeypatch.setattr(context.target, "groups", dict)
     context.target.offsets["billing"] = {REMOTE: 7}
 
@@ -58,7 +58,7 @@ def test_a_group_that_was_at_work_since_it_was_looked_at_is_not_moved_back(conte
     assert context.target.offsets["billing"] == {REMOTE: 7}
 
 
-def test_a_group_that_the_target_refuses_stops_no_other(context, monkeypatch):
+def test_a_refused_group_does_not_stop_the_other_groups(context, monkeypatch):
     commit(context, "audit", 10)
     ask = context.target.commit_offsets
 
@@ -77,11 +77,11 @@ def test_a_group_that_the_target_refuses_stops_no_other(context, monkeypatch):
     assert (done.moved, done.refused) == ({"billing": 1}, ["audit"])
 
 
-def test_a_flow_syncs_its_groups_after_it_has_seen_and_translated_them(lake):
+def test_a_flow_syncs_groups_after_snapshots_and_checkpoints(lake):
     def named(**flow):
         context = ScriptedContext(lake, **flow)
-        (chores,) = periodic_tasks(context, context.config.flows, ()).values()
-        return {chore.name: chore.interval_s for chore in chores}
+        (tasks,) = periodic_tasks(context, context.config.flows, ()).values()
+        return {task.name: task.interval_s for task in tasks}
 
     seen = {"groups of us-east": 60, "checkpoints of us-east->eu-west": 60}
     measured = {"lag of us-east->eu-west": 60}

@@ -1,8 +1,8 @@
-"""The loop's process keeps small what it stages, and only that."""
+"""Maintain in the background only the clusters that this process stages."""
 
 import threading
 
-from deltamirror.maintenance import maintain as housekeeping
+from deltamirror.maintenance import maintain as maintain_module
 from deltamirror.maintenance.maintain import MaintenanceLoop, maintained_tables
 from deltamirror.timings import Timings
 from resources.coordination.lease import Lease
@@ -30,19 +30,19 @@ def last_checkpoint(context):
     return context.lake.records("us-east").path / "_delta_log" / "_last_checkpoint"
 
 
-def test_only_what_this_process_stages_is_maintained(lake):
+def test_only_clusters_staged_by_this_process_are_maintained(lake):
     context, lease = staged(lake)
-    keeping = MaintenanceLoop(context, {"us-east": lease}, threading.Event())
+    loop = MaintenanceLoop(context, {"us-east": lease}, threading.Event())
 
-    keeping.maintain_clusters()
+    loop.maintain_clusters()
     assert files(context) == 5
 
     with lease:
-        keeping.maintain_clusters()
+        loop.maintain_clusters()
     assert files(context) == 1
 
 
-def test_a_failure_is_tried_again_at_the_next_turn(lake, monkeypatch):
+def test_maintenance_is_retried_after_a_failure(lake, monkeypatch):
     context, lease = staged(lake)
     over, turns = threading.Event(), []
 
@@ -52,7 +52,7 @@ def test_a_failure_is_tried_again_at_the_next_turn(lake, monkeypatch):
             over.set()
         raise StalePlanError("another process was first")
 
-    monkeypatch.setattr(housekeeping, "maintain_cluster", fail)
+    monkeypatch.setattr(maintain_module, "maintain_cluster", fail)
     context.timings = Timings(maintain_interval_s=0.01)
     with lease:
         MaintenanceLoop(context, {"us-east": lease}, over).run()
@@ -60,16 +60,16 @@ def test_a_failure_is_tried_again_at_the_next_turn(lake, monkeypatch):
     assert len(turns) == 2
 
 
-def test_checkpoints_do_not_wait_for_the_rest_of_the_maintenance(lake, monkeypatch):
+def test_checkpoints_are_written_before_the_first_maintenance(lake, monkeypatch):
     context, lease = staged(lake)
     over, turned = threading.Event(), []
     context.timings = Timings(optimize_interval_s=0.01)
-    monkeypatch.setattr(housekeeping, "COMMITS_PER_CHECKPOINT", 3)
-    monkeypatch.setattr(housekeeping, "maintain_cluster", lambda *_: turned.append(1))
+    monkeypatch.setattr(maintain_module, "COMMITS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr(maintain_module, "maintain_cluster", lambda *_: turned.append(1))
     write = MaintenanceLoop.optimize_tables
 
-    def write_once(keeping):
-        write(keeping)
+    def write_once(loop):
+        write(loop)
         over.set()
 
     monkeypatch.setattr(MaintenanceLoop, "optimize_tables", write_once)
@@ -80,20 +80,16 @@ def test_checkpoints_do_not_wait_for_the_rest_of_the_maintenance(lake, monkeypat
     assert not turned
 
 
-def test_tables_of_a_cluster_that_another_process_stages_get_no_checkpoint_of_this_one(
-    lake, monkeypatch
-):
+def test_no_checkpoint_is_written_for_a_cluster_that_another_process_stages(lake, monkeypatch):
     context, lease = staged(lake)
-    monkeypatch.setattr(housekeeping, "COMMITS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr(maintain_module, "COMMITS_PER_CHECKPOINT", 3)
 
     MaintenanceLoop(context, {"us-east": lease}, threading.Event()).optimize_tables()
 
     assert not last_checkpoint(context).exists()
 
 
-def test_small_files_of_the_ledger_are_merged_between_turns_and_data_files_are_left_alone(
-    lake, monkeypatch
-):
+def test_optimize_tables_merges_files_of_segments_and_not_of_records(lake, monkeypatch):
     context, lease = staged(lake)
     monkeypatch.setattr("resources.delta.table_maintenance.MIN_SMALL_FILES", 3)
     segments = context.lake.segments("us-east")
@@ -109,9 +105,11 @@ def test_small_files_of_the_ledger_are_merged_between_turns_and_data_files_are_l
     assert files(context) == 5
 
 
-def test_a_table_that_cannot_be_merged_keeps_no_other_from_its_checkpoint(lake, monkeypatch):
+def test_a_table_that_cannot_be_optimized_does_not_stop_the_checkpoints_of_others(
+    lake, monkeypatch
+):
     context, lease = staged(lake)
-    monkeypatch.setattr(housekeeping, "COMMITS_PER_CHECKPOINT", 3)
+    monkeypatch.setattr(maintain_module, "COMMITS_PER_CHECKPOINT", 3)
 
     def refuse(table):
         raise StalePlanError("another process was first")

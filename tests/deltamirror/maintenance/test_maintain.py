@@ -1,4 +1,4 @@
-"""Maintenance of a lake in a folder: what is read afterwards is what was staged."""
+"""Maintain a lake without changing its records."""
 
 import dataclasses
 import os
@@ -20,7 +20,7 @@ from tests.support.staged_lake import held, in_one_slot, stage_records
 DAY_S = 24 * 3600
 A, B = in_one_slot(2)
 (OTHER,) = in_one_slot(1, slot=9)
-SECOND_LIFE = dataclasses.replace(A, topic_id="life2")
+SECOND_INCARNATION = dataclasses.replace(A, topic_id="id2")
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def context(lake):
     context = ScriptedContext(lake)
     for i in range(6):
         stage_records(context, (A, i * 10, i * 10 + 10), (B, i * 3, i * 3 + 3), staged_at_ms=i)
-    stage_records(context, (SECOND_LIFE, 0, 4), (OTHER, 0, 5), staged_at_ms=6)
+    stage_records(context, (SECOND_INCARNATION, 0, 4), (OTHER, 0, 5), staged_at_ms=6)
     return context
 
 
@@ -38,7 +38,7 @@ def keeping(context, lake, **retention):
 
 
 def replay_to(context, source, offset, target_topic_id="target1"):
-    """Say in the map that *source* is replayed up to *offset*."""
+    """Write to the map that *source* is replayed up to *offset*."""
     partition = source.topic_partition
     target = TopicPartition(f"us-east.{partition.topic}", partition.partition)
     after = Progress(offset, source.topic_id, target_topic_id)
@@ -47,28 +47,35 @@ def replay_to(context, source, offset, target_topic_id="target1"):
     offset_map.write([move])
 
 
-def test_after_compaction_every_row_is_read_as_before(context):
-    before = held(context, A, B, SECOND_LIFE, OTHER)
+def test_compaction_does_not_change_any_row(context):
+    before = held(context, A, B, SECOND_INCARNATION, OTHER)
     records = context.lake.records("us-east")
-    frontier = {s: records.frontier(s) for s in (A, B, SECOND_LIFE, OTHER)}
+    frontier = {s: records.frontier(s) for s in (A, B, SECOND_INCARNATION, OTHER)}
 
     (done,) = maintain(context)
 
     records.refresh()
     assert (done.joined, done.joined_into) == (7, 1)
     assert [(file.slot, file.sequence) for file in records.files()] == [(3, 7), (9, 7)]
-    assert held(context, A, B, SECOND_LIFE, OTHER) == before
+    assert held(context, A, B, SECOND_INCARNATION, OTHER) == before
     assert {s: records.frontier(s) for s in frontier} == frontier
 
 
-def test_staging_goes_on_behind_a_joined_file(context):
+def test_staging_continues_after_a_compaction(context):
     maintain(context)
-    stage_records(context, (SECOND_LIFE, 4, 6))
+    stage_records(context, (SECOND_INCARNATION, 4, 6))
 
-    assert [row["offset"] for row in held(context, SECOND_LIFE)[SECOND_LIFE]] == [0, 1, 2, 3, 4, 5]
+    assert [row["offset"] for row in held(context, SECOND_INCARNATION)[SECOND_INCARNATION]] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]
 
 
-def test_a_joined_file_that_differs_is_not_committed(context, monkeypatch):
+def test_a_compacted_file_that_differs_is_not_committed(context, monkeypatch):
     records = context.lake.records("us-east")
     before = records.refresh()
     monkeypatch.setattr(maintain_module, "sort_by_partition", lambda rows: rows[:-1])
@@ -81,7 +88,7 @@ def test_a_joined_file_that_differs_is_not_committed(context, monkeypatch):
     assert len(on_disk) == 7
 
 
-def test_of_two_that_compact_the_same_files_one_is_refused(context):
+def test_only_one_of_two_compactions_of_the_same_files_is_committed(context):
     first, second = context.lake.records("us-east"), context.lake.records("us-east")
     files = [file for file in second.files() if file.slot == 3]
     list(compact(first))
@@ -90,7 +97,9 @@ def test_of_two_that_compact_the_same_files_one_is_refused(context):
         second.replace(files, [])
 
 
-def test_even_when_both_look_before_either_commits(context, monkeypatch):
+def test_only_one_of_two_compactions_planned_from_the_same_version_is_committed(
+    context, monkeypatch
+):
     first, second = context.lake.records("us-east"), context.lake.records("us-east")
     second.refresh()
     refresh = second.refresh
@@ -105,17 +114,17 @@ def test_even_when_both_look_before_either_commits(context, monkeypatch):
     assert len(held(context, A)[A]) == 60
 
 
-def test_compacting_while_another_process_stages_is_refused_to_neither(context):
+def test_compaction_and_staging_at_the_same_time_both_commit(context):
     compacting = context.lake.records("us-east")
     compacting.refresh()
-    stage_records(context, (SECOND_LIFE, 4, 6))
+    stage_records(context, (SECOND_INCARNATION, 4, 6))
     list(compact(compacting))
-    stage_records(context, (SECOND_LIFE, 6, 8))
+    stage_records(context, (SECOND_INCARNATION, 6, 8))
 
-    assert len(held(context, SECOND_LIFE)[SECOND_LIFE]) == 8
+    assert len(held(context, SECOND_INCARNATION)[SECOND_INCARNATION]) == 8
 
 
-def test_retention_takes_only_what_every_flow_has_replayed(context, lake):
+def test_retention_removes_only_files_that_all_flows_have_replayed(context, lake):
     replay_to(context, A, 35)
     replay_to(context, B, 18)
 
@@ -129,8 +138,8 @@ def test_retention_takes_only_what_every_flow_has_replayed(context, lake):
     assert [row["offset"] for row in held(context, A)[A]] == list(range(30, 60))
 
 
-def test_a_life_is_replayed_when_the_next_one_has_begun(context, lake):
-    replay_to(context, SECOND_LIFE, 4)
+def test_an_incarnation_counts_as_replayed_when_the_next_one_is_mapped(context, lake):
+    replay_to(context, SECOND_INCARNATION, 4)
     replay_to(context, B, 18)
     replay_to(context, OTHER, 5)
 
@@ -140,15 +149,12 @@ def test_a_life_is_replayed_when_the_next_one_has_begun(context, lake):
     assert context.lake.records("us-east").files() == []
 
 
-def test_what_a_new_target_topic_lacks_stays_also_where_the_clock_was_set_back(
-    context, lake, monkeypatch
-):
+def test_retention_keeps_records_that_a_re_created_target_topic_lacks(context, lake, monkeypatch):
     replay_to(context, A, 60)
     replay_to(context, B, 18)
     monkeypatch.setattr("resources.delta.table.time.time", lambda: 1_000.0)
-    replay_to(
-        context, A, 20, target_topic_id="target2"
-    )  # made anew, and replayed from the beginning
+    # The target topic was re-created, and is replayed from the beginning.
+    replay_to(context, A, 20, target_topic_id="target2")
     monkeypatch.undo()
 
     (done,) = maintain(keeping(context, lake, stage_retention_ms=0))
@@ -157,14 +163,14 @@ def test_what_a_new_target_topic_lacks_stays_also_where_the_clock_was_set_back(
     assert [row["offset"] for row in held(context, A)[A]] == list(range(20, 60))
 
 
-def test_without_a_bound_everything_stays(context):
+def test_without_a_retention_setting_no_file_is_removed(context):
     replay_to(context, A, 60)
     (done,) = maintain(context)
 
     assert done.removed == 0
 
 
-def test_a_younger_orphan_stays_and_a_day_old_one_goes(context):
+def test_vacuum_deletes_an_orphan_file_after_a_day(context):
     folder = context.lake.records("us-east").path / "slot=3"
     old, young = folder / "part-000000000099-old.parquet", folder / "part-000000000099-new.parquet"
     for path in (old, young):
@@ -177,7 +183,7 @@ def test_a_younger_orphan_stays_and_a_day_old_one_goes(context):
     assert (done.deleted, old.exists(), young.exists()) == (1, False, True)
 
 
-def test_small_files_of_the_ledger_become_one_and_every_row_stays(context):
+def test_small_files_of_segments_are_merged_and_no_row_changes(context):
     for i in range(10):
         stage_records(context, (OTHER, 5 + i, 6 + i))
     segments = context.lake.segments("us-east")
@@ -191,6 +197,6 @@ def test_small_files_of_the_ledger_become_one_and_every_row_stays(context):
     assert after == before
 
 
-def test_while_another_process_stages_the_command_says_so(context, lake):
+def test_maintenance_fails_while_another_process_stages_the_cluster(context, lake):
     with Lease(lake, "stage us-east"), pytest.raises(LeaseHeldError, match="stage us-east"):
         maintain(context)

@@ -1,4 +1,4 @@
-"""An offset map that was lost is the same again, row for row, by a start or by the command."""
+"""Rebuild a lost offset map row by row, at the start of replay or by the command."""
 
 import shutil
 from dataclasses import replace
@@ -24,7 +24,7 @@ from tests.support.fake_context import FakeContext, InlineWorkers
 
 PARTITIONS = [TopicPartition(topic, i) for topic in ("orders", "users") for i in range(2)]
 ORDERS = PARTITIONS[0]
-SAME = (
+COLUMNS = (
     "topic", "incarnation", "partition", "upstream_start", "target_topic", "target_topic_id",
     "target_partition", "downstream_start", "length",
 )  # fmt: skip
@@ -35,17 +35,17 @@ def remote(partition):
 
 
 class Mirror:
-    """A flow with a lake, mirrored round by round, whose map can be put back or lost."""
+    """A flow that is mirrored in rounds, and whose map can be deleted or set back."""
 
     def __init__(self, lake, monkeypatch):
         self.context = FakeContext(lake, monkeypatch, transaction_records=3)
-        self.aside = lake.parent / "map-aside"
+        self.backup = lake.parent / "map-backup"
         self.values = 0
         for topic in ("orders", "users"):
             self.context.source.make(topic, 2)
 
     def round(self, records=4):
-        """Write to the source, with what leaves gaps, stage it and replay it."""
+        """Write records and gaps to the source, stage and replay them."""
         source, target = self.context.source, self.context.target
         for partition in PARTITIONS:
             for i in range(records):
@@ -67,28 +67,28 @@ class Mirror:
         staging.close()
 
     def replay(self):
-        replaying = FlowReplayer(self.context, self.context.flow, InlineWorkers())
-        replaying.open()
-        while not replaying.tick().is_idle:
+        replayer = FlowReplayer(self.context, self.context.flow, InlineWorkers())
+        replayer.open()
+        while not replayer.tick().is_idle:
             pass
-        replaying.close()
-        return replaying
+        replayer.close()
+        return replayer
 
     def rows(self):
-        rows = self.context.lake.offset_map(self.context.flow.flow).rows(SAME).to_pylist()
+        rows = self.context.lake.offset_map(self.context.flow.flow).rows(COLUMNS).to_pylist()
         return sorted(tuple(row.values()) for row in rows)
 
     @property
     def path(self):
         return self.context.lake.offset_map(self.context.flow.flow).path
 
-    def keep_aside(self):
-        shutil.rmtree(self.aside, ignore_errors=True)
-        shutil.copytree(self.path, self.aside)
+    def back_up(self):
+        shutil.rmtree(self.backup, ignore_errors=True)
+        shutil.copytree(self.path, self.backup)
 
-    def put_back(self):
+    def restore(self):
         self.lose()
-        shutil.copytree(self.aside, self.path)
+        shutil.copytree(self.backup, self.path)
 
     def lose(self):
         shutil.rmtree(self.path)
@@ -106,13 +106,13 @@ WAYS = pytest.mark.parametrize("way", ["replay", "rebuild"])
 
 
 @WAYS
-def test_a_map_whose_last_commits_are_gone_is_the_same_again_row_for_row(mirror, way):
+def test_a_map_that_lost_its_last_commits_is_rebuilt_row_by_row(mirror, way):
     mirror.round()
-    mirror.keep_aside()
+    mirror.back_up()
     mirror.round()
     mirror.round(5)
     known = mirror.rows()
-    mirror.put_back()
+    mirror.restore()
     assert len(mirror.rows()) < len(known)
 
     getattr(mirror, way)()
@@ -121,7 +121,7 @@ def test_a_map_whose_last_commits_are_gone_is_the_same_again_row_for_row(mirror,
 
 
 @WAYS
-def test_a_map_that_is_gone_is_the_same_again_row_for_row(mirror, way):
+def test_a_completely_lost_map_is_rebuilt_row_by_row(mirror, way):
     for records in (4, 1, 7):
         mirror.round(records)
     known = mirror.rows()
@@ -133,7 +133,7 @@ def test_a_map_that_is_gone_is_the_same_again_row_for_row(mirror, way):
 
 
 @WAYS
-def test_a_map_across_two_incarnations_is_the_same_again_row_for_row(mirror, way):
+def test_a_map_of_two_incarnations_is_rebuilt_row_by_row(mirror, way):
     mirror.round()
     mirror.context.source.make("orders", 2)
     mirror.round()
@@ -146,7 +146,7 @@ def test_a_map_across_two_incarnations_is_the_same_again_row_for_row(mirror, way
 
 
 @WAYS
-def test_a_map_is_made_again_from_where_the_target_still_holds_the_records(mirror, way, caplog):
+def test_a_map_is_rebuilt_for_the_records_that_the_target_still_holds(mirror, way, caplog):
     mirror.round()
     mirror.round()
     known = mirror.rows()
@@ -159,18 +159,18 @@ def test_a_map_is_made_again_from_where_the_target_still_holds_the_records(mirro
     gone = [r for r in known if (r[0], r[2]) == ("orders", 0) and r[7] < second[7]]
     assert mirror.rows() == [row for row in known if row not in gone]
     if way == "replay":
-        assert f"us-east.orders[0] was made anew from upstream offset {first[3] + 1} on" in (
+        assert f"us-east.orders[0] was rebuilt from upstream offset {first[3] + 1} on" in (
             caplog.text
         )
     else:
-        told = {(r.topic, r.partition): r.complete_from for r in done.rebuilt}
-        assert told == {
+        complete_from = {(r.topic, r.partition): r.complete_from for r in done.rebuilt}
+        assert complete_from == {
             ("orders", 0): first[3] + 1, ("orders", 1): None, ("users", 0): None, ("users", 1): None
         }  # fmt: skip
 
 
 @WAYS
-def test_a_map_is_made_again_from_where_retention_left_the_stage(mirror, way, caplog):
+def test_a_map_is_rebuilt_for_the_records_that_retention_left_in_the_lake(mirror, way, caplog):
     mirror.round()
     config = mirror.context.config
     mirror.context.config = replace(config, stage_retention_ms=0)
@@ -184,12 +184,12 @@ def test_a_map_is_made_again_from_where_retention_left_the_stage(mirror, way, ca
 
     assert mirror.rows() == [row for row in known if row[3] >= 6]
     if way == "replay":
-        assert "us-east.orders[0] was made anew from upstream offset 6 on" in caplog.text
+        assert "us-east.orders[0] was rebuilt from upstream offset 6 on" in caplog.text
     else:
         assert {each.complete_from for each in done.rebuilt} == {6}
 
 
-def test_after_a_rebuild_a_start_goes_on_without_sending_anything_twice(mirror):
+def test_replay_after_a_rebuild_sends_no_record_twice(mirror):
     mirror.round()
     mirror.lose()
     mirror.rebuild()
@@ -204,7 +204,7 @@ def test_after_a_rebuild_a_start_goes_on_without_sending_anything_twice(mirror):
     assert mirror.rows() == known
 
 
-def test_a_map_that_is_whole_is_only_compared(mirror):
+def test_a_complete_map_is_compared_and_not_written(mirror):
     mirror.round()
     version = mirror.context.lake.offset_map(mirror.context.flow.flow).refresh()
 
@@ -216,7 +216,7 @@ def test_a_map_that_is_whole_is_only_compared(mirror):
     assert mirror.context.lake.offset_map(mirror.context.flow.flow).refresh() == version
 
 
-def test_what_the_target_does_not_hold_any_more_stays_in_the_map(mirror):
+def test_runs_of_records_that_expired_on_the_target_stay_in_the_map(mirror):
     mirror.round()
     known = mirror.rows()
     mirror.context.target.expire(remote(ORDERS), len(mirror.context.target.logs[remote(ORDERS)]))
@@ -227,7 +227,7 @@ def test_what_the_target_does_not_hold_any_more_stays_in_the_map(mirror):
     assert mirror.rows() == known
 
 
-def test_a_compacted_topics_map_has_what_is_left_of_it(mirror):
+def test_the_rebuilt_map_of_a_compacted_topic_has_the_remaining_records(mirror):
     mirror.round()
     known = mirror.rows()
     (first,) = [row for row in known if row[0] == "orders" and row[2] == 0][:1]
@@ -236,11 +236,11 @@ def test_a_compacted_topics_map_has_what_is_left_of_it(mirror):
 
     done = mirror.rebuild()
 
-    (told,) = [r for r in done.rebuilt if (r.topic, r.partition) == ("orders", 0)]
-    assert (told.complete_from, told.records) == (first[3] + 1, 3)
+    (rebuilt,) = [r for r in done.rebuilt if (r.topic, r.partition) == ("orders", 0)]
+    assert (rebuilt.complete_from, rebuilt.records) == (first[3] + 1, 3)
 
 
-def test_a_row_that_says_something_else_is_an_error_and_the_other_partitions_are_rebuilt(mirror):
+def test_a_wrong_row_of_the_map_is_an_error_and_the_other_partitions_are_rebuilt(mirror):
     mirror.round()
     known = mirror.rows()
     table = mirror.context.lake.offset_map(mirror.context.flow.flow)
@@ -259,13 +259,13 @@ def test_a_row_that_says_something_else_is_an_error_and_the_other_partitions_are
     assert [r for r in mirror.rows() if (r[0], r[2]) != ("orders", 0)] == others
 
 
-def test_identical_records_of_another_producer_are_an_error_and_no_guess(mirror):
+def test_identical_records_of_another_producer_are_an_error(mirror):
     mirror.round()
-    said = mirror.context.target.visible(remote(ORDERS))[0][1]
+    record = mirror.context.target.visible(remote(ORDERS))[0][1]
     mirror.context.target.logs[remote(ORDERS)].insert(
         0, mirror.context.target.logs[remote(ORDERS)][0]
     )
-    assert mirror.context.target.visible(remote(ORDERS))[0][1] == said
+    assert mirror.context.target.visible(remote(ORDERS))[0][1] == record
     mirror.lose()
 
     (error,) = mirror.rebuild().errors
@@ -275,16 +275,16 @@ def test_identical_records_of_another_producer_are_an_error_and_no_guess(mirror)
 
 def test_progress_behind_the_map_is_an_error_of_its_partition(mirror):
     mirror.round()
-    held = mirror.context.target.groups[mirror.context.flow.flow.progress_group]
-    at = held[remote(ORDERS)]
-    held[remote(ORDERS)] = type(at)(1, at.incarnation, at.target_topic_id)
+    progress = mirror.context.target.groups[mirror.context.flow.flow.progress_group]
+    at = progress[remote(ORDERS)]
+    progress[remote(ORDERS)] = type(at)(1, at.incarnation, at.target_topic_id)
 
     (error,) = mirror.rebuild().errors
 
     assert isinstance(error, ProgressBehindError)
 
 
-def test_where_progress_is_gone_the_map_is_compared_as_far_as_it_goes(mirror):
+def test_without_progress_the_map_is_compared_up_to_its_end(mirror):
     mirror.round()
     mirror.context.target.groups.clear()
 
@@ -294,7 +294,7 @@ def test_where_progress_is_gone_the_map_is_compared_as_far_as_it_goes(mirror):
     assert [each.records for each in done.rebuilt] == [4, 4, 4, 4]
 
 
-def test_while_another_process_replays_the_flow_the_rebuild_says_so(mirror, lake):
+def test_a_rebuild_fails_while_another_process_replays_the_flow(mirror, lake):
     with (
         Lease(lake, f"replay {mirror.context.flow.flow.name}"),
         pytest.raises(LeaseHeldError, match="replay us-east->eu-west"),
@@ -302,7 +302,7 @@ def test_while_another_process_replays_the_flow_the_rebuild_says_so(mirror, lake
         mirror.rebuild()
 
 
-def test_two_targets_have_maps_that_name_the_same_upstream_offsets(lake, monkeypatch):
+def test_the_maps_of_two_targets_have_the_same_upstream_offsets(lake, monkeypatch):
     offsets = []
     for transaction_records in (2, 5):
         mirror = Mirror(lake / str(transaction_records), monkeypatch)
@@ -320,35 +320,35 @@ def test_two_targets_have_maps_that_name_the_same_upstream_offsets(lake, monkeyp
 
 
 @pytest.fixture
-def asked(mirror, monkeypatch):
+def command_mirror(mirror, monkeypatch):
     monkeypatch.setattr(Console, "config", lambda self: mirror.context.config)
     monkeypatch.setattr("deltamirror.context.MirrorContext", lambda _: mirror.context)
     monkeypatch.setattr(mirror.context, "close", lambda: None)
     return mirror
 
 
-def test_the_command_says_what_was_written_and_from_where_it_is_complete(asked):
-    asked.round()
-    known = asked.rows()
-    asked.lose()
+def test_the_command_reports_written_records_and_from_where_the_map_is_complete(command_mirror):
+    command_mirror.round()
+    known = command_mirror.rows()
+    command_mirror.lose()
 
     data = answer("maintain", "--rebuild-map", "--flow", "us-east->eu-west")
 
-    assert asked.rows() == known
+    assert command_mirror.rows() == known
     assert data["errors"] == []
     assert [p["written_records"] for p in data["partitions"]] == [4, 4, 4, 4]
     text = run("maintain", "--rebuild-map").stdout
     assert "from the beginning" in text
 
 
-def test_the_command_ends_with_1_where_the_map_differs(asked):
-    asked.round()
-    del asked.context.target.logs[remote(ORDERS)][0]
+def test_the_command_exits_with_1_if_the_map_differs(command_mirror):
+    command_mirror.round()
+    del command_mirror.context.target.logs[remote(ORDERS)][0]
 
     data = answer("maintain", "--rebuild-map", "--flow", "us-east->eu-west", code=1)
 
     assert [error["type"] for error in data["errors"]] == ["MapUnpairedError"]
 
 
-def test_a_flow_without_rebuild_map_is_bad_usage(asked):
+def test_a_flow_without_rebuild_map_is_a_usage_error(command_mirror):
     assert answer("maintain", "--flow", "us-east->eu-west", code=2)["error"]["type"] == "UsageError"

@@ -1,4 +1,4 @@
-"""A damaged stage is refused where it matters, and `maintain --restage` makes it whole again."""
+"""Refuse damaged tables of staged records, and repair them with `maintain --restage`."""
 
 import shutil
 from operator import itemgetter
@@ -22,21 +22,21 @@ ORDERS, OTHERS = TopicPartition("orders", 0), TopicPartition("orders", 16)
 
 @pytest.fixture
 def context(lake, monkeypatch):
-    """A site whose stage holds five commits of two partitions."""
+    """Return a context whose lake holds five commits of two partitions."""
     made = FakeContext(lake, monkeypatch)
     monkeypatch.setattr("deltamirror.maintenance.restage.RangeReader", lambda settings: made.reader)
     made.source.make("orders", 17)
-    for turn in range(5):
-        made.source.append(ORDERS, *(RecordContent(b"%d-%d" % (turn, i)) for i in range(3)))
+    for commit in range(5):
+        made.source.append(ORDERS, *(RecordContent(b"%d-%d" % (commit, i)) for i in range(3)))
         made.source.append(ORDERS, RecordContent(None, b"", (("a", b"1"), (b"\xff", None)), -1))
         made.source.mark(ORDERS)
-        made.source.append(OTHERS, RecordContent(b"other %d" % turn))
+        made.source.append(OTHERS, RecordContent(b"other %d" % commit))
         stage(made)
     return made
 
 
 def stage(context):
-    """Stage what there is, as a new process."""
+    """Stage one tick, as a new process."""
     staging = SourceStager(context, "us-east", InlineWorkers())
     try:
         staging.open()
@@ -52,15 +52,17 @@ def records_of(context):
 
 
 def held(context):
-    """Return (partition, offset, what it says) of what is staged, read as replay reads it."""
+    """Return (partition, offset, content) of each staged record, read as replay reads it."""
     records = records_of(context)
     files = [file.path for file in records.files()]
     log = StageReader(records.path)
     wanted = {s: 0 for s, _ in log.all_rows(files)}
     found = (
-        (source.partition, offset, said)
+        (source.partition, offset, content)
         for source, rows in log.rows(files, wanted)
-        for offset, said in zip(rows.column("offset").to_pylist(), contents_of(rows), strict=True)
+        for offset, content in zip(
+            rows.column("offset").to_pylist(), contents_of(rows), strict=True
+        )
     )
     return sorted(found, key=itemgetter(0, 1))
 
@@ -97,7 +99,7 @@ DAMAGES = [delete, empty, cut, flip]
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("is_compacted", [False, True])
-def test_a_damaged_file_is_read_from_the_source_again(context, damage, is_compacted):
+def test_records_of_a_damaged_file_are_read_from_the_source_again(context, damage, is_compacted):
     if is_compacted:
         assert list(compact(records_of(context))) == [5]
     before = held(context)
@@ -123,7 +125,7 @@ def paths(context):
     return [file.path for file in records_of(context).files()]
 
 
-def test_staging_goes_on_behind_what_was_put_back(context):
+def test_staging_continues_after_a_restage(context):
     cut(data_file(context, 4))
     restage(context, "us-east")
     context.source.append(ORDERS, RecordContent(b"later"))
@@ -133,7 +135,7 @@ def test_staging_goes_on_behind_what_was_put_back(context):
     assert held(context)[-6:-5] == [(0, 25, RecordContent(b"later"))]
 
 
-def test_what_the_source_no_longer_holds_is_named_and_nothing_is_changed(context):
+def test_records_that_the_source_lost_are_reported_and_nothing_is_changed(context):
     file = data_file(context)
     before = paths(context), file.read_bytes()
     context.source.expire(ORDERS, 12)
@@ -150,23 +152,23 @@ def test_what_the_source_no_longer_holds_is_named_and_nothing_is_changed(context
     assert restage(context, "us-east").files == 0
 
 
-def test_other_records_at_the_same_offsets_are_not_taken_for_the_lost_ones(context):
+def test_other_records_at_the_same_offsets_do_not_replace_lost_ones(context):
     cut(data_file(context))
     context.source.make("orders", 17)
     for i in range(30):
-        context.source.append(ORDERS, RecordContent(b"another life %d" % i))
-        context.source.append(OTHERS, RecordContent(b"another life %d" % i))
+        context.source.append(ORDERS, RecordContent(b"new %d" % i))
+        context.source.append(OTHERS, RecordContent(b"new %d" % i))
 
     lost = restage(context, "us-east").lost
 
-    assert [str(each).endswith("the source holds other ones") for each in lost] == [True, True]
+    assert [str(each).endswith("the source holds other records") for each in lost] == [True, True]
 
 
-def test_files_that_somebody_optimized_are_put_in_order_without_the_source(context):
+def test_files_that_another_program_optimized_are_sorted_without_the_source(context):
     before = held(context)
     DeltaTable(str(records_of(context).path)).optimize.compact()
     assert len(paths(context)) == 1
-    context.source.make("orders", 17)  # nothing of it is there any more
+    context.source.make("orders", 17)  # re-created, so its records are gone
 
     done = restage(context, "us-east")
 
@@ -174,7 +176,7 @@ def test_files_that_somebody_optimized_are_put_in_order_without_the_source(conte
     assert held(context) == before
 
 
-def test_files_optimized_between_others_keep_the_order_of_staging(context):
+def test_segments_of_optimized_files_keep_the_order_of_staging(context):
     DeltaTable(str(records_of(context).path)).optimize.compact()
     context.source.append(ORDERS, RecordContent(b"later"))
     stage(context)
@@ -184,7 +186,7 @@ def test_files_optimized_between_others_keep_the_order_of_staging(context):
     assert [offset for number, offset, _ in held(context) if number == 0][-2:] == [23, 25]
 
 
-def test_records_that_somebody_deleted_come_back_from_the_source(context):
+def test_records_that_another_program_deleted_are_read_from_the_source_again(context):
     before = held(context)
     DeltaTable(str(records_of(context).path)).delete("offset >= 7 AND offset < 12")
 
@@ -209,14 +211,14 @@ def empty_last_commit(log):
 
 
 @pytest.mark.parametrize("lose", [lose_last_commit, lose_last_commits, empty_last_commit])
-def test_a_log_that_lost_its_last_commits_is_refused_and_made_whole(context, lose):
+def test_a_log_that_lost_its_last_commits_is_refused_and_repaired(context, lose):
     before = held(context)
     lose(log_of(context))
     context.source.append(ORDERS, RecordContent(b"later"))
     staging = SourceStager(context, "us-east", InlineWorkers())
     with pytest.raises(CommitsGoneError):
         staging.open()
-    assert not staging.lease.is_held, "it would be ticked without knowing where it is"
+    assert not staging.lease.is_held, "it would stage from frontiers that are not loaded"
 
     done = restage(context, "us-east")
     stage(context)
@@ -228,7 +230,7 @@ def test_a_log_that_lost_its_last_commits_is_refused_and_made_whole(context, los
     stage(context)
 
 
-def test_a_commit_in_the_middle_that_is_empty_is_found_and_made_good(context):
+def test_an_empty_commit_in_the_middle_of_the_log_is_found_and_repaired(context):
     before = held(context)
     sorted(log_of(context).glob("*.json"))[3].write_bytes(b"")
     assert len(held(context)) < len(before)
@@ -238,36 +240,37 @@ def test_a_commit_in_the_middle_that_is_empty_is_found_and_made_good(context):
     assert held(context) == before
 
 
-def test_a_ledger_that_lost_what_is_staged_is_refused(context):
+def test_a_segments_table_that_lost_staged_ranges_is_refused(context):
     segments = context.lake.segments("us-east").path
     for file in sorted((segments / "_delta_log").glob("*.json"))[-2:]:
         file.write_bytes(b"")
-    for file in sorted((log_of(context)).glob("*.json"))[-2:]:  # and is not told again
-        text = file.read_text().replace("deltamirror.segments", "somebody.else")
+    # Without its segments in the log of `records`, the commit is not sealed again.
+    for file in sorted((log_of(context)).glob("*.json"))[-2:]:
+        text = file.read_text().replace("deltamirror.segments", "other.key")
         file.write_text(text)
 
-    with pytest.raises(TableDamagedError, match=r"segments tells of orders\[0\] up to 15"):
+    with pytest.raises(TableDamagedError, match=r"segments .*orders\[0\] up to 15"):
         stage(context)
 
 
-def test_a_ledger_that_knows_nothing_of_what_is_staged_is_refused(context):
+def test_a_lost_segments_table_is_refused_if_the_log_cannot_restore_it(context):
     shutil.rmtree(context.lake.segments("us-east").path)
-    for file in log_of(context).glob("*.json"):  # the log goes back for 14 days only
-        file.write_text(file.read_text().replace("deltamirror.segments", "somebody.else"))
+    for file in log_of(context).glob("*.json"):  # as after 14 days, when old log files are deleted
+        file.write_text(file.read_text().replace("deltamirror.segments", "other.key"))
     before = {*records_of(context).path.rglob("*.parquet")}
 
-    with pytest.raises(TableDamagedError, match=r"segments tells nothing of orders\[0\]"):
+    with pytest.raises(TableDamagedError, match=r"segments .*orders\[0\]"):
         stage(context)
 
     assert {*records_of(context).path.rglob("*.parquet")} == before
 
 
-def test_a_file_that_was_not_written_as_it_was_staged_is_not_committed(context, monkeypatch):
+def test_a_restaged_file_that_differs_from_its_segments_is_not_committed(context, monkeypatch):
     cut(data_file(context))
     before = paths(context)
     monkeypatch.setattr(restaging_module, "sort_for_file", lambda group: group[:-1])
 
-    with pytest.raises(Exception, match="not written as it was staged"):
+    with pytest.raises(Exception, match="differs from its segments"):
         restage(context, "us-east")
 
     assert paths(context) == before

@@ -1,4 +1,4 @@
-"""A flow's replay, tick by tick: remote topics, transactions and the offset map on a real lake."""
+"""Replay a flow tick by tick: remote topics, transactions and the offset map on a real lake."""
 
 from contextlib import closing
 
@@ -41,7 +41,7 @@ def context(lake, monkeypatch):
 
 @pytest.fixture
 def stage(context):
-    """Write values to the source and stage them, each call a segment of its own."""
+    """Return a function that writes values to the source and stages them as one segment."""
     staging = SourceStager(context, "us-east", InlineWorkers())
     staging.open()
 
@@ -56,7 +56,7 @@ def stage(context):
 
 @pytest.fixture
 def start(context):
-    """Open the flow's replay as a new process would."""
+    """Return a function that opens the flow's replayer as a new process does."""
     opened = []
 
     def open_():
@@ -71,49 +71,49 @@ def start(context):
 
 
 def shown(context, partition=ORDERS):
-    return [said.value for _, said in context.target.visible(remote(partition))]
+    return [record.value for _, record in context.target.visible(remote(partition))]
 
 
-def finish(replaying):
+def finish(replayer):
     for _ in range(50):
-        if replaying.tick().is_idle:
+        if replayer.tick().is_idle:
             return
-    raise AssertionError("it does not end")
+    raise AssertionError("replay did not become idle")
 
 
 def mapped(context, partition=ORDERS):
-    """Return the (upstream, downstream) pairs of the offset map's present life, by downstream."""
+    """Return the map's (upstream, downstream) pairs of the current target incarnation."""
     rows = context.lake.offset_map(context.flow.flow).rows().sort_by("downstream_start").to_pylist()
-    life = context.target.ids[remote(partition).topic]
+    topic_id = context.target.ids[remote(partition).topic]
     return list(
         expand_runs(
             OffsetRun(r["upstream_start"], r["downstream_start"], r["length"])
             for r in rows
-            if (r["topic"], r["target_topic_id"]) == (partition.topic, life)
+            if (r["topic"], r["target_topic_id"]) == (partition.topic, topic_id)
         )
     )
 
 
 def assert_exact(context, *values, partition=ORDERS):
-    """Everything is there once, in order, and the map knows where."""
+    """Assert that the target has *values* once, in order, and that the map has their offsets."""
     assert shown(context, partition) == list(values)
-    upstream = {said.value: offset for offset, said in context.source.visible(partition)}
+    upstream = {record.value: offset for offset, record in context.source.visible(partition)}
     found = [(upstream[s.value], o) for o, s in context.target.visible(remote(partition))]
     assert mapped(context, partition) == found
 
 
-def test_what_is_staged_arrives_in_a_topic_that_is_made_for_it(context, stage, start):
+def test_staged_records_arrive_in_a_remote_topic_that_replay_creates(context, stage, start):
     stage(ORDERS, b"a", b"b", b"c")
-    replaying = start()
+    replayer = start()
 
-    assert [m.records for m in replaying.tick().moves] == [2, 1]
-    assert replaying.tick().is_idle
+    assert [m.records for m in replayer.tick().moves] == [2, 1]
+    assert replayer.tick().is_idle
 
     assert_exact(context, b"a", b"b", b"c")
-    assert replaying.progress(ORDERS).next_offset == 3
+    assert replayer.progress(ORDERS).next_offset == 3
 
 
-def test_another_process_goes_on_where_the_last_one_was(context, stage, start):
+def test_another_process_continues_at_the_committed_progress(context, stage, start):
     stage(ORDERS, b"a", b"b")
     finish(start())
     stage(ORDERS, b"c")
@@ -130,15 +130,15 @@ def test_one_process_at_a_time_replays_a_flow(context, start):
         FlowReplayer(context, context.flow, InlineWorkers()).open()
 
 
-def test_partitions_without_records_are_done_once(context, stage, start):
+def test_a_partition_without_records_causes_no_further_work(context, stage, start):
     stage(ORDERS)
-    replaying = start()
-    finish(replaying)
+    replayer = start()
+    finish(replayer)
 
-    assert replaying.tick().is_idle
+    assert replayer.tick().is_idle
 
 
-def test_only_the_topics_that_are_asked_for_are_replayed(context, stage, start):
+def test_a_tick_replays_only_the_requested_topics(context, stage, start):
     stage(ORDERS, b"a")
     stage(USERS, b"x")
 
@@ -147,21 +147,21 @@ def test_only_the_topics_that_are_asked_for_are_replayed(context, stage, start):
     assert (shown(context, USERS), shown(context)) == ([b"x"], [])
 
 
-def test_a_crash_before_the_map_is_written_is_made_good_by_the_next_process(
+def test_the_next_process_repairs_the_map_after_a_crash_before_the_map_was_written(
     context, stage, start, monkeypatch
 ):
     stage(ORDERS, b"a", b"b")
     finish(start())
     for value in (b"c", b"d", b"e", b"f"):
-        stage(ORDERS, value)  # segments, and so files, of their own
-    replaying = start()
+        stage(ORDERS, value)  # one segment and one file each
+    replayer = start()
 
     def killed(moves):
         raise RuntimeError
 
-    monkeypatch.setattr(replaying._map, "write", killed)
+    monkeypatch.setattr(replayer._map, "write", killed)
     with pytest.raises(RuntimeError):
-        replaying.tick()
+        replayer.tick()
     assert shown(context) == [b"a", b"b", b"c", b"d", b"e", b"f"]
     stage(ORDERS, b"g")
 
@@ -171,7 +171,7 @@ def test_a_crash_before_the_map_is_written_is_made_good_by_the_next_process(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_crash_at_any_call_of_a_task_is_made_good(lake, monkeypatch, after):
+def test_the_next_process_recovers_from_a_crash_at_any_call_of_a_task(lake, monkeypatch, after):
     at, crashed = 0, True
     while crashed:
         context = FakeContext(lake / str(at), monkeypatch, transaction_records=2)
@@ -183,14 +183,14 @@ def test_a_crash_at_any_call_of_a_task_is_made_good(lake, monkeypatch, after):
             staging.tick()
         staging.close()
         context.faults = Faults(at, after)
-        replaying = FlowReplayer(context, context.flow, InlineWorkers())
-        replaying.open()
+        replayer = FlowReplayer(context, context.flow, InlineWorkers())
+        replayer.open()
         try:
-            finish(replaying)
+            finish(replayer)
             crashed = False
         except CrashError:
             pass
-        replaying.close()
+        replayer.close()
         context.faults = None
 
         again = FlowReplayer(context, context.flow, InlineWorkers())
@@ -203,7 +203,7 @@ def test_a_crash_at_any_call_of_a_task_is_made_good(lake, monkeypatch, after):
     assert at > 9
 
 
-def test_a_map_that_is_lost_whole_is_rebuilt(context, stage, start, lake, monkeypatch):
+def test_a_completely_lost_map_is_rebuilt(context, stage, start, lake, monkeypatch):
     monkeypatch.setattr(work_planner, "BATCHES_PER_TICK", 1)
     values = [b"%d" % i for i in range(12)]
     for value in values[:-1]:
@@ -221,51 +221,54 @@ def test_a_map_that_is_lost_whole_is_rebuilt(context, stage, start, lake, monkey
 
 
 @pytest.fixture
-def anew(context, stage, start, lake, monkeypatch):
-    """Loops over a new lake, of a flow that had replayed SEVEN; a tick stages two records."""
+def new_lake(context, stage, start, lake, monkeypatch):
+    """Yield a context with an empty lake, a stager and a replayer, after SEVEN were replayed.
+
+    A tick stages two records.
+    """
     stage(ORDERS, *SEVEN)
     finish(start())
-    there = FakeContext(lake / "anew", monkeypatch, transaction_records=2, max_batch_records=2)
-    there._clusters, there.reader = context._clusters, context.reader
-    there.source, there.target = context.source, context.target
-    staging, replaying = (
-        SourceStager(there, "us-east", InlineWorkers()),
-        FlowReplayer(there, there.flow, InlineWorkers()),
+    rebuilt = FakeContext(lake / "new", monkeypatch, transaction_records=2, max_batch_records=2)
+    rebuilt._clusters, rebuilt.reader = context._clusters, context.reader
+    rebuilt.source, rebuilt.target = context.source, context.target
+    staging, replayer = (
+        SourceStager(rebuilt, "us-east", InlineWorkers()),
+        FlowReplayer(rebuilt, rebuilt.flow, InlineWorkers()),
     )
-    with closing(staging), closing(replaying):
+    with closing(staging), closing(replayer):
         staging.open()
-        replaying.open()
-        yield there, staging, replaying
+        replayer.open()
+        yield rebuilt, staging, replayer
 
 
-def test_what_the_target_has_is_waited_for_while_a_lost_stage_is_made_anew(anew):
-    there, staging, replaying = anew
+def test_replay_waits_until_a_lost_lake_is_staged_again_up_to_progress(new_lake):
+    rebuilt, staging, replayer = new_lake
     while staging.tick().segments:
-        replaying.tick()
-        assert replaying.partition_errors == {}
-    there.source.append(ORDERS, RecordContent(b"new"))
+        replayer.tick()
+        assert replayer.partition_errors == {}
+    rebuilt.source.append(ORDERS, RecordContent(b"new"))
     staging.tick()
 
-    finish(replaying)
+    finish(replayer)
 
-    assert_exact(there, *SEVEN, b"new")
+    assert_exact(rebuilt, *SEVEN, b"new")
 
 
-def test_progress_does_not_count_before_it_is_staged_and_mapped(anew):
-    _, staging, replaying = anew
+def test_progress_is_unknown_until_it_is_staged_and_mapped(new_lake):
+    _, staging, replayer = new_lake
     staging.tick()
-    replaying.tick()
-    early = replaying.progress(ORDERS)
+    replayer.tick()
+    early = replayer.progress(ORDERS)
     while staging.tick().segments:
         pass
 
-    finish(replaying)
+    finish(replayer)
 
     assert early is None
-    assert replaying.progress(ORDERS).next_offset == len(SEVEN)
+    assert replayer.progress(ORDERS).next_offset == len(SEVEN)
 
 
-def test_progress_that_is_lost_is_found_again(context, stage, start):
+def test_lost_progress_is_recovered_from_the_target_log(context, stage, start):
     stage(ORDERS, b"a", b"b", b"c")
     finish(start())
     context.target.groups.clear()
@@ -276,110 +279,110 @@ def test_progress_that_is_lost_is_found_again(context, stage, start):
     assert_exact(context, b"a", b"b", b"c", b"d")
 
 
-def test_progress_that_was_set_back_leaves_its_partition_out(context, stage, start):
+def test_a_partition_whose_progress_was_set_back_is_excluded(context, stage, start):
     stage(ORDERS, b"a", b"b", b"c")
     stage(USERS, b"x")
     finish(start())
     group = context.target.groups[context.flow.flow.progress_group]
-    held = group[remote(ORDERS)]
-    group[remote(ORDERS)] = type(held)(1, held.incarnation, held.target_topic_id)
+    committed = group[remote(ORDERS)]
+    group[remote(ORDERS)] = type(committed)(1, committed.incarnation, committed.target_topic_id)
     stage(USERS, b"y")
 
-    replaying = start()
-    finish(replaying)
+    replayer = start()
+    finish(replayer)
 
-    assert isinstance(replaying.partition_errors[ORDERS], ProgressBehindError)
+    assert isinstance(replayer.partition_errors[ORDERS], ProgressBehindError)
     assert shown(context) == [b"a", b"b", b"c"]
     assert shown(context, USERS) == [b"x", b"y"]
 
 
-def test_a_target_topic_that_was_made_anew_waits_for_an_order_and_then_has_everything(
+def test_a_re_created_target_topic_waits_for_a_restart_request_and_then_gets_all_records(
     context, stage, start
 ):
     context.timings = Timings(topics_max_age_s=0.0)
     for value in (b"a", b"b", b"c"):
         stage(ORDERS, value)
-    replaying = start()
-    finish(replaying)
+    replayer = start()
+    finish(replayer)
     context.target.make("us-east.orders")
     stage(ORDERS, b"d")
 
-    finish(replaying)
-    assert isinstance(replaying.partition_errors[ORDERS], TargetChangedError)
+    finish(replayer)
+    assert isinstance(replayer.partition_errors[ORDERS], TargetChangedError)
     assert shown(context) == []
 
     ControlTable(context.lake.control).add_request(RESTART, context.flow.flow.name, "orders")
-    finish(replaying)
+    finish(replayer)
     assert_exact(context, b"a", b"b", b"c", b"d")
 
 
-def test_a_source_topic_that_was_made_anew_follows_its_former_life(context, stage, start):
+def test_a_re_created_source_topic_is_replayed_after_its_earlier_incarnation(context, stage, start):
     stage(ORDERS, b"a", b"b")
-    replaying = start()
-    finish(replaying)
+    replayer = start()
+    finish(replayer)
     context.source.make("orders")
     stage(ORDERS, b"c", b"d")
 
-    finish(replaying)
+    finish(replayer)
 
     assert shown(context) == [b"a", b"b", b"c", b"d"]
-    assert replaying.progress(ORDERS).incarnation == context.source.ids["orders"]
+    assert replayer.progress(ORDERS).incarnation == context.source.ids["orders"]
     assert start().tick().is_idle
 
 
-def test_a_partition_that_is_refused_is_left_out_until_it_is_resumed(context, stage, start):
+def test_a_partition_whose_record_is_refused_is_excluded_until_a_resume(context, stage, start):
     stage(ORDERS, b"a")
     stage(USERS, b"x")
-    replaying = start()
-    finish(replaying)
+    replayer = start()
+    finish(replayer)
     context.target.refused[remote(ORDERS)] = b"bad"
     stage(ORDERS, b"bad")
     stage(USERS, b"y")
 
-    finish(replaying)
-    assert isinstance(replaying.partition_errors[ORDERS], RecordRefusedError)
+    finish(replayer)
+    assert isinstance(replayer.partition_errors[ORDERS], RecordRefusedError)
     assert shown(context, USERS) == [b"x", b"y"]
 
     context.target.refused.clear()
-    assert replaying.tick().is_idle
+    assert replayer.tick().is_idle
     ControlTable(context.lake.control).add_request(RESUME, context.flow.flow.name)
-    finish(replaying)
-    assert replaying.partition_errors == {}
+    finish(replayer)
+    assert replayer.partition_errors == {}
     assert_exact(context, b"a", b"bad")
 
 
-def test_a_paused_topic_waits_and_the_others_go_on(context, stage, start):
+def test_a_paused_topic_waits_while_other_topics_continue(context, stage, start):
     ControlTable(context.lake.control).add_request(PAUSE, context.flow.flow.name, "orders")
     stage(ORDERS, b"a")
     stage(USERS, b"x")
-    replaying = start()
+    replayer = start()
 
-    finish(replaying)
-    assert replaying.paused == {ORDERS}
+    finish(replayer)
+    assert replayer.paused == {ORDERS}
     assert (shown(context), shown(context, USERS)) == ([], [b"x"])
 
     ControlTable(context.lake.control).add_request(RESUME, context.flow.flow.name, "orders")
-    finish(replaying)
+    finish(replayer)
     assert shown(context) == [b"a"]
 
 
-def test_a_target_that_is_down_is_the_ticks_error_and_the_next_one_works(context, stage, start):
+def test_a_tick_fails_while_the_target_is_down_and_the_next_tick_works(context, stage, start):
     stage(ORDERS, b"a")
-    replaying = start()
+    replayer = start()
     context.target.is_down = True
     with pytest.raises(UnreachableError):
-        replaying.tick()
+        replayer.tick()
 
     context.target.is_down = False
-    finish(replaying)
+    finish(replayer)
 
     assert_exact(context, b"a")
 
 
-def test_of_two_processes_that_replay_at_once_one_writes_the_map(context, stage, start):
+def test_only_one_of_two_concurrent_replayers_writes_the_map(context, stage, start):
     stage(ORDERS, b"a")
-    replaying = start()
-    finish(replaying)
+    replayer = start()
+    finish(replayer)
     stage(ORDERS, b"b")
     rival = FlowReplayer(context, context.flow, InlineWorkers())
     rival.load_ends()  # without the lease, as when it failed to exclude
@@ -388,9 +391,9 @@ def test_of_two_processes_that_replay_at_once_one_writes_the_map(context, stage,
 
     for _ in range(3):
         try:
-            finish(replaying)
+            finish(replayer)
         except StalePlanError:
-            replaying.load_ends()
+            replayer.load_ends()
 
-    assert replaying.partition_errors == {}
+    assert replayer.partition_errors == {}
     assert_exact(context, b"a", b"b", b"c")

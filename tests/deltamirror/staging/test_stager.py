@@ -1,4 +1,4 @@
-"""A source cluster's staging, tick by tick: exactly once, and never a skip in silence."""
+"""Stage a source cluster tick by tick: exactly once, with an error for each skipped record."""
 
 import pytest
 
@@ -34,7 +34,10 @@ def context(lake, monkeypatch):
 
 @pytest.fixture
 def start(context):
-    """Open a staging as a new process would: the one before gives its lease back."""
+    """Return a function that opens a stager as a new process does.
+
+    It releases the lease of the stager before.
+    """
     opened = []
 
     def open_():
@@ -53,7 +56,7 @@ def write(context, partition, *values):
 
 
 def staged(context, partition=ORDERS):
-    """Return (incarnation, offset, value) of what is staged."""
+    """Return (incarnation, offset, value) of each staged record."""
     rows = context.lake.records("us-east").rows().sort_by([("topic_id", "ascending")]).to_pylist()
     return sorted(
         (r["topic_id"], r["offset"], r["value"])
@@ -75,7 +78,7 @@ def accept(context, topic=None):
     ControlTable(context.lake.control).add_request(ACCEPT_GAP, "us-east", topic)
 
 
-def test_what_is_written_is_staged_once_and_the_next_tick_goes_on(context, start):
+def test_records_are_staged_once_and_the_next_tick_continues_after_them(context, start):
     write(context, ORDERS, b"a", b"b")
     staging = start()
 
@@ -88,7 +91,7 @@ def test_what_is_written_is_staged_once_and_the_next_tick_goes_on(context, start
     assert staging.frontier(ORDERS) == 3
 
 
-def test_a_backlog_is_begun_with_a_small_tick_and_the_next_ones_are_twice_as_large(
+def test_the_first_tick_of_a_backlog_is_small_and_each_next_tick_is_twice_as_large(
     context, start, monkeypatch
 ):
     monkeypatch.setattr("pipeline.staging.plan.INITIAL_TICK_BYTES", 100_000)
@@ -108,7 +111,7 @@ def test_a_backlog_is_begun_with_a_small_tick_and_the_next_ones_are_twice_as_lar
     assert again == first
 
 
-def test_another_process_goes_on_where_the_last_one_was(context, start):
+def test_another_process_continues_at_the_committed_frontiers(context, start):
     write(context, ORDERS, b"a", b"b")
     start().tick()
     write(context, ORDERS, b"c")
@@ -120,7 +123,7 @@ def test_another_process_goes_on_where_the_last_one_was(context, start):
     assert values(context) == [b"a", b"b", b"c"]
 
 
-def test_the_ends_that_were_seen_are_the_last_stable_offsets(context, start):
+def test_a_tick_reports_the_last_stable_offsets_of_the_source(context, start):
     write(context, ORDERS, b"a")
     context.source.append(ORDERS, RecordContent(b"open"), state="open")
 
@@ -129,7 +132,7 @@ def test_the_ends_that_were_seen_are_the_last_stable_offsets(context, start):
     assert {p: marks.stable for p, marks in watermarks.items()} == {ORDERS: 1, USERS: 0}
 
 
-def test_only_the_topics_that_are_asked_for_are_staged(context, start):
+def test_a_tick_stages_only_the_requested_topics(context, start):
     write(context, ORDERS, b"a")
     write(context, USERS, b"x")
 
@@ -145,7 +148,7 @@ def test_one_process_at_a_time_stages_a_cluster(context, start):
         SourceStager(context, "us-east", InlineWorkers()).open()
 
 
-def test_a_source_that_is_down_is_the_ticks_error_and_the_next_one_works(context, start):
+def test_a_tick_fails_while_the_source_is_down_and_the_next_tick_works(context, start):
     write(context, ORDERS, b"a")
     staging = start()
     context.source.is_down = True
@@ -158,7 +161,9 @@ def test_a_source_that_is_down_is_the_ticks_error_and_the_next_one_works(context
     assert values(context) == [b"a"]
 
 
-def test_a_crash_after_the_commit_and_before_the_seal_is_made_good(context, start, monkeypatch):
+def test_the_next_process_seals_a_commit_after_a_crash_between_commit_and_seal(
+    context, start, monkeypatch
+):
     write(context, ORDERS, b"a")
     staging = start()
     staging.tick()
@@ -179,7 +184,7 @@ def test_a_crash_after_the_commit_and_before_the_seal_is_made_good(context, star
     assert [(r["start"], r["end"]) for r in rows if r["topic"] == "orders"] == [(0, 1), (1, 2)]
 
 
-def test_sealing_twice_is_sealing_once(context, start):
+def test_sealing_a_commit_again_appends_nothing(context, start):
     write(context, ORDERS, b"a")
     staging = start()
     (segment,) = [s for s in staging.tick().segments if s.topic == "orders"]
@@ -192,7 +197,7 @@ def test_sealing_twice_is_sealing_once(context, start):
     assert context.lake.segments("us-east").rows().num_rows == before
 
 
-def test_a_crash_before_the_commit_leaves_nothing_that_is_read(context, start, monkeypatch):
+def test_a_failure_before_the_commit_leaves_no_visible_records(context, start, monkeypatch):
     write(context, ORDERS, b"a")
     with monkeypatch.context() as patch:
 
@@ -208,15 +213,13 @@ def test_a_crash_before_the_commit_leaves_nothing_that_is_read(context, start, m
     assert values(context) == [b"a"]
 
 
-def test_a_rival_that_staged_the_same_makes_the_plan_stale_and_nothing_is_there_twice(
-    context, start
-):
+def test_a_second_stager_makes_the_plan_stale_and_no_record_is_staged_twice(context, start):
     write(context, ORDERS, b"a")
     staging = start()
     staging.tick()
     write(context, ORDERS, b"b")
     rival = SourceStager(context, "us-east", InlineWorkers())
-    rival._committer.learn()  # without the lease, as when it failed to exclude
+    rival._committer.load()  # without the lease, as when it failed to exclude
     rival.tick()
 
     with pytest.raises(StalePlanError):
@@ -247,7 +250,7 @@ def test_expired_records_stop_their_partition_until_the_gap_is_accepted(context,
     assert gaps(context) == [(1, 3, "expired, accepted")]
 
 
-def test_an_order_is_carried_out_once_and_not_for_gaps_that_come_later(context, start):
+def test_an_accept_gap_request_is_applied_once_and_not_to_later_gaps(context, start):
     write(context, ORDERS, b"a", b"b")
     staging = start()
     staging.tick()
@@ -262,7 +265,7 @@ def test_an_order_is_carried_out_once_and_not_for_gaps_that_come_later(context, 
     assert isinstance(start().tick() and start().partition_errors.get(ORDERS), type(None))
 
 
-def test_a_topic_that_was_made_anew_goes_on_as_another_life_when_it_was_staged(context, start):
+def test_a_re_created_topic_continues_as_a_new_incarnation_if_it_was_fully_staged(context, start):
     write(context, ORDERS, b"a")
     staging = start()
     staging.tick()
@@ -273,10 +276,10 @@ def test_a_topic_that_was_made_anew_goes_on_as_another_life_when_it_was_staged(c
     staging.tick()
 
     assert [value for *_, value in staged(context)] == [b"a", b"b"]
-    assert len({life for life, *_ in staged(context)}) == 2
+    assert len({incarnation for incarnation, *_ in staged(context)}) == 2
 
 
-def test_a_topic_that_was_made_anew_before_it_was_staged_waits_for_the_operator(lake, monkeypatch):
+def test_a_topic_re_created_before_it_was_staged_waits_for_the_operator(lake, monkeypatch):
     context = FakeContext(lake, monkeypatch, max_batch_records=1)
     context.source.make("orders")
     write(context, ORDERS, b"a", b"b", b"c")
@@ -300,15 +303,15 @@ def test_a_topic_that_was_made_anew_before_it_was_staged_waits_for_the_operator(
 
 @pytest.fixture
 def after_read(context):
-    """Do something once, when the next read has ended and nothing of it is committed."""
+    """Return a function that runs an action once, after the next read and before its commit."""
 
-    def after(happens):
+    def after(action):
         read = context.reader.read
 
         def then(*args):
             answer = read(*args)
             context.reader.read = read
-            happens()
+            action()
             return answer
 
         context.reader.read = then
@@ -321,7 +324,7 @@ def remake(context, *values):
     write(context, ORDERS, *values)
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_is_not_committed(context, start, after_read):
+def test_a_topic_that_is_re_created_while_it_is_read_is_not_committed(context, start, after_read):
     write(context, ORDERS, b"a")
     staging = start()
     after_read(lambda: remake(context, b"other"))
@@ -329,7 +332,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_not_committed(context, st
     staging.tick()
     staging.tick()
     assert isinstance(staging.partition_errors[ORDERS], TopicRecreatedError)
-    assert "[0, 1) of its former life" in str(staging.partition_errors[ORDERS])
+    assert "[0, 1)" in str(staging.partition_errors[ORDERS])
     assert values(context) == []
 
     accept(context)
@@ -339,9 +342,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_not_committed(context, st
     assert gaps(context) == [(0, 1, "re-created before it was staged, accepted")]
 
 
-def test_what_was_seen_and_not_staged_of_a_former_life_stops_its_partition(
-    context, start, after_read
-):
+def test_unstaged_records_of_an_earlier_incarnation_stop_the_partition(context, start, after_read):
     write(context, ORDERS, b"a")
     staging = start()
     staging.tick()
@@ -351,11 +352,11 @@ def test_what_was_seen_and_not_staged_of_a_former_life_stops_its_partition(
     staging.tick()
     staging.tick()
 
-    assert "[1, 3) of its former life" in str(staging.partition_errors[ORDERS])
+    assert "[1, 3)" in str(staging.partition_errors[ORDERS])
     assert values(context) == [b"a"]
 
 
-def test_what_was_seen_of_a_former_life_is_still_owed_when_another_process_goes_on(
+def test_a_new_process_still_reports_unstaged_records_of_an_earlier_incarnation(
     context, start, after_read
 ):
     write(context, ORDERS, b"a", b"b")
@@ -369,7 +370,7 @@ def test_what_was_seen_of_a_former_life_is_still_owed_when_another_process_goes_
 
     staging = start()
     staging.tick()
-    assert "[0, 2) of its former life" in str(staging.partition_errors[ORDERS])
+    assert "[0, 2)" in str(staging.partition_errors[ORDERS])
     assert values(context) == []
 
     accept(context)
@@ -379,9 +380,7 @@ def test_what_was_seen_of_a_former_life_is_still_owed_when_another_process_goes_
     assert gaps(context) == [(0, 2, "re-created before it was staged, accepted")]
 
 
-def test_lives_that_came_and_went_while_one_was_waited_for_are_accepted_one_by_one(
-    context, start, after_read
-):
+def test_several_unstaged_incarnations_are_accepted_one_by_one(context, start, after_read):
     write(context, ORDERS, b"a", b"b")
     staging = start()
     after_read(lambda: remake(context, b"c", b"d", b"e"))
@@ -391,10 +390,10 @@ def test_lives_that_came_and_went_while_one_was_waited_for_are_accepted_one_by_o
     staging.refresh_topics()
     staging.tick()
 
-    assert "[0, 2) of its former life" in str(staging.partition_errors[ORDERS])
+    assert "[0, 2)" in str(staging.partition_errors[ORDERS])
     accept(context)
     staging.tick()
-    assert "[0, 3) of its former life" in str(staging.partition_errors[ORDERS])
+    assert "[0, 3)" in str(staging.partition_errors[ORDERS])
     accept(context)
     staging.tick()
 
@@ -402,14 +401,12 @@ def test_lives_that_came_and_went_while_one_was_waited_for_are_accepted_one_by_o
     assert sorted((start, end) for start, end, _ in gaps(context)) == [(0, 2), (0, 3)]
 
 
-def test_a_topic_that_was_made_anew_with_more_records_is_not_taken_for_the_former_one(
-    context, start
-):
+def test_a_re_created_topic_with_more_records_is_not_mistaken_for_the_old_one(context, start):
     write(context, ORDERS, b"a", b"b")
     staging = start()
     staging.tick()
     reads = len(context.reader.reads)
-    remake(context, b"c", b"d", b"e")  # and nobody has listed the topics since
+    remake(context, b"c", b"d", b"e")  # without refresh_topics()
 
     staging.tick()
     assert len(context.reader.reads) == reads
@@ -418,7 +415,7 @@ def test_a_topic_that_was_made_anew_with_more_records_is_not_taken_for_the_forme
     assert (values(context), staging.partition_errors) == ([b"a", b"b", b"c", b"d", b"e"], {})
 
 
-def test_what_stood_in_the_way_of_a_former_life_does_not_hold_up_the_next_one(context, start):
+def test_an_error_of_an_earlier_incarnation_does_not_block_the_next_one(context, start):
     write(context, ORDERS, b"a", b"b")
     staging = start()
     staging.tick()
@@ -432,10 +429,10 @@ def test_what_stood_in_the_way_of_a_former_life_does_not_hold_up_the_next_one(co
     staging.tick()
 
     assert isinstance(staging.partition_errors[ORDERS], TopicRecreatedError)
-    assert "[2, 3) of its former life" in str(staging.partition_errors[ORDERS])
+    assert "[2, 3)" in str(staging.partition_errors[ORDERS])
 
 
-def test_a_deleted_topic_that_was_not_staged_to_its_end_is_told_until_that_is_accepted(
+def test_a_deleted_topic_that_was_not_fully_staged_is_an_error_until_it_is_accepted(
     context, start, after_read
 ):
     write(context, ORDERS, b"a")
@@ -457,7 +454,7 @@ def test_a_deleted_topic_that_was_not_staged_to_its_end_is_told_until_that_is_ac
     assert gaps(context) == [(1, 3, "deleted before it was staged, accepted")]
 
 
-def test_a_deleted_topic_that_was_staged_to_its_end_is_no_trouble(context, start):
+def test_a_deleted_topic_that_was_fully_staged_is_no_error(context, start):
     write(context, ORDERS, b"a")
     staging = start()
     staging.tick()
@@ -469,7 +466,7 @@ def test_a_deleted_topic_that_was_staged_to_its_end_is_no_trouble(context, start
     assert staging.partition_errors == {}
 
 
-def test_a_partition_that_a_new_life_does_not_have_is_told_if_it_was_not_staged(lake, monkeypatch):
+def test_an_unstaged_partition_that_the_re_created_topic_lacks_is_an_error(lake, monkeypatch):
     context = FakeContext(lake, monkeypatch, max_batch_records=2)
     context.source.make("orders", partitions=2)
     second = TopicPartition("orders", 1)
@@ -494,15 +491,17 @@ def test_a_partition_that_a_new_life_does_not_have_is_told_if_it_was_not_staged(
     [
         pytest.param("delete", "transaction markers or aborted", id="not compacted"),
         pytest.param("compact,delete", "compacted, transaction markers or aborted", id="compacted"),
-        pytest.param(None, "compacted, transaction markers or aborted", id="not told"),
+        pytest.param(
+            None, "compacted, transaction markers or aborted", id="cleanup.policy unknown"
+        ),
     ],
 )
-def test_a_gap_has_the_cause_that_the_topics_settings_leave(
+def test_a_gap_has_the_causes_that_the_topics_cleanup_policy_allows(
     context, start, monkeypatch, policy, cause
 ):
     setting = ConfigValue(policy, "DYNAMIC_TOPIC_CONFIG", False, False, False)
-    told = {"orders": {"cleanup.policy": setting}} if policy else {}
-    monkeypatch.setattr(context.source, "topic_configs", lambda names: told)
+    configs = {"orders": {"cleanup.policy": setting}} if policy else {}
+    monkeypatch.setattr(context.source, "topic_configs", lambda names: configs)
     write(context, ORDERS, b"a")
     context.source.mark(ORDERS)
     write(context, USERS, b"x")
@@ -515,7 +514,7 @@ def test_a_gap_has_the_cause_that_the_topics_settings_leave(
     }
 
 
-def test_a_cut_log_goes_on_as_a_new_incarnation_once_that_is_accepted(context, start):
+def test_a_truncated_log_continues_as_a_new_incarnation_after_it_is_accepted(context, start):
     write(context, ORDERS, b"a", b"b", b"c")
     staging = start()
     staging.tick()
@@ -526,12 +525,14 @@ def test_a_cut_log_goes_on_as_a_new_incarnation_once_that_is_accepted(context, s
 
     accept(context)
     staging.tick()
-    life = context.source.ids["orders"]
-    assert staged(context)[-1] == (f"{life}+1", 0, b"a")
+    topic_id = context.source.ids["orders"]
+    assert staged(context)[-1] == (f"{topic_id}+1", 0, b"a")
     assert staging.frontier(ORDERS) == 1
 
 
-def test_an_order_that_was_given_while_nobody_staged_finds_what_only_reading_shows(context, start):
+def test_a_request_made_while_no_process_staged_applies_to_an_error_found_by_reading(
+    context, start
+):
     write(context, ORDERS, b"a")
     start().tick()
     write(context, ORDERS, b"gone", b"b")
@@ -549,7 +550,9 @@ def test_an_order_that_was_given_while_nobody_staged_finds_what_only_reading_sho
     assert gaps(context) == [(1, 2, "expired, accepted")]
 
 
-def test_a_partition_that_answers_late_is_tried_again_after_a_while(context, start, monkeypatch):
+def test_a_partition_whose_read_timed_out_is_tried_again_after_the_retry_interval(
+    context, start, monkeypatch
+):
     now = [1_000.0]
     monkeypatch.setattr("deltamirror.staging.stager.time.monotonic", lambda: now[0])
     write(context, ORDERS, b"a")
@@ -570,7 +573,7 @@ def test_a_partition_that_answers_late_is_tried_again_after_a_while(context, sta
     assert (values(context), staging.partition_errors) == ([b"a"], {})
 
 
-def test_a_new_partition_whose_beginning_expires_while_it_is_read_is_planned_anew(
+def test_a_new_partition_whose_first_records_expire_during_the_read_is_planned_again(
     context, start, monkeypatch
 ):
     now = [1_000.0]
@@ -591,9 +594,7 @@ def test_a_new_partition_whose_beginning_expires_while_it_is_read_is_planned_ane
     assert staging.partition_errors == {}
 
 
-def test_an_expiry_that_only_reading_showed_is_accepted_up_to_where_the_log_begins_then(
-    context, start
-):
+def test_an_expiry_found_by_reading_is_accepted_up_to_the_current_log_start(context, start):
     write(context, ORDERS, b"a")
     start().tick()
     write(context, ORDERS, b"b", b"c")

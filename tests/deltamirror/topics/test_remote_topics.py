@@ -1,4 +1,4 @@
-"""Topics on the target that our user may not make or widen: what is told, and what goes on."""
+"""Report remote topics that the user may not create or expand, and continue with the others."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -41,20 +41,18 @@ def missing(operation, topic):
     return PermissionMissingError("eu-west", "do it", Permission(operation, "topic", topic))
 
 
-def may_widen_none(name, _):
+def deny_alter(name, _):
     raise missing("Alter", name)
 
 
-def may_make_none(wanted):
+def deny_create(wanted):
     return {topic.name: missing("Create", topic.name) for topic in wanted}
 
 
-def test_of_a_topic_that_may_not_be_widened_the_new_partition_is_told_and_the_others_go_on(
-    context, remote
-):
+def test_if_a_topic_may_not_be_expanded_only_its_new_partitions_have_an_error(context, remote):
     remote.refresh([FIRST])
     context.source.logs[SECOND] = []
-    context.target.add_partitions = may_widen_none
+    context.target.add_partitions = deny_alter
 
     for _ in range(2):
         remote.refresh([FIRST, SECOND])
@@ -65,11 +63,9 @@ def test_of_a_topic_that_may_not_be_widened_the_new_partition_is_told_and_the_ot
     assert remote.topic_id(SECOND) is None
 
 
-def test_a_right_that_was_granted_counts_at_the_next_topic_refresh_while_other_topics_go_on(
-    context, remote, clock
-):
+def test_a_granted_permission_takes_effect_at_the_next_topic_refresh(context, remote, clock):
     remote.refresh([USERS])
-    create, context.target.create_topics = context.target.create_topics, may_make_none
+    create, context.target.create_topics = context.target.create_topics, deny_create
     remote.refresh([FIRST, USERS])
     refused = remote.partition_errors([FIRST, USERS])
     context.target.create_topics = create

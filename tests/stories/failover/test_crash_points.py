@@ -67,7 +67,7 @@ MET_S = 240.0
 FILE = "resources.delta.stage_writer:ParquetSlotFileWriter"
 READER = "resources.kafka.range_reader:RangeReader"
 READING = "resources.kafka.range_reader:_ReadState"
-RECORDS_TABLE = "resources.delta.records_table:Records"
+RECORDS_TABLE = "resources.delta.records_table:RecordsTable"
 STAGING = "deltamirror.staging.stager:SourceStager"
 COMMITTER = "deltamirror.staging.committer:Committer"
 SLOT = "resources.kafka.slot_producer:SlotProducer"
@@ -103,8 +103,8 @@ ROWS = [
     # Staging: the read, each slot's file, the commit, the seal.
     Row("before a range is read, the source dies", f"{READER}.read", "before", 1, BROKER,
         {**NOTHING_STAGED, "orphans": 0}, "source"),
-    Row("in the middle of a read, the source dies too", f"{READING}.accept", "after", 1, BROKER_TOO,
-        {**NOTHING_STAGED, "orphans": 0}, "source"),
+    Row("in the middle of a read, the source dies too", f"{READING}.process", "after", 1,
+        BROKER_TOO, {**NOTHING_STAGED, "orphans": 0}, "source"),
     Row("before a slot's file is written", f"{FILE}.close", "before", 1, WORKER,
         {**NOTHING_STAGED, "orphans": 0}),
     Row("in the middle of a slot's file", f"{FILE}._flush", "after", 1, BOTH,
@@ -126,15 +126,15 @@ ROWS = [
     Row("after FENCE", f"{SLOT}.fence", "after", 1, BOTH, {**NOTHING_SENT, "progress": []}),
     Row("after FENCE, and the run lives", f"{SLOT}.fence", "after", 1, WORKER,
         {**NOTHING_SENT, "progress": []}),
-    Row("after the seed of progress", f"{SLOT}.seed", "after", 1, BOTH,
+    Row("after the seed of progress", f"{SLOT}.commit_progress", "after", 1, BOTH,
         {**NOTHING_SENT, "progress": [0]}),
     Row("during PRODUCE", f"{CLIENT}.send", "after", 1, WORKER,
         {**ALL_STAGED, "visible": 0, "progress": [0], "mapped": 0}),
     Row("during PRODUCE, and the run dies too", f"{CLIENT}.send", "after", 1, BOTH,
         {**ALL_STAGED, "visible": 0, "progress": [0], "mapped": 0}),
-    Row("after FLUSH", f"{SLOT}.settle", "after", 1, BOTH, OPEN),
-    Row("after FLUSH, and the run lives", f"{SLOT}.settle", "after", 1, WORKER, OPEN),
-    Row("after FLUSH, and the worker lives", f"{SLOT}.settle", "after", 2, DRIVER_ALONE,
+    Row("after FLUSH", f"{SLOT}.flush", "after", 1, BOTH, OPEN),
+    Row("after FLUSH, and the run lives", f"{SLOT}.flush", "after", 1, WORKER, OPEN),
+    Row("after FLUSH, and the worker lives", f"{SLOT}.flush", "after", 2, DRIVER_ALONE,
         {"mapped": 0}),
     Row("after OFFSETS", OFFSETS, "after", 1, BOTH, PENDING),
     Row("after OFFSETS, and the run lives", OFFSETS, "after", 1, WORKER, PENDING),

@@ -132,7 +132,7 @@ def test_a_topic_that_holds_records_or_is_a_mirrors_is_refused(context, topic, t
 
     with pytest.raises(ReplayTargetError, match="not empty"):
         replay(context, topic, used)
-    with pytest.raises(ReplayTargetError, match="mirrors to"):
+    with pytest.raises(ReplayTargetError, match="is a remote topic of"):
         replay(context, topic, f"us-east.{topic}")
     with pytest.raises(NothingToReplayError):
         replay(context, topic, from_offset=RECORDS)

@@ -165,4 +165,4 @@ def test_a_running_mirror_follows_what_plan_said_it_would_change(world, source, 
     kept = {"retention.ms": "-1", **UNCHANGED_TIMESTAMPS}
     assert made_with == {"retention.bytes": "1000000", **kept}
     assert own_settings(eu_west, remote) == {"segment.ms": "9000", **kept}
-    until(lambda: f"settings of {remote} on eu-west: " in here.log(), "the change is logged")
+    until(lambda: f"configs of {remote} on eu-west: " in here.log(), "the change is logged")

@@ -30,20 +30,21 @@ DIES = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
 import deltamirror.verification.digest_pass as digests
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.verification.verify import verify
 from resources.config.load import read_config
 
-class Dies(digests.Silent):
+class Dies(digests.NullProgressListener):
     def compared(self, flow, records):
-        parts = [n for f in site.lake.root.glob("audits/*") for n in f.read_text().splitlines()[1:]]
+        files = context.lake.root.glob("audits/*")
+        parts = [n for f in files for n in f.read_text().splitlines()[1:]]
         if len(parts) >= 2:
             print(*(child.pid for child in multiprocessing.active_children()), flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
-digests.MANY = int(sys.argv[2])
-site = Site(read_config(Path(sys.argv[1])))
-verify(site, reporter=Dies())
+digests.MIN_RECORDS_FOR_POOL = int(sys.argv[2])
+context = MirrorContext(read_config(Path(sys.argv[1])))
+verify(context, listener=Dies())
 """
 
 
@@ -235,11 +236,11 @@ def is_compacted(bootstrap, topic):
 PEAK = """
 import sys
 from pathlib import Path
-from deltamirror.context import Site
+from deltamirror.context import MirrorContext
 from deltamirror.verification.verify import verify
 from resources.config.load import read_config
 
-assert verify(Site(read_config(Path(sys.argv[1]))), topics=[sys.argv[2]]).is_same
+assert verify(MirrorContext(read_config(Path(sys.argv[1]))), topics=[sys.argv[2]]).is_same
 status = Path("/proc/self/status").read_text().splitlines()
 print(next(line.split()[1] for line in status if "VmHWM" in line))
 """
