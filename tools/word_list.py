@@ -42,6 +42,10 @@ PATTERNS = [(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), better) for words, 
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "tools/word_list.py": ("",),  # the list itself
+    "schemas/staging/segment.py": ("log cut, goes on",),  # a value in tables that exist already
+    # the JSON key of the status files
+    "resources/coordination/status_file.py": ("{pid, at_ms, ", '"troubles"'),
+    "tests/resources/coordination/test_status_file.py": ('"troubles"',),
 }
 """Texts by file; a line that contains one of them may use any word. An empty text: every line."""
 

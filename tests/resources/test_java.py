@@ -47,7 +47,7 @@ def test_no_java_at_all_is_said(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(JavaMissingError, match="no java on PATH"):
+    with pytest.raises(JavaMissingError, match="PATH has no java"):
         java()
 
 

@@ -1,7 +1,7 @@
-"""A lake in a folder and two clusters in dicts, to survey and translate without brokers.
+"""A real lake and two scripted clusters, for tests of status and translation without brokers.
 
-The fake cluster has no transactions, no retention and no members of groups: it answers what a test
-told it to. What it cannot do, tests/stories does on real brokers.
+A scripted cluster has no transactions, no retention and no group members: it returns the state
+that a test has set. tests/stories tests these things on real brokers.
 """
 
 from deltamirror.context import MirrorContext
@@ -25,7 +25,7 @@ REMOTE = TopicPartition("us-east.orders", 0)
 
 
 class ScriptedCluster:
-    """What a test says a cluster holds."""
+    """A cluster whose state a test sets."""
 
     def __init__(self, alias):
         self.alias = alias
@@ -78,7 +78,7 @@ class ScriptedCluster:
         self.probe()
         if group in self.unreadable:
             raise RequestRefusedError(
-                self.alias, action=f"tell the offsets of group {group}", code="X", reason="no"
+                self.alias, action=f"list the offsets of group {group}", code="X", reason="no"
             )
         return dict(self.offsets.get(group, {}))
 
@@ -101,7 +101,7 @@ class ScriptedCluster:
 
 
 class ScriptedContext(MirrorContext):
-    """A site whose clusters are fakes and whose lake is real."""
+    """A context with scripted clusters and a real lake."""
 
     def __init__(self, root, **flow):
         super().__init__(config(root, **flow))
@@ -132,7 +132,7 @@ def config(root, **flow):
 
 
 def stage(context, partition, start, end, *, topic_id="life1", oldest_ms=1, version=1):
-    """Say in the lake that `[start, end)` is staged."""
+    """Write a segment `[start, end)` to the lake."""
     row = {
         "topic": partition.topic, "topic_id": topic_id, "partition": partition.partition,
         "start": start, "end": end, "count": end - start, "size_bytes": 0, "low": 0,
@@ -143,7 +143,7 @@ def stage(context, partition, start, end, *, topic_id="life1", oldest_ms=1, vers
 
 
 def replay(context, *runs, partition=ORDERS, incarnation="life1", target_life="target1", at=1):
-    """Say in the lake where the records of *runs* (upstream, downstream, length) went."""
+    """Write offset *runs* (upstream, downstream, length) to the lake's offset map."""
     rows = [
         {
             "topic": partition.topic, "incarnation": incarnation,
@@ -160,7 +160,7 @@ def replay(context, *runs, partition=ORDERS, incarnation="life1", target_life="t
 def commit(
     context, group, committed_offsets, *, partition=ORDERS, topic_id="life1", at=1, metadata=""
 ):
-    """Say in the lake that *group* was seen to have committed an offset."""
+    """Write a committed offset of *group* to the lake."""
     row = {
         "group": group, "topic": partition.topic, "topic_id": topic_id,
         "partition": partition.partition, "committed": committed_offsets, "metadata": metadata,

@@ -45,8 +45,6 @@ source no longer has it and nothing of it waits; in a process that does not stag
 `deploy/grafana/deltamirror.json` is a Grafana dashboard of them: import it and choose your
 Prometheus.
 
-LAG_S, FAILING_S = Timings().lag_interval_s, Timings().failure_timeout_s
-
 ## Health
 
 `status` is `ok`, `standby` (200 too: every flow is replayed by another process) or `failing` (503),

@@ -158,7 +158,7 @@ def test_fields_are_attributes():
     ],
 )
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
-def test_an_error_that_was_pickled_is_the_same_again(error, protocol):
+def test_a_pickled_error_is_equal_to_the_original(error, protocol):
     again = pickle.loads(pickle.dumps(error, protocol))
 
     assert type(again) is type(error)
