@@ -64,4 +64,4 @@ def wrap_unexpected_errors() -> Iterator[None]:
         raise
     except Exception as error:
         log.exception("a defect")
-        raise DefectError(error) from error
+        raise DefectError(f"{type(error).__name__}: {error}".partition("\n")[0]) from error

@@ -34,11 +34,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class DagsterUiError(DeltamirrorError):
-    """Dagster's processes do not do what was asked of them."""
-
-    def __init__(self, what: str, hint: str) -> None:
-        super().__init__(what)
-        self.hint = hint
+    """Dagster does not start or does not end."""
 
 
 @click.group(cls=CommandLine, invoke_without_command=True)
@@ -73,7 +69,7 @@ def serve(workspace: DemoWorkspace, console: Console) -> None:
         while child.poll() is None and not stop.wait(_POLL_INTERVAL_S):
             pass
         if not stop.is_set():
-            raise DagsterUiError("Dagster has ended by itself", f"Its log is {log}.")
+            raise DagsterUiError("Dagster has ended unexpectedly", hint=f"Read its log in {log}.")
     finally:
         _stop_dagster(child)
         _state_file(workspace).unlink(missing_ok=True)
@@ -97,7 +93,7 @@ def stop_running(workspace: DemoWorkspace) -> bool:
     while started_at(pid) == started:
         if time.monotonic() > give_up_at:
             raise DagsterUiError(
-                f"`make ui` (process {pid}) does not end", f"End it with `kill {pid}`."
+                f"`make ui` (process {pid}) does not end", hint=f"End it with `kill {pid}`."
             )
         time.sleep(_POLL_INTERVAL_S)
     return True
@@ -112,7 +108,7 @@ def free_port() -> int:
             probe.bind((HOST, port))
             return port
     raise DagsterUiError(
-        f"ports {PORTS.start} to {PORTS.stop - 1} are all taken", "End one of them."
+        f"ports {PORTS.start} to {PORTS.stop - 1} are all taken", hint="End one of them."
     )
 
 
@@ -149,7 +145,9 @@ def _wait_until_ready(
     give_up_at = time.monotonic() + START_TIMEOUT_S
     while not stop.wait(_POLL_INTERVAL_S):
         if child.poll() is not None or time.monotonic() > give_up_at:
-            raise DagsterUiError("Dagster's web server did not start", f"Its log is {log}.")
+            raise DagsterUiError(
+                "Dagster's web server did not start", hint=f"Read its log in {log}."
+            )
         with contextlib.suppress(OSError, http.client.HTTPException):
             connection = http.client.HTTPConnection(HOST, port, timeout=5)
             connection.request("GET", "/server_info")

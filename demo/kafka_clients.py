@@ -29,12 +29,10 @@ PARTITIONER = "murmur2_random"
 
 
 class DemoClusterError(DeltamirrorError):
-    """A cluster of the demo does not do what the demo asks of it."""
+    """A request to a cluster of the demo failed."""
 
-    hint = "`make down` and `make demo` start the clusters anew; their logs are under .demo/kafka."
-
-    def __init__(self, alias: str, what: str) -> None:
-        super().__init__(f"cluster {alias}: {what}")
+    message = "cluster {alias}: {reason}"
+    hint = "Run `make down` and `make demo` to start again. The brokers log under .demo/kafka."
 
 
 def load_table(cluster: ClusterConfig, table: DemoTable) -> int:
@@ -62,7 +60,9 @@ def load_table(cluster: ClusterConfig, table: DemoTable) -> int:
             written += 1
         producer.commit_transaction(_READ_TIMEOUT_S)
     except kafka.KafkaException as error:
-        raise DemoClusterError(cluster.alias, f"{table.name} is not loaded: {error}") from None
+        raise DemoClusterError(
+            cluster.alias, reason=f"{table.name} is not loaded: {error}"
+        ) from None
     return written
 
 
@@ -113,7 +113,7 @@ def read_first_half(
         give_up_at = time.monotonic() + _READ_TIMEOUT_S
         while not all(reached[each] >= middle for each, middle in middles.items()):
             if time.monotonic() > give_up_at:
-                raise DemoClusterError(cluster.alias, f"{group} does not get to the middle")
+                raise DemoClusterError(cluster.alias, reason=f"{group} does not get to the middle")
             _advance_offsets(consumer.consume(_BATCH, 0.5), reached, middles)
             # The others have the consumer to themselves from here on.
             done = [p for p in reached if reached[p] >= middles[p]]
@@ -121,7 +121,9 @@ def read_first_half(
         offsets = [kafka.TopicPartition(topic, each, at) for each, at in reached.items()]
         consumer.commit(offsets=offsets, asynchronous=False)
     except kafka.KafkaException as error:
-        raise DemoClusterError(cluster.alias, f"{group} cannot read {topic}: {error}") from None
+        raise DemoClusterError(
+            cluster.alias, reason=f"{group} cannot read {topic}: {error}"
+        ) from None
     finally:
         consumer.close()
     return reached
@@ -163,8 +165,8 @@ def _poll(consumer: kafka.Consumer, alias: str, what: str, give_up_at: float) ->
         if error is None or error.code() == kafka.KafkaError._PARTITION_EOF:
             return message
         if not error.retriable():
-            raise DemoClusterError(alias, f"{what} cannot be read: {error.str()}")
-    raise DemoClusterError(alias, f"{what} cannot be read: no answer")
+            raise DemoClusterError(alias, reason=f"{what} cannot be read: {error.str()}")
+    raise DemoClusterError(alias, reason=f"{what} cannot be read: no answer")
 
 
 def _reader(cluster: ClusterConfig, group: str | None = None) -> kafka.Consumer:

@@ -38,7 +38,7 @@ GROUP BY flight.origin ORDER BY minutes_late DESC"""
 class DemoFailedError(DeltamirrorError):
     """The demo did not end as it should: a defect of deltamirror."""
 
-    hint = "Please report it, with what `.venv/bin/deltamirror verify` and `status` say."
+    hint = "Report it, with the output of `.venv/bin/deltamirror verify` and `status`."
 
 
 def run_walkthrough(workspace: DemoWorkspace, console: Console) -> None:

@@ -41,21 +41,17 @@ deltamirror.lake = ./lake
 
 
 class DemoNotFoundError(DeltamirrorError):
-    """There is no demo to go on with."""
+    """There is no demo in the folder."""
 
-    hint = "`make demo` makes it."
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(f"there is no demo in {root}")
+    message = "there is no demo in {root}"
+    hint = "Run `make demo` to create it."
 
 
 class DemoIncompleteError(DeltamirrorError):
-    """The demo's parts do not belong together any more."""
+    """A part of an earlier demo is missing, while other parts are left."""
 
-    hint = "Run `make down`, delete the folder and run `make demo`: it starts afresh."
-
-    def __init__(self, root: Path, what: str) -> None:
-        super().__init__(f"what an earlier demo left in {root} is not whole: {what}")
+    message = "the earlier demo in {root} is incomplete: {reason}"
+    hint = "Run `make down`, delete the folder and run `make demo` to start again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +95,7 @@ class DemoWorkspace:
         known = {broker.name for broker in brokers.brokers(self.kafka)}
         gone = sorted({SOURCE, TARGET} - known)
         if gone and (known or self.lake.exists()):
-            raise DemoIncompleteError(self.root, f"the data of {' and '.join(gone)} is gone")
+            raise DemoIncompleteError(self.root, reason=f"the data of {' and '.join(gone)} is gone")
         servers = brokers.start_brokers([SOURCE, TARGET], self.kafka)
         self._write_properties(servers)
         return servers

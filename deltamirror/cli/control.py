@@ -163,8 +163,8 @@ def _check_topic_exists(
         found = context.cluster(alias).topics([topic]).get(topic)
     except DeltamirrorError as error:
         # What is not staged can only be known by the source.
-        raise TopicMissingError(topic, f"staged of {alias}, and {error}") from error
+        raise TopicMissingError(topic, location=f"staged of {alias}, and {error}") from error
     if found is None:
-        raise TopicMissingError(topic, f"on cluster {alias}, and none is staged")
+        raise TopicMissingError(topic, location=f"on cluster {alias}, and none is staged")
     if partition is not None and partition >= found.partitions:
-        raise TopicMissingError(f"{topic}[{partition}]", f"on cluster {alias}")
+        raise TopicMissingError(f"{topic}[{partition}]", location=f"on cluster {alias}")

@@ -130,9 +130,10 @@ def _translate_group(console: Console, flow_name: str, group: str, as_of: int | 
         found = translate_groups(context, flow, as_of, group)
     if not found:
         when = f" at or before {format_iso(as_of)}" if as_of is not None else ""
-        error = NothingToTranslateError(f"no commit of group {group} was seen{when}")
-        error.hint = "`deltamirror groups snapshot` takes one; `run` does so all the time."
-        raise error
+        raise NothingToTranslateError(
+            f"no commit of group {group} was seen{when}",
+            hint="Run `deltamirror groups snapshot` to take one; `run` takes them continuously.",
+        )
     name = flow.flow.name
     console.show(
         {

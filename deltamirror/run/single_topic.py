@@ -136,7 +136,7 @@ def last_stable_offsets(
     cluster.probe()
     found = cluster.topics([topic]).get(topic)
     if found is None:
-        raise TopicMissingError(topic, f"on {alias}")
+        raise TopicMissingError(topic, location=f"on {alias}")
     marks = cluster.watermarks([TopicPartition(topic, i) for i in range(found.partitions)])
     for answer in marks.values():
         if not isinstance(answer, Watermarks):

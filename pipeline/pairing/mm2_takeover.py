@@ -87,7 +87,7 @@ def pair_mm2_log(
     rows, target_rows = np.concatenate([head, tail], axis=1)
     falls = np.flatnonzero(np.diff(rows) <= 0)
     if len(falls):
-        raise MapAmbiguousError(partition, int(target.offsets[target_rows[falls[0] + 1]]))
+        raise MapAmbiguousError(partition, offset=int(target.offsets[target_rows[falls[0] + 1]]))
     upstream, downstream = staged.offsets[rows], target.offsets[target_rows]
     next_offset = max(copied, int(upstream[-1]) + 1 if len(rows) else 0)
     after = int(np.searchsorted(staged.offsets, next_offset))

@@ -114,7 +114,7 @@ class Pairing:
     def leading_pairs(self) -> PairedRuns:
         """Return the pairs found, also if later records have none. Raises MapAmbiguousError."""
         if self._ambiguous is not None:
-            raise MapAmbiguousError(self._partition, self._ambiguous)
+            raise MapAmbiguousError(self._partition, offset=self._ambiguous)
         self._close()
         return PairedRuns(self._runs)
 

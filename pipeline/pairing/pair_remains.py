@@ -72,7 +72,7 @@ class RemainderPairing:
         on_target = np.bincount(group_of, minlength=len(known))
         surplus = ((on_target > in_stage) & (in_stage > 0))[group_of]
         if surplus.any():
-            raise MapAmbiguousError(self._partition, int(downstream[surplus][0]))
+            raise MapAmbiguousError(self._partition, offset=int(downstream[surplus][0]))
         # Sort both sides by group, in order within a group. Then the last staged records of each
         # group correspond to the target's records of the group.
         theirs = np.argsort(group_of, kind="stable")
@@ -84,7 +84,7 @@ class RemainderPairing:
         ours, downstream = ours[order], downstream[theirs[order]]
         falls = np.flatnonzero(np.diff(ours) <= 0)
         if len(falls):
-            raise MapAmbiguousError(self._partition, int(downstream[falls[0] + 1]))
+            raise MapAmbiguousError(self._partition, offset=int(downstream[falls[0] + 1]))
         missing = stage.last_missing(ours)
         is_head = missing is None or not len(ours) or missing[0] < stage.numbers[ours[0]]
         if not is_head and not has_holes:

@@ -87,7 +87,9 @@ def recover(
                 map_end is not None
                 or work.missing_progress is not MissingProgressPolicy.SEARCH_OR_BEGIN
             ):
-                raise TargetChangedError(work.target, known.target_topic_id, work.target_topic_id)
+                raise TargetChangedError(
+                    work.target, was=known.target_topic_id, now=work.target_topic_id
+                )
             progress = None  # of a previous incarnation; an operator requested a restart
     if map_end is not None and end < map_end.downstream_end:
         raise TargetTruncatedError(work.target, end=end, map_end=map_end.downstream_end)

@@ -168,7 +168,7 @@ class _Slot:
         named = dict(refused.partitions)
         held = self._batch.targets()
         if not named and len(held) == 1:
-            named = {held[0]: refused.why}
+            named = {held[0]: refused.reason}
         if not named and self._is_one_by_one:
             return False
         self._is_one_by_one = self._is_one_by_one or not named
@@ -176,7 +176,7 @@ class _Slot:
             start = self._at[target].next_offset
             end = self._batch.progress[target].next_offset
             kind = PartitionDownError if refused.is_transient else RecordRefusedError
-            self._errors[target] = kind(target, start, end, why)
+            self._errors[target] = kind(target, start=start, end=end, reason=why)
         return True
 
     def shrink(self, throttled: ThrottledError) -> bool:
@@ -309,7 +309,7 @@ class _Slot:
         now = self._target.topic_ids([work.target.topic]).get(work.target.topic)
         if now == work.target_topic_id:
             return None
-        return TargetChangedError(work.target, work.target_topic_id, now or "none")
+        return TargetChangedError(work.target, was=work.target_topic_id, now=now or "none")
 
     def _check_targets(
         self, moved: Collection[TopicPartition], offsets: Mapping[TopicPartition, Offsets]
@@ -325,7 +325,9 @@ class _Slot:
             work, now = self._partitions[target], ids.get(target.topic)
             end = work.map_end.downstream_end if work.map_end else 0
             if now != work.target_topic_id:
-                changed[target] = TargetChangedError(target, work.target_topic_id, now or "none")
+                changed[target] = TargetChangedError(
+                    target, was=work.target_topic_id, now=now or "none"
+                )
             elif target in offsets and offsets[target][0] < end:
                 start = int(offsets[target][0])
                 changed[target] = TargetTruncatedError(target, end=start, map_end=end)

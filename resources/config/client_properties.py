@@ -55,7 +55,7 @@ def client_settings(role: str, java: Mapping[str, str], where: str) -> ClientSet
     translation = translate_settings(role, java)
     for check in translation.checks.values():
         if check.status is KeyStatus.REFUSED:
-            raise RefusedKeyError(f"{where}{check.key}", check.note)
+            raise RefusedKeyError(f"{where}{check.key}", reason=check.note)
     return translation.settings
 
 

@@ -56,17 +56,23 @@ def _look_up(key: str, entries: Mapping[str, str], base: Path, found: re.Match[s
     java_class = entries.get(f"config.providers.{name}.class", "") if declared else ""
     kind = provider_of(java_class) if java_class else name
     if kind is None or kind not in PROVIDERS:
-        raise SecretError(key, found.group(), "the providers are env, file and dir")
+        raise SecretError(
+            key, reference=found.group(), reason="the providers are env, file and dir"
+        )
     prefix = f"config.providers.{name}.param."
     params = {k[len(prefix) :]: v for k, v in entries.items() if k.startswith(prefix)}
     try:
         return PROVIDERS[kind](base / path, item, params)
     except LookupError as missing:
-        raise SecretError(key, found.group(), str(missing.args[0])) from None
+        raise SecretError(key, reference=found.group(), reason=str(missing.args[0])) from None
     except OSError as failure:
-        raise SecretError(key, found.group(), failure.strerror or "it cannot be read") from None
+        raise SecretError(
+            key, reference=found.group(), reason=failure.strerror or "it cannot be read"
+        ) from None
     except (ConfigError, ValueError):
-        raise SecretError(key, found.group(), "the file cannot be read as text") from None
+        raise SecretError(
+            key, reference=found.group(), reason="the file cannot be read as text"
+        ) from None
 
 
 def _from_environment(_path: Path, name: str, params: Params) -> str:

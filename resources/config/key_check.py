@@ -78,7 +78,7 @@ def check_key(file: Mm2File, key: str) -> KeyCheck:
             raise _add_unknown(file, key, scoped_key)
         status, note = found.status, found.note
         if status is KeyStatus.REFUSED:
-            error = RefusedKeyError(key, note)
+            error = RefusedKeyError(key, reason=note)
     except UnknownKeyError as failure:
         status, note, error = KeyStatus.UNKNOWN, failure.hint, failure
     except UnknownAliasError as failure:
@@ -103,7 +103,7 @@ def reject_bad_keys(file: Mm2File) -> None:
     bad += [(str(error), error) for error in _missing(file)]
     if len(bad) > 1:
         told = [f"{t} ({e.hint})" if isinstance(e, UnknownKeyError) else t for t, e in bad]
-        raise InvalidKeysError(file.path, told)
+        raise InvalidKeysError(file.path, count=len(told), errors="; ".join(told))
     for text, error in bad:
         error.args = (f"{file.path}: {text}",)
         raise error
@@ -114,10 +114,10 @@ def _missing(file: Mm2File) -> Iterator[RefusedKeyError]:
     for alias in filter(None, file.aliases):
         java = file.client(alias, "admin")
         if "bootstrap.servers" not in java:
-            yield RefusedKeyError(f"{alias}.bootstrap.servers", NO_SERVERS)
+            yield RefusedKeyError(f"{alias}.bootstrap.servers", reason=NO_SERVERS)
         for check in translate_settings("admin", java).checks.values():
             if check.status is KeyStatus.REFUSED and check.key not in java:
-                yield RefusedKeyError(f"{alias}.{check.key}", check.note)
+                yield RefusedKeyError(f"{alias}.{check.key}", reason=check.note)
 
 
 def _check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
@@ -233,10 +233,12 @@ def _add_unknown(file: Mm2File, key: str, scoped_key: ScopedKey) -> ConfigError:
     dots = [at for at, letter in enumerate(key) if letter == "."] if scoped_key.scope == "T" else []
     for at in dots:
         if _is_cluster_key(key[at + 1 :]):
-            error = UnknownAliasError(key, key[:at], file.aliases)
-            error.hint = f"Add {key[:at]} to `clusters`, or correct the name."
-            return error
-    return UnknownKeyError(redact_key(key), _nearest(file, key, scoped_key))
+            hint = f"Add {key[:at]} to `clusters`, or correct the name."
+            known = ", ".join(file.aliases)
+            return UnknownAliasError(key, alias=key[:at], known=known, hint=hint)
+    nearest = _nearest(file, key, scoped_key)
+    hint = f"Did you mean {nearest}?" if nearest else UnknownKeyError.hint
+    return UnknownKeyError(redact_key(key), hint=hint)
 
 
 def _is_cluster_key(name: str) -> bool:

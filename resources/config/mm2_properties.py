@@ -60,7 +60,9 @@ class Mm2File:
         values, failures = resolve(written, path.absolute().parent)
         aliases = tuple(dict.fromkeys(split_list(values.get("clusters", ""))))
         if not aliases:
-            raise ConfigFileError(path, "no `clusters`: name the cluster aliases, comma separated")
+            raise ConfigFileError(
+                path, reason="no `clusters`: name the cluster aliases, comma separated"
+            )
         return cls(path, aliases, lines, written, values, failures)
 
     def without_unlisted_flows(self) -> Mm2File:
@@ -173,4 +175,4 @@ def _split_flow(key: str, aliases: tuple[str, ...]) -> tuple[Flow, str]:
     source, _, rest = key.partition("->")
     target = rest.partition(".")[0]
     stranger = source if source not in aliases else target
-    raise UnknownAliasError(f"flow {source}->{target}", stranger, aliases)
+    raise UnknownAliasError(f"flow {source}->{target}", alias=stranger, known=", ".join(aliases))

@@ -25,9 +25,9 @@ def read(path: Path) -> dict[str, LogEntry]:
     try:
         return parse(path.read_bytes().decode(ENCODING))
     except OSError as failure:
-        raise ConfigFileError(path, failure.strerror or str(failure)) from None
+        raise ConfigFileError(path, reason=failure.strerror or str(failure)) from None
     except ValueError as failure:
-        raise ConfigFileError(path, str(failure)) from None
+        raise ConfigFileError(path, reason=str(failure)) from None
 
 
 def parse(text: str) -> dict[str, LogEntry]:

@@ -43,11 +43,11 @@ def _create_custom(
     except Exception as error:
         # The class is the user's: whatever it raises is about the file.
         raise RefusedKeyError(
-            POLICY_CLASS_KEY, f"{path} cannot be made: {_error_text(error)}"
+            POLICY_CLASS_KEY, reason=f"{path} cannot be made: {_error_text(error)}"
         ) from error
     missing = [each for each in POLICY_MEMBERS if not hasattr(policy, each)]
     if missing:
-        raise RefusedKeyError(POLICY_CLASS_KEY, f"{path} has no {', '.join(missing)}")
+        raise RefusedKeyError(POLICY_CLASS_KEY, reason=f"{path} has no {', '.join(missing)}")
     return policy
 
 
@@ -59,7 +59,7 @@ def _import_class(path: str) -> Callable[..., ReplicationPolicy]:
         why = (
             f"{path} cannot be imported: {_error_text(error)} (PYTHONPATH says where Python looks)"
         )
-        raise RefusedKeyError(POLICY_CLASS_KEY, why) from error
+        raise RefusedKeyError(POLICY_CLASS_KEY, reason=why) from error
     return found
 
 

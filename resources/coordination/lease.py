@@ -42,7 +42,7 @@ class Lease:
         except BlockingIOError:
             holder = os.pread(file, 100, 0).decode(errors="replace").strip() or "unknown"
             os.close(file)
-            raise LeaseHeldError(self.role, f"process {holder}") from None
+            raise LeaseHeldError(self.role, holder=f"process {holder}") from None
         with suppress(OSError):  # the holder's pid is only information; the disk may be full
             os.ftruncate(file, 0)
             os.pwrite(file, str(os.getpid()).encode(), 0)

@@ -81,7 +81,7 @@ class StageReader:
         # Checked before the file is parsed: a truncated file can crash the parsing process.
         digest = digest_of(file)
         if digest is not None and file_digest(self._path / file) != digest:
-            raise StagedFileError(self._path / file, "its content does not match its digest")
+            raise StagedFileError(self._path / file, reason="its content does not match its digest")
         with pq.ParquetFile(self._path / file, read_dictionary=DICTIONARY_COLUMNS) as parquet:
             groups = [
                 i
@@ -93,7 +93,7 @@ class StageReader:
                 yield from parquet.iter_batches(BATCH_ROWS, [group], use_threads=False)
 
     def _error(self, file: str, error: Exception) -> StagedFileError:
-        return StagedFileError(self._path / file, str(error).splitlines()[0])
+        return StagedFileError(self._path / file, reason=str(error).splitlines()[0])
 
 
 def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int]) -> bool:

@@ -91,7 +91,7 @@ class AdminSession:
             try:
                 self._cached = _cached_clients(self.settings)
             except KafkaException as failure:
-                raise ClientSettingsError(self.alias, _kafka_error(failure).str()) from None
+                raise ClientSettingsError(self.alias, reason=_kafka_error(failure).str()) from None
         return self._cached
 
     @contextmanager
@@ -126,7 +126,7 @@ class AdminSession:
         for permission in needs:
             if permission.is_missed_by(error.name()):
                 return PermissionMissingError(self.alias, what, permission)
-        return RequestRefusedError(self.alias, what, error.name(), error.str())
+        return RequestRefusedError(self.alias, action=what, code=error.name(), reason=error.str())
 
     def _unreachable(self, reason: str) -> UnreachableError:
         reported = self._reported_errors()
@@ -134,11 +134,13 @@ class AdminSession:
         if self._cached is not None:
             self._cached.record_timeout()
         if best is None:
-            return UnreachableError(self.alias, self.servers, reason)
+            return UnreachableError(self.alias, servers=self.servers, reason=reason)
         diagnosis = diagnose(self.settings, best)
         if diagnosis is not None:
-            return diagnosis.kind(self.alias, self.servers, diagnosis.reason)
-        return UnreachableError(self.alias, self.servers, f"{best.str()} ({best.name()})")
+            return diagnosis.kind(self.alias, servers=self.servers, reason=diagnosis.reason)
+        return UnreachableError(
+            self.alias, servers=self.servers, reason=f"{best.str()} ({best.name()})"
+        )
 
     def _reported_errors(self) -> list[KafkaError]:
         """Return the errors that the client passed to `error_cb` since the last answer."""

@@ -344,7 +344,9 @@ class KafkaCluster:
                 needed = Permission("Describe", "topic", partition.topic)
                 answer = self._admin.wait_result(future, f"list offsets of {partition}", needed)
                 if answer.offset == kafka.OFFSET_INVALID:  # set by the client if no answer came
-                    raise UnreachableError(self.alias, f"{partition}", "it returned no offset")
+                    raise UnreachableError(
+                        self.alias, servers=f"{partition}", reason="it returned no offset"
+                    )
                 found[partition] = answer
             except RequestRefusedError as refused:
                 failures[partition] = self._missing_error(partition, refused.code) or refused
@@ -357,7 +359,7 @@ class KafkaCluster:
         # exist or not.
         maybe = code == "_NOENT" and self._is_missing(partition)
         if maybe or code in MISSING_CODES:
-            return TopicMissingError(str(partition), f"on cluster {self.alias}")
+            return TopicMissingError(str(partition), location=f"on cluster {self.alias}")
         return None
 
     def _is_missing(self, partition: TopicPartition) -> bool:

@@ -104,8 +104,10 @@ class CompactedTopic:
         # A user that may not write to any topic gets no producer id from the cluster.
         if needed.is_missed_by(error.name()) or error.code() == NO_PRODUCER_ID_CODE:
             return PermissionMissingError(self._cluster.alias, what, needed)
-        return RequestRefusedError(self._cluster.alias, what, error.name(), error.str())
+        return RequestRefusedError(
+            self._cluster.alias, action=what, code=error.name(), reason=error.str()
+        )
 
     def _unreachable_error(self, why: str) -> UnreachableError:
         servers = str(self._settings.get("bootstrap.servers", ""))
-        return UnreachableError(self._cluster.alias, servers, why)
+        return UnreachableError(self._cluster.alias, servers=servers, reason=why)

@@ -127,7 +127,7 @@ def alter_offsets(
     except RequestRefusedError as refused:
         # To set offsets without being a member is what Kafka refuses in these words.
         if refused.code in {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"}:
-            raise GroupActiveError(admin.alias, group) from None
+            raise GroupActiveError(group, alias=admin.alias) from None
         raise
 
 

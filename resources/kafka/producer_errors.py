@@ -61,12 +61,12 @@ def error_for(
     if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
         return FencedError(transactional_id)
     if refused:
-        return BatchRejectedError(refused, cause.str())
+        return BatchRejectedError(cause.str(), partitions=dict(refused))
     if cause.txn_requires_abort():
-        return BatchRejectedError({}, cause.str())
+        return BatchRejectedError(cause.str(), partitions={})
     if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        return UnreachableError(alias, transactional_id, cause.str())
-    return CommitUnknownError(transactional_id, cause.str())
+        return UnreachableError(alias, servers=transactional_id, reason=cause.str())
+    return CommitUnknownError(transactional_id, reason=cause.str())
 
 
 def reason_for(error: KafkaException) -> str:

@@ -178,7 +178,7 @@ class _ReadState:
         self.failed = True
         for r in list(self.open.values()):
             at = self._position[r]
-            self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=why))
+            self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, reason=why))
 
     def finish_open_ranges(self) -> None:
         """End every open range at its position, because the read has reached its size."""
@@ -216,7 +216,9 @@ class _ReadState:
         if event.code in OUT_OF_RANGE_CODES:
             self._finish(r, at, _out_of_range_error(r, at, *self._log_bounds(r), event.why))
         else:
-            self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=event.why))
+            self._finish(
+                r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, reason=event.why)
+            )
         return True
 
     def _finish(self, r: OffsetRange, end: int, error: PartitionError | None) -> None:

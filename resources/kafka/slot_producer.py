@@ -190,7 +190,7 @@ class SlotProducer(TargetLog):
                     return
                 offset = rows.column("offset")[error.row]
                 why = f"{error.why.str()} (offset {offset} of the source)"
-                raise BatchRejectedError({partition: why}, why) from error
+                raise BatchRejectedError(why, partitions={partition: why}) from error
             finally:
                 self._spans[partition].append((first, producer.queued_count))
             if at == len(columns):
@@ -222,16 +222,18 @@ class SlotProducer(TargetLog):
             elif time.monotonic() > max(deadline, self._quota.until + RESPONSE_TIMEOUT_S):
                 self._raise_no_response(producer.queued_count - producer.reported_count)
         if self._refused:
-            raise BatchRejectedError(self._refused, next(iter(self._refused.values())))
+            raise BatchRejectedError(
+                next(iter(self._refused.values())), partitions=dict(self._refused)
+            )
         if self._failed is not None:
             self._raise_error(KafkaException(self._failed))
         if self._is_stopped:
-            raise BatchRejectedError({}, "no delivery report names the record")
+            raise BatchRejectedError("no delivery report names the record", partitions={})
         offsets = {partition: self._offsets_of(partition) for partition in self._spans}
         for partition, given in offsets.items():
             if (given < 0).any() or (given[1:] <= given[:-1]).any():
                 raise CommitUnknownError(
-                    self.transactional_id, f"{partition}: reported offsets do not increase"
+                    self.transactional_id, reason=f"{partition}: reported offsets do not increase"
                 )
         return offsets
 
@@ -256,7 +258,9 @@ class SlotProducer(TargetLog):
                 if not error.args[0].retriable():
                     self._raise_error(error)
                 if time.monotonic() > deadline:
-                    raise CommitUnknownError(self.transactional_id, reason_for(error)) from error
+                    raise CommitUnknownError(
+                        self.transactional_id, reason=reason_for(error)
+                    ) from error
 
     def send_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Add *progress* to the transaction.
@@ -273,7 +277,9 @@ class SlotProducer(TargetLog):
                 )
         except NoResponseError as error:
             why = f"progress of the transaction: {error}"
-            raise UnreachableError(self._flow.target, self.transactional_id, why) from None
+            raise UnreachableError(
+                self._flow.target, servers=self.transactional_id, reason=why
+            ) from None
 
     def abort(self) -> None:
         """Abort and drop the producer. The next `fence` ends a transaction that stayed open."""
@@ -301,7 +307,9 @@ class SlotProducer(TargetLog):
                 1, self._fenced_producer().queued_count
             )
             share = min(0.5, reported * TARGET_TRANSACTION_S / duration_s) or 0.05
-            raise ThrottledError(self._flow.target, self.transactional_id, share)
+            raise ThrottledError(
+                self._flow.target, transactional_id=self.transactional_id, share=share
+            )
 
     def _raise_no_response(self, left: int) -> NoReturn:
         """Raise an error for *left* records without a delivery report.
@@ -312,8 +320,12 @@ class SlotProducer(TargetLog):
         unreported = [p for p in self._spans if (self._offsets_of(p) < 0).any()]
         reasons = self.write_failure_reasons(unreported)
         if reasons:
-            raise BatchRejectedError(reasons, next(iter(reasons.values())), is_transient=True)
-        raise UnreachableError(self._flow.target, "", f"{left} records have no answer")
+            raise BatchRejectedError(
+                next(iter(reasons.values())), partitions=reasons, is_transient=True
+            )
+        raise UnreachableError(
+            self._flow.target, servers="", reason=f"{left} records have no answer"
+        )
 
     def _fenced_producer(self) -> ArrowProducer:
         if self._producer is None:

@@ -123,7 +123,7 @@ class TargetLog:
             if time.monotonic() > give_up_at:
                 stable = watermarks.stable
                 why = f"another producer's transaction is open there since offset {stable}"
-                raise RangeUnfinishedError(partition, at=stable, end=first.high, why=why)
+                raise RangeUnfinishedError(partition, at=stable, end=first.high, reason=why)
             time.sleep(0.05)
             watermarks = self._watermarks(partition)
         return watermarks
@@ -132,12 +132,12 @@ class TargetLog:
         found = self._cluster.watermarks([partition])[partition]
         if isinstance(found, Watermarks):
             return found
-        raise RangeUnfinishedError(partition, at=0, end=0, why=str(found)) from found
+        raise RangeUnfinishedError(partition, at=0, end=0, reason=str(found)) from found
 
 
 def _end_or_error(partition: TopicPartition, end: int | DeltamirrorError) -> int | PartitionError:
     if isinstance(end, UnreachableError):
         raise end
     if isinstance(end, DeltamirrorError):
-        return RangeUnfinishedError(partition, at=0, end=0, why=str(end))
+        return RangeUnfinishedError(partition, at=0, end=0, reason=str(end))
     return end

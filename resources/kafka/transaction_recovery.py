@@ -74,8 +74,10 @@ def abort_open_transaction(slot: Slot, partition: TopicPartition, watermarks: Wa
         slot.send(partition, pa.RecordBatch.from_pylist([row], PRODUCE_SCHEMA))
         slot.flush()
     except BatchRejectedError as refused:
-        why = f"{partition} has an open transaction since offset {watermarks.stable}: {refused.why}"
-        raise UnreachableError(slot.alias, slot.transactional_id, why) from refused
+        since = f"{partition} has an open transaction since offset {watermarks.stable}"
+        raise UnreachableError(
+            slot.alias, servers=slot.transactional_id, reason=f"{since}: {refused.reason}"
+        ) from refused
     slot.end_aborted()
     log.warning(
         "%s: a transaction was open in [%d, %d) of %s; if it is of this id, it is aborted now",

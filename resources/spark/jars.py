@@ -126,7 +126,9 @@ def _fetch_into(folder: Path, jars: JarSet) -> None:
                 break
             _print_line(f"{jars.name}: attempt {attempt} of {_ATTEMPTS} failed: {problem}")
             if attempt == _ATTEMPTS:
-                raise DownloadFailedError(jars.name, _redact_urls(repository()), problem)
+                raise DownloadFailedError(
+                    jars.name, repository=_redact_urls(repository()), reason=problem
+                )
             time.sleep(_PAUSE_SECONDS)
         (work / "jars").rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)

@@ -138,7 +138,8 @@ class Config:
         for config in self.flows:
             if config.flow.name == name.strip():
                 return config
-        raise UnknownFlowError(name, [config.flow.name for config in self.flows])
+        known = ", ".join(config.flow.name for config in self.flows)
+        raise UnknownFlowError(name, hint=f"Enabled flows: {known}." if known else None)
 
     def sources(self) -> tuple[str, ...]:
         """Return the aliases that are the source of an enabled flow, in the flows' order."""

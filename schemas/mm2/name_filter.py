@@ -50,7 +50,7 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
     try:
         return _compile("|".join(patterns))
     except (re.error, FutureWarning) as failure:
-        raise InvalidPatternError(_first_invalid(patterns), str(failure)) from None
+        raise InvalidPatternError(_first_invalid(patterns), reason=str(failure)) from None
 
 
 def _compile(pattern: str) -> re.Pattern[str]:

@@ -166,7 +166,7 @@ class FakeCluster:
 
     def probe(self, timeout_s=3.0):
         if self.is_down:
-            raise UnreachableError(self.alias, "nowhere:1", "it is down")
+            raise UnreachableError(self.alias, servers="nowhere:1", reason="it is down")
 
     def topics(self, names=None):
         self.probe()
@@ -183,7 +183,7 @@ class FakeCluster:
 
     def _marks(self, p, known):
         if p not in self.logs:
-            return TopicMissingError(str(p), f"on {self.alias}")
+            return TopicMissingError(str(p), location=f"on {self.alias}")
         marks = Watermarks(self.low[p], max(self.low[p], self.stable(p)), len(self.logs[p]), 0)
         return known if known and known.end_state == marks.end_state else marks
 
@@ -237,7 +237,9 @@ class FakeSource:
                 r, r.start, LogTruncatedError(topic_partition, staged=r.start, end=end)
             ), 0
         if r.end > self._cluster.stable(topic_partition):
-            error = RangeUnfinishedError(topic_partition, at=r.start, end=r.end, why="nothing came")
+            error = RangeUnfinishedError(
+                topic_partition, at=r.start, end=r.end, reason="nothing came"
+            )
             return ReadResult(r, r.start, error), 0
         used = 0
         shown = self._cluster.visible(topic_partition, r.start, r.end)
@@ -289,7 +291,7 @@ class FakeTarget:
         def answer():
             if self._bad:
                 named = self._bad if self._cluster.tells_what_it_refused else {}
-                raise BatchRejectedError(named, "too large")
+                raise BatchRejectedError("too large", partitions=named)
             return {p: np.array(offsets, np.int64) for p, offsets in self._given.items()}
 
         return self._faults.around(answer)

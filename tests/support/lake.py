@@ -54,7 +54,7 @@ class ScriptedCluster:
 
     def probe(self, timeout_s=3.0):
         if self.is_down:
-            raise UnreachableError(self.alias, "localhost:1", "refused")
+            raise UnreachableError(self.alias, servers="localhost:1", reason="refused")
 
     def topics(self, names=None):
         self.probe()
@@ -66,7 +66,9 @@ class ScriptedCluster:
 
     def watermarks(self, partitions, known=None):
         self.probe()
-        return {p: self.marks.get(p, TopicMissingError(str(p), "here")) for p in partitions}
+        return {
+            p: self.marks.get(p, TopicMissingError(str(p), location="here")) for p in partitions
+        }
 
     def groups(self):
         self.probe()
@@ -75,7 +77,9 @@ class ScriptedCluster:
     def group_offsets(self, group):
         self.probe()
         if group in self.unreadable:
-            raise RequestRefusedError(self.alias, f"list the offsets of group {group}", "X", "no")
+            raise RequestRefusedError(
+                self.alias, action=f"list the offsets of group {group}", code="X", reason="no"
+            )
         return dict(self.offsets.get(group, {}))
 
     def group_commits(self, group):
@@ -85,7 +89,7 @@ class ScriptedCluster:
     def commit_offsets(self, group, offsets):
         self.probe()
         if self.states.get(group, "EMPTY") != "EMPTY":
-            raise GroupActiveError(self.alias, group)
+            raise GroupActiveError(group, alias=self.alias)
         held = self.offsets.setdefault(group, {})
         for partition, (offset, text) in offsets.items():
             held[partition], self.texts[group, partition] = offset, text

@@ -30,7 +30,7 @@ def act(context, raises):
         case "lake":
             raise LakeError("the lake is shut")
         case "config":
-            raise ConfigFileError("mm2.properties", "is missing")
+            raise ConfigFileError("mm2.properties", reason="is missing")
         case "interrupt":
             raise KeyboardInterrupt
         case "defect":

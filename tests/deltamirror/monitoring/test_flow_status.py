@@ -13,7 +13,7 @@ from schemas.tables import LAG
 from tests.support.lake import FLOW, ORDERS, REMOTE, ScriptedContext, replay, stage
 
 REPLAY = f"replay {FLOW.name}"
-GONE = TopicMissingError("orders[1]", "on cluster us-east")
+GONE = TopicMissingError("orders[1]", location="on cluster us-east")
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_a_chore_that_fails_is_logged_and_done_again_and_the_others_go_on(events
 
     def fail():
         turns.of("sick")()
-        raise UnreachableError("b", "localhost:1", "nobody answers")
+        raise UnreachableError("b", servers="localhost:1", reason="nobody answers")
 
     chores = [
         PeriodicTask("the sick one", 0.001, fail),
@@ -77,7 +77,7 @@ def test_a_failure_is_logged_once_while_it_stays_the_same_and_again_after_a_succ
         if not outcomes:
             events[0].set()
         if why:
-            raise UnreachableError("b", "localhost:1", why)
+            raise UnreachableError("b", servers="localhost:1", reason=why)
 
     PeriodicRunner([PeriodicTask("sick", 0.001, step)], *events).run()
 

@@ -105,7 +105,7 @@ def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(context, monkey
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(RangeUnfinishedError("users[0]", at=0, end=1, why="late"), id="may pass"),
+        pytest.param(RangeUnfinishedError("users[0]", at=0, end=1, reason="late"), id="may pass"),
         pytest.param(TargetTopicError("no topic for users[0]"), id="is for a person"),
     ],
 )
@@ -274,7 +274,7 @@ def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(context, m
     def fails_once(self, only=None):
         if not failed.is_set():
             failed.set()
-            raise UnreachableError("us-east", "", "it is down")
+            raise UnreachableError("us-east", servers="", reason="it is down")
         assert has_looked.wait(20)
         return stage(self, only)
 
@@ -300,7 +300,7 @@ def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run
 
     def silent_at_first(partitions, known=None):
         resolve_ends.append(partitions)
-        silent = UnreachableError("us-east", str(ORDERS), "it told no offset")
+        silent = UnreachableError("us-east", servers=str(ORDERS), reason="it told no offset")
         return {ORDERS: silent} if len(resolve_ends) == 1 else ask(partitions, known)
 
     monkeypatch.setattr(context.source, "watermarks", silent_at_first)
@@ -321,7 +321,7 @@ def test_a_topic_that_is_listed_is_waited_for_though_its_broker_does_not_know_it
     context, monkeypatch
 ):
     goal = CatchUpTarget({ORDERS: (context.source.ids["orders"], None)})
-    late = {ORDERS: TopicMissingError(str(ORDERS), "on us-east")}
+    late = {ORDERS: TopicMissingError(str(ORDERS), location="on us-east")}
     monkeypatch.setattr(context.source, "watermarks", lambda partitions: late)
 
     assert goal.resolve_ends(context.source) == goal
@@ -336,7 +336,9 @@ def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(context, monkeypat
     def in_trouble(self, only=None):
         if passes and has_looked.is_set():
             return stage(self, only)
-        self.partition_errors = {ORDERS: RangeUnfinishedError(ORDERS, at=0, end=1, why="no leader")}
+        self.partition_errors = {
+            ORDERS: RangeUnfinishedError(ORDERS, at=0, end=1, reason="no leader")
+        }
         return StageTick()
 
     def counted(self, only=None):
@@ -357,7 +359,7 @@ def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(context, monkeypat
 
 def test_a_source_that_stays_away_ends_a_run_that_is_to_end(context, monkeypatch):
     def fails(self, only=None):
-        raise UnreachableError("us-east", "", "it is down")
+        raise UnreachableError("us-east", servers="", reason="it is down")
 
     monkeypatch.setattr(SourceStager, "tick", fails)
 

@@ -14,7 +14,7 @@ FAILED = replace(
     REPLAY,
     state="failed",
     failing_since_s=1_000,
-    error=UnreachableError("eu-west", "", "it is down"),
+    error=UnreachableError("eu-west", servers="", reason="it is down"),
 )
 
 

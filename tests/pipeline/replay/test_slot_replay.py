@@ -361,7 +361,7 @@ class NoAnswer(FakeTarget):
 
     def commit(self, progress):
         super().commit(progress)
-        raise CommitUnknownError(self._id, "timed out")
+        raise CommitUnknownError(self._id, reason="timed out")
 
 
 def test_a_commit_without_a_response_is_resolved_by_the_next_replay(world):
@@ -430,7 +430,7 @@ class Refuser(FakeTarget):
     """Rejects every transaction before any record is sent."""
 
     def begin(self):
-        raise BatchRejectedError({}, "no")
+        raise BatchRejectedError("no", partitions={})
 
 
 def test_a_target_that_rejects_everything_is_a_failure_of_the_slot(world):
@@ -601,7 +601,7 @@ def test_a_throttled_slot_sends_smaller_transactions_and_ends_its_tick_after_eac
     def throttled(self):
         offsets = settled(self)
         if sum(map(len, offsets.values())) > 20:
-            raise ThrottledError("eu-west", "slot", 0.5)
+            raise ThrottledError("eu-west", transactional_id="slot", share=0.5)
         return offsets
 
     monkeypatch.setattr(FakeTarget, "flush", throttled)
@@ -620,7 +620,7 @@ def test_a_single_record_too_large_for_the_quota_is_a_failure_of_the_slot(world,
     world.stage("orders", letters("ab"))
 
     def throttled(self):
-        raise ThrottledError("eu-west", "slot", 0.5)
+        raise ThrottledError("eu-west", transactional_id="slot", share=0.5)
 
     monkeypatch.setattr(FakeTarget, "flush", throttled)
 

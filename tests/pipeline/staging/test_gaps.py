@@ -88,6 +88,6 @@ def test_a_log_truncated_twice_becomes_a_second_new_incarnation():
     assert segment.topic_id == "life1+2"
 
 
-@pytest.mark.parametrize("error", [RangeUnfinishedError(ORDERS, at=50, end=90, why="slow")])
+@pytest.mark.parametrize("error", [RangeUnfinishedError(ORDERS, at=50, end=90, reason="slow")])
 def test_an_error_that_is_no_gap_cannot_be_accepted(error):
     assert accept_gap(error, FRONTIER, snapshot(0, 90), 1_234, 8) == []

@@ -228,7 +228,7 @@ class HalfSource:
 
 def test_records_read_before_an_error_are_staged(cluster, lake):
     orders = topic(cluster, "orders", *letters(5))
-    error = RangeUnfinishedError(orders, at=2, end=5, why="slow")
+    error = RangeUnfinishedError(orders, at=2, end=5, reason="slow")
 
     (found,) = run(cluster, lake, planned(cluster, orders), source=HalfSource(error))
 
@@ -241,7 +241,7 @@ def test_records_read_before_an_error_are_staged(cluster, lake):
 def test_a_new_partition_whose_first_record_was_not_read_gets_no_segment(cluster, lake):
     orders = topic(cluster, "orders", *letters(5))
     source = FakeSource(cluster)
-    source.fails[orders] = RangeUnfinishedError(orders, at=0, end=5, why="slow")
+    source.fails[orders] = RangeUnfinishedError(orders, at=0, end=5, reason="slow")
 
     (found,) = run(cluster, lake, planned(cluster, orders, planned_start=None), source=source)
 

@@ -139,7 +139,7 @@ def test_records_that_are_not_replayed_yet_are_not_suspect():
 
 
 def test_a_side_that_cannot_be_read_is_an_error_and_the_others_are_compared():
-    error = RangeUnfinishedError(ORDERS, at=1, end=2, why="it is down")
+    error = RangeUnfinishedError(ORDERS, at=1, end=2, reason="it is down")
     comparison = compared(part_of(), source=digests(part_of(), [], error=error), target=ALTERED)
 
     assert (comparison.errors, comparison.suspects) == ((error,), ((13, 18),))

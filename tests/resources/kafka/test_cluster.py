@@ -345,7 +345,9 @@ def test_create_topics_waits_until_the_leader_of_each_partition_accepts_requests
         if last in found and len(refused) < 5:
             refused.append(found.pop(last))
             code = "NOT_LEADER_FOR_PARTITION"
-            failures[last] = RequestRefusedError("us-east", f"list offsets of {last}", code, "")
+            failures[last] = RequestRefusedError(
+                "us-east", action=f"list offsets of {last}", code=code, reason=""
+            )
         return found, failures
 
     monkeypatch.setattr(cluster, "_request_offsets", late)

@@ -83,7 +83,8 @@ def test_the_first_question_for_a_group_of_a_fresh_cluster_is_answered(make_brok
     # Processes of their own: librdkafka's administrative client dies of it three times in four.
     servers = make_broker(f"fresh-{attempt}").bootstrap_servers
 
-    assert _asked(servers, "cluster.committed_offsets('g', [TopicPartition('x', 0)])").endswith(": None}")
+    asked = _asked(servers, "cluster.committed_offsets('g', [TopicPartition('x', 0)])")
+    assert asked.endswith(": None}")
     assert _asked(servers, "cluster.group_offsets('another')") == "{}"
 
 

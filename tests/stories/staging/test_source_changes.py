@@ -217,7 +217,7 @@ def test_a_recreated_topic_that_was_not_staged_to_its_end_stops_the_partition(
         staging.tick()
     _recreate(source, unique_topic, [b"new"])
 
-    with pytest.raises(NotCaughtUpError, match=r"\[1, 3\) of its former life"):
+    with pytest.raises(NotCaughtUpError, match=r"\[1, 3\) of its former incarnation"):
         here.mirror()
 
     ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
@@ -252,7 +252,7 @@ def test_a_topic_recreated_between_plan_and_commit_is_not_mixed_with_its_previou
     remake = Meanwhile(lambda: _recreate(source, unique_topic, new))
     with here.staging(remake) as staging:
         said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)
-        assert "[0, 3) of its former life" in said
+        assert "[0, 3) of its former incarnation" in said
         assert _staged(here, unique_topic) == []
 
         ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
@@ -278,7 +278,7 @@ def test_a_topic_recreated_during_a_read_is_not_mixed_with_its_previous_incarnat
     here = world(unique_topic, other)
     with here.staging() as staging:
         said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)
-        assert "[0, 100) of its former life" in said
+        assert "[0, 100) of its former incarnation" in said
         produce(source.bootstrap_servers, other, _records(b"well"))
         staging.tick()
         assert _staged(here, other) == [b"well"]
