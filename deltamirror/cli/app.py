@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from schemas.config.config import CONFIG_VARIABLE
 from schemas.errors import ConfigError, DeltamirrorError
@@ -127,6 +128,9 @@ def _print_exception(console: Console, error: Exception) -> int:
     """Print *error* and return the exit code it means."""
     if isinstance(error, click.Abort):  # click's word for Ctrl-C
         return 130
+    if isinstance(error, NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
     if isinstance(error, click.UsageError):
         help_of = error.ctx.command_path if error.ctx else "deltamirror"
         console.print_error("UsageError", error.format_message(), f"See `{help_of} --help`.")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import flow_option
-from schemas.errors import ConfigError, DeltamirrorError, TopicMissingError
+from deltamirror.cli.options import check_source, flow_option
+from schemas.errors import DeltamirrorError, TopicMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,16 +37,14 @@ def accept_gap_command(console: Console, alias: str, topic: str, partition: int 
     from deltamirror.control import ACCEPT_GAP
 
     config = console.config()
-    if alias not in config.sources():
-        known = ", ".join(config.sources())
-        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    check_source(config, alias)
     _add_request(
         console,
         config,
         (ACCEPT_GAP, alias, f"stage {alias}"),
         (topic, partition),
         lambda context: _check_topic_exists(context, alias, topic, partition),
-        "records in `segments` what is missing and goes on behind it",
+        "records the missing offsets of {} in `segments` and continues after them",
     )
 
 
@@ -63,7 +61,7 @@ def pause_command(
     from deltamirror.control import PAUSE
 
     _request_for_flow(
-        console, PAUSE, flow_name, (topic, partition), "stops replaying it; staging goes on"
+        console, PAUSE, flow_name, (topic, partition), "does not replay {}; staging continues"
     )
 
 
@@ -92,11 +90,11 @@ def resume_command(
     if restart_topic is not None:
         if topic is not None:
             raise click.UsageError("--restart-topic and --topic exclude each other")
-        then = "replays it from the beginning of the stage"
+        then = "replays {} from the beginning of the stage"
         _request_for_flow(console, RESTART, flow_name, (restart_topic, partition), then)
         return
     _request_for_flow(
-        console, RESUME, flow_name, (topic, partition), "goes on, also where it met an error"
+        console, RESUME, flow_name, (topic, partition), "replays {}, also after an error"
     )
 
 
@@ -137,8 +135,10 @@ def _add_request(
         context.lake.ensure_exists()
         ControlTable(context.lake.control).add_request(order, scope, topic, partition)
     is_running = said is not None and said["is_alive"] and said["state"] != "stopped"
-    who = "the running loop, at its next tick" if is_running else "the next `deltamirror run`"
-    place = "" if topic is None else f" {topic}" if partition is None else f" {topic}[{partition}]"
+    who = "The running loop" if is_running else "The next `deltamirror run`"
+    subject = scope
+    if topic is not None:
+        subject = f"{topic if partition is None else f'{topic}[{partition}]'} of {scope}"
     data = {
         "order": order,
         "scope": scope,
@@ -146,7 +146,7 @@ def _add_request(
         "partition": partition,
         "is_running": is_running,
     }
-    console.show(data, f"{order} {scope}{place}: {who}, {then}.")
+    console.show(data, f"Noted. {who} {then.format(subject)}.")
 
 
 def _check_topic_exists(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deltamirror.cli.app import Console, common_options
-from schemas.errors import ConfigError
+from deltamirror.cli.options import check_source
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,9 +33,8 @@ def gaps_command(console: Console, alias: str | None, topic: str | None) -> None
 
     config = console.config()
     sources = config.sources()
-    if alias is not None and alias not in sources:
-        known = ", ".join(sources)
-        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    if alias is not None:
+        check_source(config, alias)
     with closing(MirrorContext(config)) as context:
         rows = list(_gaps(context, sources if alias is None else [alias], topic))
     console.show({"gaps": rows}, lambda: _gaps_table(rows))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import as_of_option, flow_option, offset_text
+from deltamirror.cli.options import as_of_option, check_source, flow_option, offset_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,6 +37,8 @@ def snapshot_command(context: click.Context, alias: str | None) -> None:
 
     console: Console = context.obj
     config = console.config()
+    if alias is not None:
+        check_source(config, alias)
     with closing(MirrorContext(config)) as mirror_context:
         aliases = (alias,) if alias else config.sources()
         found = [(each, snapshot_groups(mirror_context, each)) for each in aliases]

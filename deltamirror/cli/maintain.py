@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deltamirror.cli.app import Console, common_options
-from schemas.errors import ConfigError
+from deltamirror.cli.options import check_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,9 +61,8 @@ def maintain_command(
     from deltamirror.maintenance.maintain import maintain
 
     config = console.config()
-    if alias is not None and alias not in config.sources():
-        known = ", ".join(config.sources())
-        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    if alias is not None:
+        check_source(config, alias)
     if is_restaging:
         _restage(console, [alias] if alias else config.sources())
         return

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from deltamirror import times
+from schemas.errors import ConfigError
+
+if TYPE_CHECKING:
+    from schemas.config.config import Config
 
 
 def time_ms(text: str) -> int:
@@ -13,6 +19,13 @@ def time_ms(text: str) -> int:
         return times.parse_time_ms(text)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def check_source(config: Config, alias: str) -> None:
+    """Raise ConfigError if *alias* is not the source of an enabled flow."""
+    if alias not in config.sources():
+        known = ", ".join(config.sources())
+        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
 
 
 def offset_text(offset: int | None) -> str:

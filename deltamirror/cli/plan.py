@@ -76,7 +76,8 @@ def _plan_tables(data: Mapping[str, Any]) -> Group:
     for flow in data["flows"]:
         for topic in flow["not_mirrored"]:
             left_out.add_row(flow["flow"], topic["topic"], topic["reason"])
-    return Group(steps, *([left_out] if left_out.row_count else []))
+    done = steps if steps.row_count else "Nothing to do: in sync."
+    return Group(done, *([left_out] if left_out.row_count else []))
 
 
 def _altered(step: Row) -> str:

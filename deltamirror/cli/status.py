@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from deltamirror.cli.app import Console, common_options
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
     from deltamirror.context import MirrorContext
     from deltamirror.monitoring.lag import GroupLag
@@ -94,7 +95,7 @@ def _status_table(states: list[FlowState]) -> RenderableType:
     return Group(flows, topics) if topics.row_count else flows
 
 
-def _add_topic(table: Any, flow: str, topic: str, partitions: list[PartitionState]) -> None:  # noqa: ANN401 - rich is imported late
+def _add_topic(table: Table, flow: str, topic: str, partitions: list[PartitionState]) -> None:
     errors = [str(each.error) for each in partitions if each.error]
     paused = ["paused"] if any(each.is_paused for each in partitions) else []
     table.add_row(
@@ -113,7 +114,10 @@ def _lag_table(states: list[FlowState]) -> RenderableType:
     from rich.table import Table
 
     names = ["source end", "staged", "replayed", "lag", "age", "held back"]
-    table = Table("flow", "partition", "target topic", "state")
+    table = Table("flow")
+    _add_partition_column(table, [each for state in states for each in state.partitions])
+    table.add_column("target topic")
+    table.add_column("state")
     for name in names:
         table.add_column(name, justify="right")
     for state in states:
@@ -132,11 +136,18 @@ def _lag_table(states: list[FlowState]) -> RenderableType:
     return table
 
 
+def _add_partition_column(table: Table, rows: Iterable[PartitionState | GroupLag]) -> None:
+    """Add a column for `topic[partition]` that a narrow terminal does not shorten."""
+    widths = (len(f"{each.topic}[{each.partition}]") for each in rows)
+    table.add_column("partition", no_wrap=True, min_width=max(widths, default=0))
+
+
 def _lag_tables(states: list[FlowState], groups: list[list[GroupLag]]) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table("flow", "group", "partition")
+    table = Table("flow", "group")
+    _add_partition_column(table, [each for found in groups for each in found])
     for name in ("committed", "consumer lag"):
         table.add_column(name, justify="right")
     for state, found in zip(states, groups, strict=True):

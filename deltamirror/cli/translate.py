@@ -11,13 +11,14 @@ import click
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import as_of_option, flow_option, offset_text
 from deltamirror.times import format_iso
-from schemas.errors import NothingToTranslateError
+from schemas.errors import NothingToTranslateError, UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import Translation
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from deltamirror.context import MirrorContext
     from pipeline.offset_map.index import MapIndex
     from schemas.config.config import FlowConfig
 
@@ -64,10 +65,28 @@ def translate_command(
     with closing(MirrorContext(config)) as context:
         wanted = TopicPartition(topic, partition)
         offset_map = map_index(context, flow_config.flow)
-    find = _translate_backward if reverse else _translate_forward
-    answer = find(offset_map, flow_config, wanted, offset, incarnation)
+        find = _translate_backward if reverse else _translate_forward
+        answer = find(offset_map, flow_config, wanted, offset, incarnation)
+        if answer.downstream_offset is None and incarnation is None:
+            _check_partition_exists(context, flow_config.flow.source, wanted)
     name = flow_config.flow.name
     console.show(answer.to_json(name), lambda: _translation_table(name, [(None, answer)]))
+
+
+def _check_partition_exists(context: MirrorContext, alias: str, wanted: TopicPartition) -> None:
+    """Raise NothingToTranslateError if the source responds and does not have the partition."""
+    cluster = context.cluster(alias)
+    try:
+        cluster.probe()
+        topic = cluster.topics([wanted.topic]).get(wanted.topic)
+    except UnreachableError:
+        return
+    if topic is None:
+        raise NothingToTranslateError(f"{alias} reports no topic {wanted.topic}")
+    if wanted.partition >= topic.partitions:
+        raise NothingToTranslateError(
+            f"{alias} has no partition {wanted}: the topic's partition count is {topic.partitions}"
+        )
 
 
 def _translate_forward(

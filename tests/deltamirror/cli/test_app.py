@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from rich.table import Table
 
 from deltamirror.cli.app import CommandLine, common_options
+from deltamirror.cli.main import main
 from schemas.errors import ConfigFileError, LakeError
 
 
@@ -104,6 +105,16 @@ def test_wrong_usage_ends_with_2_and_names_the_help():
 
     assert result.exit_code == 2
     assert "act --help" in result.stderr
+
+
+@pytest.mark.parametrize("args", [pytest.param((), id="deltamirror"), pytest.param(("groups",))])
+def test_a_group_of_commands_without_a_command_prints_its_help_and_ends_with_2(args):
+    result = CliRunner().invoke(main, args)
+
+    assert result.exit_code == 2
+    assert "Usage: " in result.output
+    assert "Commands:" in result.output
+    assert "error:" not in result.output
 
 
 def test_an_interrupt_ends_with_130_and_without_a_traceback():

@@ -50,6 +50,15 @@ def test_a_later_run_would_go_on_from_the_frontier(halfway_context):
     assert cluster["stage"] == [{"topic": "orders", "partition": 0, "start": 12, "end": 20}]
 
 
+def test_a_plan_without_steps_reports_that_all_is_in_sync(halfway_context):
+    halfway_context.source.hold(ORDERS, 20)
+    stage(halfway_context, ORDERS, 0, 20)
+    halfway_context.target.hold(REMOTE, 20)
+    halfway_context.target.progress(REMOTE, 20)
+
+    assert run("plan").stdout == "Nothing to do: in sync.\n"
+
+
 def test_partitions_that_were_added_on_the_source_would_be_added(halfway_context):
     halfway_context.source.hold(TopicPartition("orders", 1), 3)
     halfway_context.target.hold(TopicPartition("us-east.orders", 0), 0)

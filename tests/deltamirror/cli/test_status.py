@@ -2,6 +2,7 @@
 
 import pytest
 
+from schemas.kafka.partition import TopicPartition
 from tests.support.cli import answer, run
 from tests.support.lake import FLOW, ORDERS
 
@@ -34,6 +35,14 @@ def test_status_for_people_names_state_topic_and_trouble(halfway_context):
 
 def test_lag_for_people_has_a_line_for_each_partition(halfway_context):
     assert "orders[0]" in run("lag", "--flow", FLOW.name).stdout
+
+
+def test_lag_does_not_shorten_the_partition_on_a_narrow_terminal(halfway_context, monkeypatch):
+    long = "a-topic-with-a-name-that-is-longer-than-a-column"
+    halfway_context.source.hold(TopicPartition(long, 0), 20)
+    monkeypatch.setattr("deltamirror.cli.app.PIPE_WIDTH", 100)
+
+    assert f" {long}[0] " in run("lag").stdout
 
 
 def test_lag_shows_how_far_each_group_is_behind(halfway_context):

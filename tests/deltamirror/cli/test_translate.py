@@ -3,6 +3,7 @@
 import pytest
 
 from deltamirror.times import format_iso, parse_time_ms
+from schemas.kafka.partition import TopicPartition
 from tests.support.cli import answer, run
 from tests.support.lake import FLOW, ORDERS
 
@@ -29,11 +30,27 @@ def test_translate_reverse_goes_back_from_either_name_of_the_topic(halfway_conte
     assert (at["topic"], at["upstream_offset"], at["downstream_offset"]) == ("orders", 14, 5)
 
 
-def test_where_nothing_has_arrived_yet_the_downstream_offset_is_null(halfway_context):
-    at = answer("translate", "--flow", FLOW.name, *["--topic", "orders", "--partition", "3"],
-                "--offset", "12")  # fmt: skip
+UNMAPPED = ("translate", "--flow", FLOW.name, "--topic", "orders", "--partition", "1",
+            "--offset", "12")  # fmt: skip
 
-    assert at["downstream_offset"] is None
+
+def test_the_downstream_offset_is_null_if_nothing_of_the_partition_has_arrived(halfway_context):
+    halfway_context.source.hold(TopicPartition("orders", 1), 20)
+
+    assert answer(*UNMAPPED)["downstream_offset"] is None
+
+
+def test_the_downstream_offset_is_null_if_the_source_cannot_report_its_partitions(halfway_context):
+    halfway_context.source.is_down = True
+
+    assert answer(*UNMAPPED)["downstream_offset"] is None
+
+
+def test_a_partition_that_the_source_does_not_have_is_an_error(halfway_context):
+    error = answer(*UNMAPPED, code=1)["error"]
+
+    assert error["type"] == "NothingToTranslateError"
+    assert "us-east has no partition orders[1]" in error["message"]
 
 
 def test_a_topic_that_is_not_mirrored_is_an_error(halfway_context):
@@ -79,6 +96,12 @@ def test_a_snapshot_tells_what_changed_and_which_group_it_could_not_read(halfway
 
     assert (found["cluster"], found["changed"]) == ("us-east", 1)
     assert "odd" in found["troubles"][0]
+
+
+def test_a_snapshot_of_a_cluster_that_is_no_source_is_wrong_usage(halfway_context):
+    found = answer("groups", "snapshot", "--cluster", "eu-west", code=2)
+
+    assert found["error"]["type"] == "ConfigError"
 
 
 def test_a_plan_is_shown_with_its_limits(halfway_context):
