@@ -42,6 +42,8 @@ PATTERNS = [(re.compile(rf"\b(?:{words})\b", re.IGNORECASE), better) for words, 
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "tools/word_list.py": ("",),  # the list itself
+    "deltamirror/cli/groups.py": ('"troubles"',),  # a JSON key
+    "deltamirror/cli/plan.py": ('"troubles"',),  # a JSON key
 }
 """Texts by file; a line that contains one of them may use any word. An empty text: every line."""
 

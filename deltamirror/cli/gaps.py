@@ -1,4 +1,4 @@
-"""`deltamirror gaps`: which offsets of the source hold no record in the stage, and why."""
+"""`deltamirror gaps`: list source offsets without a staged record, and their causes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from deltamirror.context import MirrorContext
 
 
-@click.command("gaps")
+@click.command("gaps", epilog="Example: deltamirror gaps --cluster us-east --topic orders")
 @click.option("--cluster", "alias", metavar="A", help="Only this source cluster.")
 @click.option("--topic", metavar="T", help="Only this topic.")
 @common_options
 @click.pass_obj
 def gaps_command(console: Console, alias: str | None, topic: str | None) -> None:
-    """Show the offsets of the source that no staged record has, and what is known of why.
+    """Show source offsets without a staged record.
 
-    JSON has each interval; the table adds them up by partition and cause. docs/tables.md has the
-    same as SQL.
+    Each gap has a cause, such as transaction markers or an accepted gap. The table adds up the
+    gaps of a partition by cause; JSON has every interval. docs/tables.md has the same query as SQL.
     """
     from deltamirror.context import MirrorContext
 

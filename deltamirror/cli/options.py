@@ -1,4 +1,4 @@
-"""Options and words that several commands share."""
+"""Options and value formats that several commands share."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def time_ms(text: str) -> int:
-    """Return the time that *text* names, in ms since 1970. Raises click.BadParameter."""
+    """Return the time *text* in ms since 1970. Raises click.BadParameter."""
     try:
         return times.parse_time_ms(text)
     except ValueError as error:
@@ -29,7 +29,7 @@ def check_source(config: Config, alias: str) -> None:
 
 
 def offset_text(offset: int | None) -> str:
-    """Return a translated offset for people."""
+    """Return a translated offset as text for a table."""
     return "nothing has arrived" if offset is None else str(offset)
 
 
@@ -39,5 +39,5 @@ as_of_option = click.option(
     "--as-of",
     type=time_ms,
     metavar="TIME",
-    help="With the commits seen at or before this time (ISO 8601 or ms since 1970).",
+    help="Use the commits seen at or before this time (ISO 8601 or ms since 1970).",
 )

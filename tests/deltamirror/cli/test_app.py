@@ -107,6 +107,20 @@ def test_wrong_usage_ends_with_2_and_names_the_help():
     assert "act --help" in result.stderr
 
 
+def commands(found=main, path=()):
+    yield path
+    for name, command in getattr(found, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+def test_the_help_of_each_command_has_an_example_on_one_line(path):
+    text = CliRunner().invoke(main, [*path, "--help"], terminal_width=80).stdout
+
+    assert f"  Example: {' '.join(('deltamirror', *path))} " in text
+    assert text.count("\n", text.index("Example: ")) == 1
+
+
 @pytest.mark.parametrize("args", [pytest.param((), id="deltamirror"), pytest.param(("groups",))])
 def test_a_group_of_commands_without_a_command_prints_its_help_and_ends_with_2(args):
     result = CliRunner().invoke(main, args)

@@ -58,7 +58,7 @@ def test_a_dry_run_shows_the_plan_and_keeps_none(staged, arguments, range_):
 def test_a_person_reads_where_it_would_go(staged):
     text = run("replay", "--flow", FLOW, "--topic", ORDERS.topic, "--dry-run").stdout
 
-    assert "nothing was written; it would go to replay." in text
+    assert "Dry run: nothing was written. The records would be written to replay." in text
 
 
 def test_ranges_of_two_kinds_are_bad_usage(staged):
