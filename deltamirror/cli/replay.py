@@ -21,7 +21,7 @@ TIME = "ISO 8601 or ms since 1970."
 
 @click.command(
     "replay",
-    epilog="Example: deltamirror replay --flow 'A->B' --topic orders --partition 3 --dry-run",
+    epilog="Example: deltamirror replay --flow 'A->B' --topic orders --dry-run",
 )
 @flow_option
 @click.option("--topic", required=True, metavar="T", help="The source topic.")
