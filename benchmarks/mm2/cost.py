@@ -60,7 +60,7 @@ def ours(on: Ground, alias: str, backlog: Backlog) -> list[Spent]:
             stage.measure(on, config, records, workers)
         with _profiled("replay", records) as replayed:
             replay.measure(on, config, records, workers)
-    workers.let_go()
+    workers.release()
     remote = backlog.remote(on, flow)
     if remote.contents() != backlog.contents:
         raise RuntimeError(f"{flow.rival.words}: the target differs from the source")
