@@ -14,7 +14,7 @@ from schemas.config.config import Config
 def measure(
     ground: Ground, config: Config, records: int, workers: SparkWorkers | None = None
 ) -> Cost:
-    """Return the cost of staging the topic of *config*. Raises RuntimeError if records lack."""
+    """Return the cost of staging the topic of *config*. Raises RuntimeError if not complete."""
     context = MirrorContext(config)
     (alias,) = config.sources()
     staging = SourceStager(context, alias, workers or Warmed(config.tasks_max))
