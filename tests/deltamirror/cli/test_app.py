@@ -65,7 +65,7 @@ def test_the_config_named_after_the_command_wins():
     assert json.loads(result.stdout)["path"] == "b"
 
 
-def test_the_environment_names_the_config_where_no_option_does(monkeypatch):
+def test_the_environment_variable_sets_the_config_unless_an_option_does(monkeypatch):
     monkeypatch.setenv("DELTAMIRROR_CONFIG", "elsewhere.properties")
 
     assert json.loads(run("act", "--format", "json").stdout)["path"] == "elsewhere.properties"
@@ -73,7 +73,7 @@ def test_the_environment_names_the_config_where_no_option_does(monkeypatch):
 
 
 @pytest.mark.parametrize(("raises", "code"), [("lake", 1), ("config", 2), ("found", 1)])
-def test_the_exit_code_tells_a_failure_from_a_wrong_configuration(raises, code):
+def test_the_exit_code_is_1_for_a_failure_and_2_for_a_wrong_configuration(raises, code):
     assert run("act", "--raises", raises).exit_code == code
 
 
@@ -138,7 +138,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback():
     assert "Traceback" not in result.output
 
 
-def test_a_defect_is_named_without_its_text_which_could_hold_a_secret():
+def test_an_unexpected_error_is_reported_without_its_text_which_could_hold_a_secret():
     result = run("act", "--raises", "defect")
 
     assert result.exit_code == 1
@@ -146,7 +146,7 @@ def test_a_defect_is_named_without_its_text_which_could_hold_a_secret():
     assert "hunter2" not in result.output
 
 
-def test_a_defect_shows_its_traceback_when_asked(monkeypatch):
+def test_an_unexpected_error_shows_its_traceback_in_debug_mode(monkeypatch):
     monkeypatch.setenv("DELTAMIRROR_DEBUG", "1")
 
     assert "Traceback" in run("act", "--raises", "defect").stderr

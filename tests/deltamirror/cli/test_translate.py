@@ -13,7 +13,7 @@ TRANSLATION = {
 }  # fmt: skip
 
 
-def test_translate_answers_with_the_promised_fields(halfway_context):
+def test_translate_prints_the_promised_fields(halfway_context):
     at = answer("translate", "--flow", FLOW.name, *["--topic", "orders", "--partition", "0"],
                 "--offset", "12")  # fmt: skip
 
@@ -23,7 +23,7 @@ def test_translate_answers_with_the_promised_fields(halfway_context):
 
 
 @pytest.mark.parametrize("topic", ["orders", "us-east.orders"])
-def test_translate_reverse_goes_back_from_either_name_of_the_topic(halfway_context, topic):
+def test_translate_reverse_accepts_the_source_and_the_target_topic(halfway_context, topic):
     at = answer("translate", "--flow", FLOW.name, "--reverse", "--topic", topic,
                 *["--partition", "0", "--offset", "5"])  # fmt: skip
 
@@ -84,11 +84,11 @@ def test_a_group_is_translated_as_of_a_time(halfway_context):
         pytest.param(("--group", "g", "--topic", "orders"), id="a group and an offset"),
     ],
 )
-def test_translate_says_what_it_needs(halfway_context, args):
+def test_translate_without_enough_options_is_wrong_usage(halfway_context, args):
     run("translate", "--flow", FLOW.name, *args, code=2)
 
 
-def test_a_snapshot_tells_what_changed_and_which_group_it_could_not_read(halfway_context):
+def test_a_snapshot_reports_changed_offsets_and_groups_that_could_not_be_read(halfway_context):
     halfway_context.source.offsets |= {"billing": {ORDERS: 14}, "odd": {}}
     halfway_context.source.unreadable.add("odd")
 
