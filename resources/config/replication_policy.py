@@ -56,7 +56,10 @@ def _import_class(path: str) -> Callable[..., ReplicationPolicy]:
     try:
         found: Callable[..., ReplicationPolicy] = getattr(importlib.import_module(module), name)
     except Exception as error:
-        why = f"{path} cannot be imported: {_error_text(error)} (PYTHONPATH lists the folders of modules)"
+        why = (
+            f"{path} cannot be imported: {_error_text(error)} "
+            "(PYTHONPATH lists the folders of modules)"
+        )
         raise RefusedKeyError(POLICY_CLASS_KEY, reason=why) from error
     return found
 

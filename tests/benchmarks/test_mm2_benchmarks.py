@@ -290,10 +290,7 @@ def test_the_page_shows_growth_and_the_cost_of_a_record():
     assert "| 1,000 topics | MirrorMaker 2, tuned, exactly once | 20 |" in page
     assert "| 0.2 (0.1 - 0.3) |" in page
     assert "| deltamirror, stage |  | all threads | 2 |" in page
-    assert (
-        "| `pipeline/record_digest.py` | A digest over records that does not depend on where"
-        in page
-    )
+    assert "| `pipeline/record_digest.py` | Digest of records that does not depend on" in page
     assert "tiny" not in page
 
 

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import pickle
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,6 @@ from schemas.kafka.partition import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
 WRITE = Permission("Write", "topic", "orders")
-ROOT = Path(__file__).parents[3]
 PACKAGES = ("assets", "deltamirror", "demo", "pipeline", "resources", "schemas", "tests")
 
 
@@ -70,7 +70,9 @@ def wrong_calls(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_call_of_an_error_class_gives_exactly_its_fields(package):
-    paths = sorted((ROOT / package).rglob("*.py"))
+    # By import: in the wheel's test the packages are not beside the tests.
+    folder = Path(next(iter(import_module(package).__path__)))
+    paths = sorted(folder.rglob("*.py"))
     assert paths
 
     found = {str(path): list(wrong_calls(path.read_text())) for path in paths}

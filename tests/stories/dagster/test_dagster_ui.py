@@ -360,7 +360,7 @@ def is_up(ui):
 
 
 @pytest.mark.timeout(900)
-def test_a_topic_is_discovered_materialized_and_mirrored_and_the_mirror_ends_cleanly_when_terminated(
+def test_a_topic_is_discovered_materialized_and_mirrored_until_the_mirror_is_terminated(
     ui, source, target, topic, lake
 ):
     # The discovery sensor makes it a partition; nobody did it by hand.
