@@ -74,7 +74,8 @@ def abort_open_transaction(slot: Slot, partition: TopicPartition, watermarks: Wa
         slot.send(partition, pa.RecordBatch.from_pylist([row], PRODUCE_SCHEMA))
         slot.flush()
     except BatchRejectedError as refused:
-        why = f"{partition} has an open transaction since offset {watermarks.stable}: {refused.reason}"
+        since = f"{partition} has an open transaction since offset {watermarks.stable}"
+        why = f"{since}: {refused.reason}"
         raise UnreachableError(slot.alias, servers=slot.transactional_id, reason=why) from refused
     slot.end_aborted()
     log.warning(
