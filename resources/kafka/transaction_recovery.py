@@ -75,8 +75,9 @@ def abort_open_transaction(slot: Slot, partition: TopicPartition, watermarks: Wa
         slot.flush()
     except BatchRejectedError as refused:
         since = f"{partition} has an open transaction since offset {watermarks.stable}"
-        why = f"{since}: {refused.reason}"
-        raise UnreachableError(slot.alias, servers=slot.transactional_id, reason=why) from refused
+        raise UnreachableError(
+            slot.alias, servers=slot.transactional_id, reason=f"{since}: {refused.reason}"
+        ) from refused
     slot.end_aborted()
     log.warning(
         "%s: a transaction was open in [%d, %d) of %s; if it is of this id, it is aborted now",
