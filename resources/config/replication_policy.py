@@ -56,10 +56,7 @@ def _import_class(path: str) -> Callable[..., ReplicationPolicy]:
     try:
         found: Callable[..., ReplicationPolicy] = getattr(importlib.import_module(module), name)
     except Exception as error:
-        why = (
-            f"{path} cannot be imported: {_error_text(error)} "
-            "(PYTHONPATH lists the folders of modules)"
-        )
+        why = f"{path} cannot be imported: {_error_text(error)} (PYTHONPATH lists module folders)"
         raise RefusedKeyError(POLICY_CLASS_KEY, reason=why) from error
     return found
 

@@ -27,7 +27,7 @@ def example_value(key):
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_translated_property_is_one_that_the_client_takes(role):
+def test_librdkafka_accepts_every_translated_property(role):
     keys = [client_key(role, name) for name in client_names(role) if client_key(role, name)]
     java = {key.name: example_value(key) for key in keys} | {"bootstrap.servers": "localhost:1"}
 
@@ -42,7 +42,7 @@ def numbers_of(role):
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_number_that_java_takes_is_brought_to_one_that_the_client_takes(role):
+def test_every_number_that_java_accepts_becomes_one_that_librdkafka_accepts(role):
     for key in numbers_of(role):
         codec = {"compression.type": key.name.split(".")[1]} if "level" in key.name else {}
         widest = 2 ** (BITS[key.kind] - 1)
@@ -67,9 +67,7 @@ def test_every_number_that_java_takes_is_brought_to_one_that_the_client_takes(ro
         ),
     ],
 )
-def test_the_first_pause_before_a_new_connection_is_no_longer_than_the_longest(
-    java, first, longest
-):
+def test_the_first_reconnect_backoff_is_at_most_the_longest(java, first, longest):
     settings = client_settings("admin", java, "")
 
     AdminClient(settings)
@@ -78,7 +76,7 @@ def test_the_first_pause_before_a_new_connection_is_no_longer_than_the_longest(
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_every_property_has_a_check_of_its_own(role):
+def test_every_property_has_its_own_check(role):
     java = {key: "1000" for key in client_names(role) if not is_connection_key(key)}
 
     assert translate_settings(role, java).checks.keys() == java.keys()
@@ -102,11 +100,11 @@ def test_every_property_has_a_check_of_its_own(role):
         ("consumer", "retry.backoff.ms", "0", None, 1),
     ],
 )
-def test_a_property_becomes_librdkafkas(role, name, value, setting, number):
+def test_a_property_is_translated_to_librdkafkas_name_and_unit(role, name, value, setting, number):
     assert translate_settings(role, {name: value}).settings[setting or name] == number
 
 
-def test_what_is_the_same_there_is_honoured_and_what_is_not_is_translated():
+def test_a_property_with_the_same_name_is_honoured_and_any_other_is_translated():
     checks = translate_settings("producer", {"linger.ms": "20", "buffer.memory": "1048576"}).checks
 
     assert checks["linger.ms"].status is KeyStatus.HONOURED
@@ -114,7 +112,7 @@ def test_what_is_the_same_there_is_honoured_and_what_is_not_is_translated():
     assert "queue.buffering.max.kbytes=1024" in checks["buffer.memory"].note
 
 
-def test_a_codecs_level_counts_for_that_codec_only():
+def test_a_compression_level_applies_only_to_its_codec():
     java = {"compression.type": "zstd", "compression.zstd.level": "3", "compression.lz4.level": "9"}
     translation = translate_settings("producer", java)
 
@@ -122,18 +120,18 @@ def test_a_codecs_level_counts_for_that_codec_only():
     assert translation.checks["compression.lz4.level"].status is KeyStatus.NO_EFFECT
 
 
-def test_a_record_read_is_checked_against_its_crc_as_java_does():
+def test_consumers_check_crcs_by_default_as_in_java():
     assert translate_settings("consumer", {}).settings["check.crcs"]
 
 
-def test_the_source_is_read_committed_whatever_the_file_says():
+def test_the_source_is_always_read_with_read_committed():
     translation = translate_settings("consumer", {"isolation.level": "read_uncommitted"})
 
     assert "isolation.level" not in translation.settings
     assert translation.checks["isolation.level"].status is KeyStatus.NO_EFFECT
 
 
-def test_a_property_that_java_does_not_know_has_no_check():
+def test_a_property_that_java_does_not_have_has_no_check():
     assert translate_settings("consumer", {"fetch.mn.bytes": "1"}).checks == {}
 
 
@@ -152,7 +150,7 @@ def test_a_property_that_java_does_not_know_has_no_check():
         ("producer", "compression.gzip.level", "0"),
     ],
 )
-def test_a_value_that_cannot_be_read_is_refused(role, name, value):
+def test_an_invalid_value_is_refused(role, name, value):
     with pytest.raises(RefusedKeyError) as error:
         client_settings(role, {name: value}, "A.consumer.")
 

@@ -21,7 +21,7 @@ def place(tmp_path, monkeypatch):
         pytest.param("${no-colon} $x", "${no-colon} $x", id="what is no reference stays"),
     ],
 )
-def test_a_reference_is_replaced_by_what_it_names(place, written, value):
+def test_a_reference_is_replaced_by_the_value_it_names(place, written, value):
     assert resolve({"a": written}, place) == ({"a": value}, {})
 
 
@@ -30,13 +30,13 @@ def test_a_reference_is_replaced_by_what_it_names(place, written, value):
     [
         ("${env:NOT_SET}", "not set"),
         ("${file:none.properties:a}", "No such file"),
-        ("${file:secrets.properties:none}", "does not hold"),
+        ("${file:secrets.properties:none}", "does not have this key"),
         ("${dir:.:none}", "No such file"),
         ("${dir:.:../token}", "outside"),
         ("${vault:a:b}", "env, file and dir"),
     ],
 )
-def test_a_reference_to_nothing_is_a_failure_of_its_key(place, written, why):
+def test_an_unresolved_reference_is_an_error_of_its_key(place, written, why):
     values, failures = resolve({"a": written, "b": "1"}, place)
 
     assert values["b"] == "1"

@@ -37,7 +37,7 @@ def test_a_login_module_is_read_as_java_reads_it(text, options):
         f"{SCRAM} required password hunter2 =;",
     ],
 )
-def test_what_is_no_login_module_is_an_error_that_tells_no_secret(text):
+def test_an_invalid_login_module_is_an_error_without_any_secret(text):
     with pytest.raises(ValueError, match=r"it|login|mark|option") as error:
         parse(text)
 

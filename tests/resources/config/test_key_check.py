@@ -114,7 +114,7 @@ def test_every_key_gets_its_status(verdict, line, status):
         ("A->B.client.id=1", "as alias.consumer.client.id or as alias.producer.client.id"),
     ],
 )
-def test_a_misplaced_key_is_told_its_place(verdict, line, where):
+def test_the_note_of_a_misplaced_key_names_its_valid_scopes(verdict, line, where):
     answer = verdict(line)
 
     assert answer.status is N
@@ -139,7 +139,7 @@ OFF = "emit.offset-syncs.enabled=false"
         ),
     ],
 )
-def test_offset_syncs_that_are_off_cannot_be_set_up(verdict, lines, status):
+def test_disabled_offset_syncs_cannot_be_configured(verdict, lines, status):
     assert verdict(lines).status is status
 
 
@@ -152,7 +152,7 @@ def test_no_check_shows_a_secret(verdict):
     assert "hunter2" not in answer.note
 
 
-def test_a_bad_value_of_a_secret_is_refused_without_it(verdict):
+def test_an_invalid_secret_is_refused_without_showing_it(verdict):
     answer = verdict("A.sasl.jaas.config=hunter2")
 
     assert answer.status is R

@@ -37,7 +37,7 @@ def test_a_truststore_holds_the_certificate_that_was_put_into_it(authority, kind
 
 
 @pytest.mark.parametrize("kind", ["jks", "pkcs12"])
-def test_a_keys_own_chain_is_not_trusted(authority, client, kind):
+def test_the_chain_of_a_key_is_not_trusted(authority, client, kind):
     store = getattr(client, kind)()
     assert read_store(store, STORE_PASSWORD).trusted == ""
 
@@ -58,7 +58,7 @@ def test_a_keystore_holds_the_key_and_every_certificate_up_to_the_authority(clie
     assert ders(store.chain) == ders(client.certificate.read_text())
 
 
-def test_a_pkcs12_keystore_with_the_ciphers_of_old_is_opened(client, tmp_path):
+def test_a_pkcs12_keystore_with_old_ciphers_can_be_read(client, tmp_path):
     store = tmp_path / "old.p12"
     command = ["openssl", "pkcs12", "-export", "-legacy", "-in", client.certificate]
     command += ["-inkey", client.key, "-out", store, "-passout", "env:STORE_PASSWORD"]
@@ -67,7 +67,7 @@ def test_a_pkcs12_keystore_with_the_ciphers_of_old_is_opened(client, tmp_path):
     assert read_store(store, STORE_PASSWORD, "").key == client.key.read_text()
 
 
-def test_a_key_of_its_own_password_is_opened_by_that_one(client):
+def test_a_key_with_its_own_password_can_be_read(client):
     store = client.jks()
     keytool(
         *("-keypasswd", "-keystore", store, "-alias", "mirror", "-storepass:env", "STORE_PASSWORD"),
@@ -102,15 +102,17 @@ def test_a_truststore_in_jks_is_read_without_a_password_as_java_reads_it(authori
 @pytest.mark.parametrize(
     ("make", "password", "why"),
     [
-        pytest.param(lambda a, _: a.truststore("JKS"), "hunter2", "not opened", id="JKS"),
-        pytest.param(lambda a, _: a.truststore("PKCS12"), "hunter2", "not opened", id="PKCS12"),
+        pytest.param(lambda a, _: a.truststore("JKS"), "hunter2", "password is wrong", id="JKS"),
+        pytest.param(
+            lambda a, _: a.truststore("PKCS12"), "hunter2", "password is wrong", id="PKCS12"
+        ),
         pytest.param(lambda a, _: a.truststore("PKCS12"), "", "needs its password", id="none"),
-        pytest.param(lambda a, _: a.certificate, "hunter2", "the type is PEM", id="PEM"),
+        pytest.param(lambda a, _: a.certificate, "hunter2", "set the type PEM", id="PEM"),
         pytest.param(lambda _, path: path / "no", "hunter2", "No such file", id="no file"),
     ],
 )
 @pytest.mark.parametrize("read", [read_store, lambda *a: read_store(*a, "")])
-def test_what_cannot_be_opened_is_named_without_a_password(
+def test_the_error_of_an_unreadable_store_names_the_file_and_no_password(
     authority, tmp_path, make, password, why, read
 ):
     path = make(authority, tmp_path)
@@ -123,7 +125,7 @@ def test_what_cannot_be_opened_is_named_without_a_password(
 
 
 @pytest.mark.parametrize("kept", [5, 60, 200])
-def test_a_store_that_was_cut_off_is_damaged(client, tmp_path, kept):
+def test_a_truncated_store_is_reported_as_damaged(client, tmp_path, kept):
     cut = tmp_path / "cut.jks"
     cut.write_bytes(client.jks().read_bytes()[:kept])
 
@@ -151,7 +153,7 @@ def listed(commands):
 
 
 @pytest.mark.parametrize("password", [STORE_PASSWORD, "hunter2"], ids=["right", "wrong"])
-def test_a_store_is_opened_once_and_again_when_it_has_changed(authority, commands, password):
+def test_a_store_is_opened_once_and_again_after_it_has_changed(authority, commands, password):
     def read():
         try:
             return read_store(path, password).trusted
@@ -185,10 +187,10 @@ def test_no_password_is_in_a_command_line(authority, client, commands, password)
         assert secret not in told
 
 
-def test_a_java_without_keytool_is_told(authority, tmp_path, monkeypatch):
+def test_a_java_without_keytool_is_an_error(authority, tmp_path, monkeypatch):
     monkeypatch.setattr(keystores, "java", lambda: tmp_path / "java")
 
-    with pytest.raises(JavaMissingError, match=r"keytool, which reads key stores, is not there"):
+    with pytest.raises(JavaMissingError, match=r"keytool, which reads key stores, does not exist"):
         read_store(authority.truststore("JKS"), STORE_PASSWORD)
 
 

@@ -58,7 +58,7 @@ def test_a_small_file_has_mirrormakers_defaults(config, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["configs", "acls"])
-def test_settings_and_acls_of_topics_are_synced_unless_the_file_says_otherwise(config, what):
+def test_settings_and_acls_of_topics_are_synced_by_default(config, what):
     def interval(more=""):
         return getattr(config(more).flows[0], f"sync_topic_{what}_interval_s")
 
@@ -68,7 +68,7 @@ def test_settings_and_acls_of_topics_are_synced_unless_the_file_says_otherwise(c
     assert interval(f"sync.topic.{what}.enabled = false\n") is None
 
 
-def test_defaults_are_the_sources_only_where_the_flow_says_so(config):
+def test_source_defaults_are_used_only_if_the_flow_sets_them(config):
     def says(more):
         return config(more).flows[0].uses_source_defaults
 
@@ -77,14 +77,14 @@ def test_defaults_are_the_sources_only_where_the_flow_says_so(config):
     assert not says("use.defaults.from = source\n")  # MirrorMaker 2 does not read it there
 
 
-def test_our_own_groups_are_never_matched_whatever_the_file_excludes(config):
+def test_deltamirrors_groups_are_never_matched(config):
     (flow,) = config("groups.exclude =\n").flows
 
     assert flow.groups.matches("console-consumer-1")
     assert not flow.groups.matches("deltamirror.A->B")
 
 
-def test_the_example_at_the_root_can_be_run_as_it_is():
+def test_the_example_file_at_the_root_is_valid():
     path = Path(__file__).parents[3] / "mm2.properties"
 
     assert [flow.flow.name for flow in read_config(path).flows] == ["us-east->eu-west"]
@@ -104,14 +104,14 @@ def test_a_config_can_be_pickled_and_shows_no_secret(config):
     assert "hunter2" not in repr(read)
 
 
-def test_a_flows_own_key_beats_the_top_level(config):
+def test_the_key_of_a_flow_takes_precedence_over_the_top_level(config):
     (flow,) = config("topics=a\nA->B.topics=b\nreplication.factor=3\n").flows
 
     assert flow.topics.include == ("b",)
     assert flow.replication_factor == 3
 
 
-def test_our_own_keys_bound_the_work(config):
+def test_deltamirrors_own_keys_set_the_limits(config):
     read = config(
         "deltamirror.lake=/data/lake\n"
         "deltamirror.stage.max.records=10\ndeltamirror.stage.max.bytes=20\n"
@@ -134,7 +134,7 @@ def test_our_own_keys_bound_the_work(config):
         ("A->B.tasks.max=8\nB->A.enabled=true\nB->A.tasks.max=9\n", 9),
     ],
 )
-def test_as_many_tasks_run_as_the_most_demanding_flow_asks_for(config, more, number):
+def test_the_number_of_tasks_is_the_largest_of_all_flows(config, more, number):
     assert config(more).tasks_max == number
 
 
@@ -152,7 +152,7 @@ def test_as_many_tasks_run_as_the_most_demanding_flow_asks_for(config, more, num
         pytest.param("enabled=true\nA->B.enabled=false\n", ["B->A"], id="unless it says no itself"),
     ],
 )
-def test_the_flows_are_those_that_mirrormaker_would_run(config, more, names):
+def test_the_enabled_flows_are_those_that_mirrormaker_2_runs(config, more, names):
     assert [flow.flow.name for flow in config(more).flows] == names
 
 
@@ -171,7 +171,7 @@ def test_the_flows_are_those_that_mirrormaker_would_run(config, more, names):
         ),
     ],
 )
-def test_a_policy_is_made_from_its_keys(config, more, policy):
+def test_a_policy_is_created_from_its_keys(config, more, policy):
     (flow,) = config(more).flows
 
     assert flow.policy == policy
@@ -186,7 +186,7 @@ def test_a_policy_is_made_from_its_keys(config, more, policy):
         ("refresh.topics.interval.seconds=9223372036854775807\n", 3_153_600_000, 60),
     ],
 )
-def test_an_interval_that_is_off_is_none(config, more, refresh, checkpoints):
+def test_a_disabled_interval_is_none(config, more, refresh, checkpoints):
     (flow,) = config(more).flows
 
     assert flow.refresh_topics_interval_s == refresh
@@ -196,7 +196,7 @@ def test_an_interval_that_is_off_is_none(config, more, refresh, checkpoints):
 @pytest.mark.parametrize(
     ("more", "every_s"),
     [
-        pytest.param("", None, id="not unless it is asked for"),
+        pytest.param("", None, id="disabled by default"),
         pytest.param("sync.group.offsets.enabled=true\n", 60, id="MirrorMaker 2's interval"),
         pytest.param(
             "A->B.sync.group.offsets.enabled=true\nsync.group.offsets.interval.seconds=5\n",
@@ -205,7 +205,7 @@ def test_an_interval_that_is_off_is_none(config, more, refresh, checkpoints):
         ),
     ],
 )
-def test_groups_of_the_target_are_set_on_demand(config, more, every_s):
+def test_group_offsets_are_synced_only_if_enabled(config, more, every_s):
     (flow,) = config(more).flows
 
     assert flow.sync_group_offsets_interval_s == every_s
@@ -226,12 +226,12 @@ def test_groups_of_the_target_are_set_on_demand(config, more, every_s):
         pytest.param(
             "offset.lag.max=-1\n",
             ("A", "mm2-offset-syncs.B.internal", 0, 2),
-            id="each record, whatever is less than none between",
+            id="a negative number means every record",
         ),
         pytest.param("A->B.emit.offset-syncs.enabled=false\n", None, id="nowhere"),
     ],
 )
-def test_offset_syncs_go_where_the_file_says(config, more, syncs):
+def test_offset_syncs_have_the_configured_cluster_and_topic(config, more, syncs):
     (flow,) = config(more).flows
 
     assert flow.offset_syncs == (syncs and OffsetSyncsConfig(*syncs))
@@ -254,7 +254,7 @@ def test_offset_syncs_go_where_the_file_says(config, more, syncs):
         ),
     ],
 )
-def test_pairs_emit_heartbeats_unless_they_say_no(config, more, hearts):
+def test_every_pair_emits_heartbeats_unless_disabled(config, more, hearts):
     found = {h.flow.name: (h.interval_s, h.replication_factor) for h in config(more).heartbeats}
 
     assert found == hearts
@@ -268,11 +268,11 @@ def test_pairs_emit_heartbeats_unless_they_say_no(config, more, hearts):
         pytest.param("checkpoints.topic.replication.factor = 3", 3, id="its own number"),
     ],
 )
-def test_the_checkpoints_topic_has_the_copies_that_the_file_asks_for(config, more, copies):
+def test_the_checkpoints_topic_has_the_configured_replication_factor(config, more, copies):
     assert config(more).flows[0].checkpoints_replication_factor == copies
 
 
-def test_a_clients_key_beats_the_clusters_and_that_beats_the_top_level(config):
+def test_a_clients_key_takes_precedence_over_the_clusters_and_the_top_level(config):
     clusters = config(
         "ssl.endpoint.identification.algorithm=https\n"
         "security.protocol=SSL\nB.security.protocol=PLAINTEXT\nA.admin.security.protocol=PLAINTEXT\n"
@@ -284,7 +284,7 @@ def test_a_clients_key_beats_the_clusters_and_that_beats_the_top_level(config):
     assert clusters["B"].producer["ssl.endpoint.identification.algorithm"] == "https"
 
 
-def test_the_data_producer_is_the_targets_with_what_the_flow_overrides(config):
+def test_the_data_producer_has_the_targets_settings_and_the_flows_overrides(config):
     read = config(
         "B.producer.linger.ms=20\nB.producer.batch.size=1000\n"
         "A->B.producer.override.linger.ms=50\nA->B.producer.linger.ms=70\nproducer.linger.ms=80\n"
@@ -303,17 +303,17 @@ def test_the_data_producer_is_the_targets_with_what_the_flow_overrides(config):
         ("A->B.source.consumer.fetch.max.wait.ms=3\nA.consumer.fetch.max.wait.ms=2\n", 3),
     ],
 )
-def test_the_consumer_is_the_sources_with_mirrormakers_precedence(config, more, wait_ms):
+def test_the_consumer_has_mirrormaker_2s_precedence(config, more, wait_ms):
     assert config(more).clusters["A"].consumer["fetch.wait.max.ms"] == wait_ms
 
 
-def test_where_a_source_begins_is_its_consumers_word(config):
+def test_auto_offset_reset_is_a_key_of_the_sources_consumer(config):
     assert config("A.consumer.auto.offset.reset=latest\n").clusters["A"].auto_offset_reset == (
         "latest"
     )
 
 
-def test_flows_that_want_different_consumers_of_one_source_are_refused(config):
+def test_flows_that_configure_different_consumers_of_one_source_are_refused(config):
     with pytest.raises(ConfigError, match=r"write A\.consumer\.\* instead"):
         config(
             "clusters=A,B,C\nC.bootstrap.servers=c:1\nA->C.enabled=true\n"
@@ -321,7 +321,7 @@ def test_flows_that_want_different_consumers_of_one_source_are_refused(config):
         )
 
 
-def test_a_secret_comes_from_the_environment(config, monkeypatch):
+def test_a_secret_is_read_from_the_environment(config, monkeypatch):
     monkeypatch.setenv("RACK", "r1")
 
     assert config("A.consumer.client.rack=${env:RACK}\n").clusters["A"].consumer["client.rack"] == (
@@ -336,7 +336,7 @@ def test_a_cluster_that_is_named_twice_is_one(config):
     assert [flow.flow.name for flow in read.flows] == ["A->B", "B->A"]
 
 
-def test_a_blank_behind_a_word_is_not_part_of_it(config):
+def test_blanks_after_a_value_are_ignored(config):
     """Java trims what it reads; a .properties file keeps the blanks at a line's end."""
     read = config(
         "replication.policy.class=IdentityReplicationPolicy \n"
@@ -352,7 +352,7 @@ def test_a_blank_behind_a_word_is_not_part_of_it(config):
     assert read.clusters["A"].admin["security.protocol"] == "SSL"
 
 
-def test_an_alias_may_hold_a_dot_and_begin_like_another(config):
+def test_an_alias_may_have_a_dot_and_begin_like_another(config):
     read = config("clusters=A,B,A.x\nA.x.bootstrap.servers=x:1\nA.x->B.enabled=true\n")
 
     assert read.clusters["A.x"].bootstrap_servers == "x:1"
@@ -374,7 +374,7 @@ def test_an_alias_may_hold_a_dot_and_begin_like_another(config):
             *(RefusedKeyError, "no offset syncs are written, but offset-syncs.topic.location"),
         ),
         ("clusters=A,,B\n", RefusedKeyError, "clusters: an entry of the list is empty"),
-        ("A->B.topics=a, b, a\n", RefusedKeyError, "A->B.topics: an entry of the list stands"),
+        ("A->B.topics=a, b, a\n", RefusedKeyError, "A->B.topics: an entry of the list is a"),
         ("A.bootstrap.servers=a:1,a:1\n", RefusedKeyError, "A.bootstrap.servers: an entry"),
         ("offset-syncs.topic.replication.factor=40000\n", RefusedKeyError, "to 32767"),
         ("A->B.transaction.boundary=record\n", RefusedKeyError, "poll, interval or connector"),
@@ -395,7 +395,7 @@ def test_an_alias_may_hold_a_dot_and_begin_like_another(config):
         ("replication.policy.class=no.such:X", RefusedKeyError, "line 6: replication.policy.class"),
     ],
 )
-def test_what_cannot_be_meant_is_an_error(config, more, error, message):
+def test_an_invalid_value_is_an_error_that_names_its_key(config, more, error, message):
     with pytest.raises(error) as raised:
         config(more)
 
@@ -403,7 +403,7 @@ def test_what_cannot_be_meant_is_an_error(config, more, error, message):
     assert "\n" not in str(raised.value)
 
 
-def test_all_bad_keys_are_named_at_once_with_file_line_and_key(config, tmp_path):
+def test_one_error_lists_all_wrong_keys_with_file_line_and_key(config, tmp_path):
     with pytest.raises(InvalidKeysError) as raised:
         config(
             "clusters=A,B,C\n\nA->B.groups=a[\ntopcs=x\nA->B.enabled=yes\n"
@@ -420,7 +420,7 @@ def test_all_bad_keys_are_named_at_once_with_file_line_and_key(config, tmp_path)
         "this variable is not set in the environment",
         "line 12: A.ssl.kye.pasword is not a key of mm2.properties "
         "(Did you mean A.ssl.key.password?)",
-        "C.bootstrap.servers: every cluster needs one",
+        "C.bootstrap.servers: every cluster needs it",
     ]
     assert "hunter2" not in str(raised.value)
 
@@ -435,7 +435,7 @@ def test_all_bad_keys_are_named_at_once_with_file_line_and_key(config, tmp_path)
         ("deltamirror.stage.max.record", "deltamirror.stage.max.records"),
     ],
 )
-def test_an_unknown_key_is_an_error_that_names_the_nearest(config, key, nearest):
+def test_the_error_of_an_unknown_key_names_the_nearest_key(config, key, nearest):
     with pytest.raises(UnknownKeyError) as error:
         config(f"{key}=1\n")
 
@@ -452,12 +452,12 @@ def test_an_unknown_key_is_an_error_that_names_the_nearest(config, key, nearest)
         ("deltamirror.metrics.listen =\n", None),
     ],
 )
-def test_metrics_are_served_where_the_file_says_or_nowhere(config, said, listen):
+def test_metrics_have_the_configured_address_or_none(config, said, listen):
     assert config(said).metrics_listen == listen
 
 
 @pytest.mark.parametrize("said", ["9877", ":9877", "here:65536", "a:b:1", "http://here:1"])
-def test_an_address_for_metrics_that_is_none_is_refused(config, said):
+def test_an_invalid_address_for_metrics_is_refused(config, said):
     with pytest.raises(RefusedKeyError, match="host:port"):
         config(f"deltamirror.metrics.listen = {said}\n")
 
@@ -485,7 +485,7 @@ def secrets(tmp_path, monkeypatch):
         ("deltamirror.lake", lambda read: Path(read.lake).name),
     ],
 )
-def test_a_reference_is_resolved_wherever_it_stands(config, secrets, key, found, reference):
+def test_a_reference_is_resolved_in_every_scope(config, secrets, key, found, reference):
     key_of_its_own = "ssl.keystore.key = KEY\n"
 
     assert found(config(f"{key_of_its_own}{key} = {reference}")) == "hunter2"
@@ -497,7 +497,7 @@ def test_a_reference_is_resolved_wherever_it_stands(config, secrets, key, found,
 @pytest.mark.parametrize(
     "key", ["ssl.key.password", "A.sasl.jaas.config", "A.consumer.client.id", "A->B.topics"]
 )
-def test_a_reference_to_nothing_ends_with_the_keys_name(config, secrets, key, reference):
+def test_the_error_of_an_unresolved_reference_names_its_key(config, secrets, key, reference):
     with pytest.raises(SecretError) as error:
         config(f"A.ssl.key.password = hunter2\n{key} = x hunter2 {reference}")
 

@@ -15,7 +15,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=5))
-def test_what_is_written_is_read_back(entries):
+def test_written_entries_are_read_back(entries):
     text = dumps(entries, timestamp=False)
 
     assert values(text.encode("iso-8859-1").decode("iso-8859-1")) == entries
@@ -60,7 +60,7 @@ def test_the_format_is_javas(text, entries):
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
-def test_each_key_has_the_line_on_which_it_begins(end):
+def test_each_key_has_the_line_of_its_entrys_start(end):
     lines = ["# first", "a=1,\\", "  2", "", "b=3", "c=4", "b=5"]
 
     found = parse(end.join(lines))
@@ -83,6 +83,6 @@ def test_a_file_is_read_as_iso_8859_1(tmp_path):
     assert read(path)["a"].value == "grün"
 
 
-def test_a_missing_file_is_an_error_that_says_so(tmp_path):
+def test_a_missing_file_is_an_error_with_the_reason(tmp_path):
     with pytest.raises(ConfigFileError, match="No such file"):
         read(tmp_path / "none.properties")

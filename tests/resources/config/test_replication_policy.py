@@ -37,7 +37,7 @@ class Unsendable(Suffixed):
         raise TypeError("it holds a socket")
 
 
-def test_everything_that_is_asked_of_a_rule_is_looked_for():
+def test_a_policy_needs_every_member_of_the_protocol():
     assert POLICY_MEMBERS == [
         "checkpoints_topic", "heartbeats_topic", "is_heartbeats_topic", "is_internal",
         "offset_syncs_topic", "remote_topic", "source_of", "upstream_topic",
@@ -53,7 +53,7 @@ def test_everything_that_is_asked_of_a_rule_is_looked_for():
         (f"{HERE}:Suffixed", Suffixed("_", "_", "A")),
     ],
 )
-def test_a_rule_is_made_by_its_name(name, policy):
+def test_a_policy_is_created_by_its_name(name, policy):
     assert create_policy(name, FLOW, "_", "_") == policy
 
 
@@ -61,13 +61,13 @@ def test_a_rule_is_made_by_its_name(name, policy):
     ("path", "why"),
     [
         ("acme.nowhere:Flat", r"cannot be imported: ModuleNotFoundError.*PYTHONPATH"),
-        (f"{HERE}:Nobody", r"cannot be imported: AttributeError"),
+        (f"{HERE}:Missing", r"cannot be imported: AttributeError"),
         (f"{HERE}:Poor", r"has no checkpoints_topic, heartbeats_topic, is_heartbeats_topic"),
-        (f"{HERE}:Unsendable", r"cannot be made: TypeError: it holds a socket"),
-        (f"{HERE}:Flow", r"cannot be made: TypeError: .*separator"),
+        (f"{HERE}:Unsendable", r"cannot be created: TypeError: it holds a socket"),
+        (f"{HERE}:Flow", r"cannot be created: TypeError: .*separator"),
     ],
 )
-def test_a_class_that_cannot_be_a_rule_is_refused_with_what_it_lacks(path, why):
+def test_an_unusable_policy_class_is_refused_with_the_reason(path, why):
     with pytest.raises(
         RefusedKeyError, match=rf"replication.policy.class: {path} {why}"
     ) as refused:
@@ -76,7 +76,7 @@ def test_a_class_that_cannot_be_a_rule_is_refused_with_what_it_lacks(path, why):
     assert "\n" not in str(refused.value)
 
 
-def test_the_module_of_a_rule_may_be_anywhere_that_python_looks(tmp_path, monkeypatch):
+def test_the_module_of_a_policy_may_be_in_any_folder_of_pythons_path(tmp_path, monkeypatch):
     text = "from schemas.mm2.replication_policy import IdentityPolicy as Flat\n"
     (tmp_path / "acme_policies_of_a_test.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)

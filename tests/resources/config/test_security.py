@@ -118,7 +118,7 @@ def refused(java):
         ),
     ],
 )
-def test_java_says_and_librdkafka_understands(java, settings):
+def test_security_settings_are_translated_to_librdkafkas(java, settings):
     security = translate_security(java)
 
     assert security.settings == settings
@@ -135,7 +135,7 @@ def test_java_says_and_librdkafka_understands(java, settings):
         ({"sasl.mechanism": "AWS_MSK_IAM"}, "sasl.mechanism", "OAUTHBEARER"),
         ({"sasl.mechanism": "OAUTHBEARER"}, "sasl.oauthbearer.token.endpoint.url", "OIDC"),
         ({TRUST: "/no.jks"}, TRUST, "/no.jks cannot be read"),
-        ({TRUST: THERE}, TRUST, "the type is PEM"),
+        ({TRUST: THERE}, TRUST, "set the type PEM"),
         ({TRUST: "/no.pem", "ssl.truststore.type": "PEM"}, TRUST, "/no.pem cannot be read"),
         ({STORE: "/no.jks", "ssl.keystore.type": "JKS"}, STORE, "/no.jks cannot be read"),
         ({STORE: "/no.pem", "ssl.keystore.type": "PEM"}, STORE, "/no.pem cannot be read"),
@@ -145,7 +145,7 @@ def test_java_says_and_librdkafka_understands(java, settings):
         (
             {"sasl.jaas.config": f"{PLAIN} required username=u password=p tokenauth=true;"},
             "sasl.jaas.config",
-            "user's own",
+            "password of a user",
         ),
         (
             {"sasl.jaas.config": "com.sun.security.auth.module.Krb5LoginModule required;"},
@@ -159,11 +159,11 @@ def test_java_says_and_librdkafka_understands(java, settings):
         ),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_what_to_do(java, key, what_to_do):
+def test_an_unsupported_setting_is_refused_with_an_alternative(java, key, what_to_do):
     assert what_to_do in refused(java)[key]
 
 
-def test_what_a_store_holds_becomes_pem(tmp_path):
+def test_the_content_of_a_store_becomes_pem(tmp_path):
     authority = Authority(tmp_path)
     java = {
         TRUST: str(authority.truststore("JKS")),
@@ -183,7 +183,7 @@ def test_what_a_store_holds_becomes_pem(tmp_path):
 @pytest.mark.parametrize(
     ("location", "store", "why"),
     [
-        pytest.param(TRUST, "pkcs12", "no certificate to trust", id="a key where trust belongs"),
+        pytest.param(TRUST, "pkcs12", "no trusted certificate", id="a key where trust belongs"),
         pytest.param(STORE, "truststore", "no key", id="trust where a key belongs"),
     ],
 )
@@ -200,14 +200,14 @@ def test_a_store_of_the_wrong_kind_is_refused(tmp_path, location, store, why):
 
 
 @pytest.mark.parametrize("name", ["DefaultJwtRetriever", "ClientCredentialsJwtRetriever"])
-def test_javas_own_way_to_get_a_token_by_id_and_secret_is_what_is_done_here(name):
+def test_javas_classes_for_a_client_id_and_secret_are_accepted(name):
     security = translate_security({RETRIEVER: f"{JWT}.{name}"})
 
     assert security.checks[RETRIEVER].status is KeyStatus.NO_EFFECT
     assert security.settings == {}
 
 
-def test_the_client_takes_the_settings():
+def test_librdkafka_accepts_the_settings():
     password = f'{PLAIN} required username="u" password="p";'
     suites = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
     java = {**SASL, "sasl.jaas.config": password, "ssl.cipher.suites": suites}
@@ -218,11 +218,11 @@ def test_the_client_takes_the_settings():
 @pytest.mark.parametrize(
     "key", [*CONNECTION_KEYS, *NO_EFFECT_CONNECTION_KEYS, *REFUSED_CONNECTION_KEYS]
 )
-def test_every_key_of_the_table_is_checked(key):
+def test_every_connection_key_has_a_check(key):
     assert key in translate_security({key: "x"}).checks
 
 
-def test_a_repr_and_a_note_tell_no_secret():
+def test_a_repr_and_a_note_show_no_secret():
     java = {"sasl.jaas.config": f"{PLAIN} required username=u password=hunter2;"}
     security = translate_security(java)
 

@@ -55,7 +55,7 @@ def test_an_integer_has_the_range_of_javas_type(bits, most):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("a,,b", "empty"), ("a,", "empty"), ("a, b ,a", "twice")]
+    ("text", "why"), [("a,,b", "empty"), ("a,", "empty"), ("a, b ,a", "duplicate")]
 )
 def test_a_list_with_an_empty_or_repeated_entry_is_rejected(text, why):
     with pytest.raises(ValueError, match=why):
