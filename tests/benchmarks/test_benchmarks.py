@@ -121,7 +121,7 @@ def test_numbers_are_written_between_the_markers_and_the_rest_of_the_page_is_kep
 
 @pytest.mark.kafka
 @pytest.mark.story
-# PySpark leaves the sockets that it hands data to the JVM through to the garbage collector.
+# PySpark leaves the sockets for data to the JVM to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_one_run_measures_everything_and_prints_no_path(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.__main__.TICKS", 1)

@@ -69,7 +69,7 @@ def result():
 
 
 def whole():
-    """A full comparison: ours has 20 of everything, the others 2, 3 and 4, and 10, 9, 8 ratios."""
+    """A full comparison: 20 in every column of deltamirror, 2, 3, 4 of others; ratios 10, 9, 8."""
     sizes = [{**CASE, "size_bytes": size} for size in (100, 1_024)]
     others = ("mm2-stock", "mm2-tuned", "mm2-exactly-once")
     medians = {
@@ -109,7 +109,7 @@ def whole():
 
 
 class NoTopic:
-    """A source topic that nobody asks for anything but its end."""
+    """A source topic of which only the ends are requested."""
 
     name = "orders"
 
@@ -119,7 +119,7 @@ class NoTopic:
 
 @pytest.fixture
 def on(tmp_path):
-    """A ground whose brokers never start: nothing asks them anything."""
+    """A ground whose brokers never start, because no request is sent to them."""
     return Ground(tmp_path, Broker("s", tmp_path / "s"), Broker("t", tmp_path / "t"))
 
 
@@ -170,10 +170,10 @@ def test_results_are_kept_if_a_later_load_fails(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "told", [["--load", "100-4-none"], ["--part", "catch-up", "--part", "catch-up"]]
+    "options", [["--load", "100-4-none"], ["--part", "catch-up", "--part", "catch-up"]]
 )
 def test_a_chosen_load_is_measured_without_other_parts_and_each_part_once(
-    tmp_path, monkeypatch, told
+    tmp_path, monkeypatch, options
 ):
     rows = {"catch_up": ["a row"], "catch_up_ratios": ["its ratio"]}
     monkeypatch.setitem(comparison.FULL_PARTS, "catch-up", lambda *_: [rows])
@@ -183,7 +183,7 @@ def test_a_chosen_load_is_measured_without_other_parts_and_each_part_once(
     monkeypatch.setattr(report, "ROOT", tmp_path)
     monkeypatch.setattr(pages, "markdown", str)
 
-    done = CliRunner().invoke(comparison.main, told, catch_exceptions=False)
+    done = CliRunner().invoke(comparison.main, options, catch_exceptions=False)
 
     assert done.exit_code == 0
     (kept,) = (json.loads(file.read_text()) for file in tmp_path.glob("*.json"))
@@ -221,14 +221,14 @@ def test_brokers_keep_records_of_2013(tmp_path):
             make_topic(broker, "flights")
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             flights = ConfigResource(ConfigResource.Type.TOPIC, "flights")
-            told = admin.describe_configs([flights])[flights].result(30)
-            assert told["retention.ms"].value == "-1"
+            configs = admin.describe_configs([flights])[flights].result(30)
+            assert configs["retention.ms"].value == "-1"
 
 
 @pytest.mark.kafka
 @pytest.mark.story
 def test_records_are_written_in_order_if_leaders_are_not_ready_yet(tmp_path):
-    partitions = 400  # the broker lists all their leaders long before the last one takes records
+    partitions = 400  # the broker lists all leaders long before the last one accepts records
     with ground(tmp_path) as on:
         on.fill("slow", 40_000, 100, partitions=partitions)
         ends = Topics(on.source, ["slow"], partitions).ends()

@@ -1,5 +1,5 @@
-"""Chaos: all is written, killed, frozen and cut at random; at the end each record is counted.
+"""Chaos test: write, kill, freeze and cut at random; compare every record at the end.
 
-`python -m tests.chaos --seed N --seconds S` shows one table and prints one JSON. The seed names the
-order of the disasters and what is written; when a process dies, and doing what, is the machine's.
+`python -m tests.chaos --seed N --seconds S` shows one table and prints one JSON. The seed fixes the
+order of the disasters and the records. The exact times at which processes die are not fixed.
 """

@@ -1,4 +1,4 @@
-"""`python -m tests.chaos`: the table goes to stderr, the JSON to stdout; 1: something is wrong."""
+"""`python -m tests.chaos`: table on stderr, JSON on stdout; exit code 1 if something is wrong."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tests.chaos.run import chaos
 
 @click.command(context_settings={"show_default": True})
 @click.option("--seed", type=int, default=1, help="Which disasters, in which order.")
-@click.option("--seconds", type=click.FloatRange(1), default=60, help="How long they go on.")
+@click.option("--seconds", type=click.FloatRange(1), default=60, help="How long disasters happen.")
 def main(seed: int, seconds: float) -> None:
-    """Kill, freeze and cut a running mirror at random, then count every record."""
-    # As Ctrl-C does: brokers and runs end with this one.
+    """Kill, freeze and cut a running mirror at random, then compare every record."""
+    # Handle SIGTERM as Ctrl-C, so that brokers and runs end with this process.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     shown = Console(stderr=True, width=None if sys.stderr.isatty() else 120, highlight=False)
     home = Path(tempfile.mkdtemp(prefix="deltamirror-chaos-"))

@@ -1,4 +1,4 @@
-"""The independent auditor: a read_committed reader of its own, and counts of what differs.
+"""Independent auditor: reads both sides with read_committed, and counts differences.
 
 It shares no code with `deltamirror verify`. It reads to the true high watermark, which a
 read_uncommitted consumer names, and past the markers in between.
@@ -31,7 +31,7 @@ KINDS = ("lost", "duplicated", "reordered", "altered")
 
 @dataclass
 class Log:
-    """A partition as a reader sees it: offsets, and for each a record's name and digest."""
+    """Visible records of a partition: offsets, and the name and digest of each record."""
 
     offsets: array[int] = field(default_factory=lambda: array("q"))
     contents: list[bytes] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Log:
 
 @dataclass(frozen=True)
 class Counts:
-    """How the records of a partition's target differ from its source's."""
+    """Counts of differences between a partition's target and its source."""
 
     records: int = 0
     lost: int = 0
@@ -49,7 +49,7 @@ class Counts:
 
 
 def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[int, Log]:
-    """Return each partition of *topic*. Raises TimeoutError where its end is not reached."""
+    """Return each partition of *topic*. Raises TimeoutError if its end is not reached."""
     ends = high_watermarks(bootstrap, topic)
     logs = {partition: Log() for partition in ends}
     consumer = Consumer(
@@ -78,7 +78,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> dict[
 
 
 def _take(message: Message, logs: dict[int, Log], ends: dict[int, int], left: set[int]) -> bool:
-    """Keep a record, or note an end; return whether it was a record."""
+    """Store a record or a partition's end; return whether it was a record."""
     error = message.error()
     if error is None:
         log = logs[message.partition()]
@@ -99,7 +99,7 @@ def _content(message: Message) -> bytes:
 
 
 def compare(source: Sequence[bytes], target: Sequence[bytes]) -> Counts:
-    """Count how *target*'s contents differ from *source*'s; a stranger counts as altered."""
+    """Count the differences of *target* from *source*; an unknown record counts as altered."""
     if source == target:
         return Counts(len(source))
     here, there = Counter(source), Counter(target)
@@ -124,14 +124,14 @@ def _names(contents: Counter[bytes]) -> Counter[bytes]:
 
 
 def _reordered(source: Sequence[bytes], target: Sequence[bytes]) -> int:
-    """Return how many of the records that are on both sides would have to be moved."""
+    """Return the number of records on both sides that would have to be moved."""
     places: dict[bytes, list[int]] = {}
     for at, content in enumerate(source):
         places.setdefault(content, []).append(at)
     for each in places.values():
         each.reverse()
     order = [places[content].pop() for content in target if places.get(content)]
-    tails: list[int] = []  # of the longest rising subsequences, by length
+    tails: list[int] = []  # last values of the longest rising subsequences, by length
     for at in order:
         place = bisect_left(tails, at)
         tails[place : place + 1] = [at]

@@ -1,4 +1,4 @@
-"""What befalls the world: of each kind once, in an order that the seed gives, then again."""
+"""Disasters: each kind once, in an order that the seed gives, then again."""
 
 from __future__ import annotations
 
@@ -15,27 +15,28 @@ from tests.chaos.watch import Watch
 from tests.support.world import until
 
 CALM_S = (1.0, 6.0)
-"""How long nothing happens between two disasters."""
+"""Seconds between two disasters: shortest and longest."""
 
 RECOVERED = 0.7
-"""The share of disasters that strike a mirror that moves again; the others strike its recovery."""
+"""Share of disasters that start after the mirror has recovered; others start during recovery."""
 
 STALL_S = 180.0
-"""How long a mirror may take until it moves again."""
+"""Seconds that a mirror may take until records arrive again."""
 
 
 @dataclass
 class Disasters:
-    """Brings them about on *ground* and *driver*, as *watch* sees it move; *told* hears of each.
+    """Run disasters on *ground* and *driver* while *watch* measures arrivals; report each to *log*.
 
-    *done* counts them, *stalls* has a line for each after which nothing moved for `STALL_S`.
+    *done* counts disasters by kind. *stalls* has a line for each disaster after which no record
+    arrived for `STALL_S`.
     """
 
     ground: Ground
     driver: Driver
     watch: Watch
     seed: int
-    told: Callable[[str], None]
+    log: Callable[[str], None]
     done: Counter[str] = field(default_factory=Counter)
     stalls: list[str] = field(default_factory=list)
 
@@ -43,7 +44,7 @@ class Disasters:
         self._random = random.Random(f"{self.seed} disasters")
 
     def run(self, seconds: float) -> None:
-        """Go on for *seconds*; the last disaster is over when this returns, and all is healed."""
+        """Run disasters for *seconds*; return after the last one is over and repaired."""
         begun = time.monotonic()
         bag: list[Callable[[], str | None]] = []
         while (left := begun + seconds - time.monotonic()) > 0:
@@ -57,7 +58,7 @@ class Disasters:
             what = disaster()
             if what is not None:
                 self.done[disaster.__name__] += 1
-                self.told(f"{at:6.1f} s  {disaster.__name__}: {what}")
+                self.log(f"{at:6.1f} s  {disaster.__name__}: {what}")
                 if self._random.random() < RECOVERED:
                     self._await_movement(disaster.__name__)
         for side in self.ground.sides:
@@ -69,7 +70,7 @@ class Disasters:
             until(lambda: self.watch.arrived > before, "the target grows", STALL_S)
         except TimeoutError:
             self.stalls.append(f"nothing moved for {STALL_S:.0f} s after {after}")
-        self.told(f"          moves again after {time.monotonic() - begun:.1f} s")
+        self.log(f"          records arrive again after {time.monotonic() - begun:.1f} s")
 
     @property
     def _kinds(self) -> list[Callable[[], str | None]]:

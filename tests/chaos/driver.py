@@ -1,4 +1,4 @@
-"""`deltamirror run`, started again whenever it is not there."""
+"""Driver that starts `deltamirror run` again whenever it has ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Process(NamedTuple):
 
 
 class Driver:
-    """Keeps one `deltamirror run` on *world*'s lake going; *unasked* says which ended by itself."""
+    """Keep one `deltamirror run` on *world*'s lake running; *unasked* lists unexpected ends."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -41,13 +41,13 @@ class Driver:
         self._thread.start()
 
     def kill(self) -> None:
-        """End the driver as `kill -9` does, and it alone: its JVM and workers find out."""
+        """Kill only the driver with `kill -9`, not its JVM and workers."""
         with self._lock:
             kill(self._run)
             self._start()
 
     def kill_all(self) -> None:
-        """End the driver, its JVM and its workers at once, as a power cut does."""
+        """Kill the driver, its JVM and its workers at once, as a power cut does."""
         with self._lock:
             _end_session(self._run)
             self._start()
@@ -78,7 +78,7 @@ class Driver:
         with self._lock:
             self._rival = None
             if self._run is rival:
-                return  # The first has ended: it did not get the lease.
+                return  # The first run has ended, because it did not get the lease.
             if is_first_killed and rival.poll() is None:
                 kill(self._run)
                 self._run = rival
@@ -86,7 +86,7 @@ class Driver:
                 _end_session(rival)
 
     def stop(self) -> None:
-        """Stop it in good order; whatever is left of any run is ended."""
+        """Stop the run cleanly, then kill the processes that are left of any run."""
         self._over.set()
         self._thread.join(STOP_SECONDS)
         if self._run.poll() is None:
@@ -96,8 +96,8 @@ class Driver:
             except subprocess.TimeoutExpired:
                 self.unasked.append(f"did not end within {STOP_SECONDS} s of SIGTERM")
             else:
-                if code not in (0, -signal.SIGTERM):  # It may not have come to listen yet.
-                    self.unasked.append(f"told to stop it ended with {code}")
+                if code not in (0, -signal.SIGTERM):  # It may not handle the signal yet.
+                    self.unasked.append(f"after SIGTERM it ended with {code}")
         for run in self._world.runs:
             _end_session(run)
 
@@ -111,9 +111,9 @@ class Driver:
                 code = self._run.poll()
                 if code is None:
                     continue
-                # Of two on one lake the one that does not get the lease ends: as it should.
+                # Of two runs on one lake, the one that does not get the lease ends, as expected.
                 if self._was_alone:
-                    self.unasked.append(f"ended by itself with {code}")
+                    self.unasked.append(f"ended unexpectedly with {code}")
                 if self._rival is not None and self._rival.poll() is None:
                     self._run = self._rival
                 else:
@@ -128,7 +128,7 @@ def _workers(run: Run) -> list[Process]:
 
 
 def _end_session(run: Run) -> None:
-    """End *run* and everything that it started."""
+    """Kill *run* and all processes that it started."""
     for each in _processes():
         if each.session == run.pid:
             with contextlib.suppress(ProcessLookupError):

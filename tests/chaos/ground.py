@@ -19,18 +19,18 @@ TOPICS = {"narrow": 1, "middle": 3, "wide": 8}
 GROUPS = ("billing", "reports", "rewinder")
 MOST_PARTITIONS = 12
 
-# Many transactions and many ranges: more boundaries to die at.
+# Many transactions and many ranges give more boundaries for a crash.
 SETTINGS = {
     "deltamirror.replay.chunk.records": "500",
     "emit.checkpoints.interval.seconds": "2",
 }
-# What a writer left open when it died does not hold the last stable offset back for long.
+# A killed writer's open transaction does not block the last stable offset for long.
 BROKER = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000"}
 
 
 @dataclass
 class Side:
-    """A cluster: the harness speaks to its broker, deltamirror to *proxy* before it."""
+    """A cluster. The harness connects to its broker, deltamirror to *proxy* in front of it."""
 
     name: str
     broker: Broker
@@ -38,11 +38,11 @@ class Side:
 
     @property
     def bootstrap(self) -> str:
-        """Where the harness itself connects, past the proxy."""
+        """Return the broker's own address, which the harness uses."""
         return self.broker.bootstrap_servers
 
     def heal(self) -> None:
-        """Undo whatever was done to it."""
+        """Undo every disaster of this cluster."""
         self.proxy.heal()
         self.broker.thaw()
         self.broker.start()
@@ -50,7 +50,7 @@ class Side:
 
 @dataclass
 class Ground:
-    """Where chaos happens; *topics* are the source's with their partitions, which may grow."""
+    """Set-up of a chaos run; *topics* are the source topics with their partition counts."""
 
     source: Side
     target: Side
@@ -59,11 +59,11 @@ class Ground:
 
     @property
     def sides(self) -> tuple[Side, Side]:
-        """Both clusters."""
+        """Return both clusters."""
         return self.source, self.target
 
     def grow(self, topic: str) -> int:
-        """Give *topic* one more partition and return how many it has now."""
+        """Add a partition to *topic*; return the new partition count."""
         wanted = self.topics[topic] + 1
         admin = AdminClient({"bootstrap.servers": self.source.bootstrap})
         admin.create_partitions([NewPartitions(topic, wanted)])[topic].result(ANSWER_SECONDS)
@@ -73,7 +73,7 @@ class Ground:
 
 @contextmanager
 def ground(home: Path) -> Iterator[Ground]:
-    """Start the clusters in *home* and make the topics; nothing is left running after it."""
+    """Start the clusters in *home* and create the topics; stop all processes after the block."""
     with ExitStack() as held:
         source, target = (_side(name, home / name, held) for name in ("source", "target"))
         held.enter_context(running_brokers(source.broker, target.broker))

@@ -1,4 +1,4 @@
-"""Consumer groups that read the source and commit; each commit that was answered is remembered."""
+"""Consumer groups that read the source and commit; acknowledged commits are kept."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ PartitionKey = tuple[str, int]
 
 
 class Member(threading.Thread):
-    """The one member of *group*: it reads *topics* and commits until `stop`.
+    """The only member of *group*. It reads *topics* and commits until `stop`.
 
-    The group `rewinder` commits any offset up to where it is, also a marker's or an aborted
-    record's; `reports` reads uncommitted, so that it stands inside of open transactions.
+    The group `rewinder` commits any offset up to its position, also a marker's or an aborted
+    record's. The group `reports` reads uncommitted, so that it commits inside open transactions.
     """
 
     def __init__(self, group: str, bootstrap: str, topics: Iterable[str], seed: int) -> None:
@@ -41,7 +41,7 @@ class Member(threading.Thread):
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Read and commit; whatever fails is tried again."""
+        """Read and commit; retry after every error."""
         consumer = Consumer(self._settings)
         consumer.subscribe(self._topics)
         at: dict[PartitionKey, int] = {}
@@ -63,7 +63,7 @@ class Member(threading.Thread):
         if self.group == "rewinder":
             at = {place: self._random.randint(0, offset) for place, offset in at.items()}
         wanted = [TopicPartition(*place, offset) for place, offset in at.items()]
-        # Not synchronous: that waits without end for a coordinator that was killed.
+        # A synchronous commit waits without end for a coordinator that was killed.
         with suppress(KafkaException):  # The group is being rebalanced.
             consumer.commit(offsets=wanted, asynchronous=True)
 

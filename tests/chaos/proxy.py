@@ -1,4 +1,4 @@
-"""A TCP proxy between deltamirror and one broker: it is cut, falls silent, and heals."""
+"""TCP proxy between deltamirror and one broker, which can be cut, paused and repaired."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PIECE = 1 << 16
 
 
 class Proxy:
-    """Hands on what comes to 127.0.0.1:*port* to 127.0.0.1:*upstream*, in a thread of its own."""
+    """Forward connections to 127.0.0.1:*port* to 127.0.0.1:*upstream*, in a thread."""
 
     def __init__(self, port: int, upstream: int) -> None:
         self.port, self._upstream = port, upstream
@@ -36,16 +36,16 @@ class Proxy:
         self._do(self._reset())
 
     def hush(self) -> None:
-        """Leave connections open and hand on nothing, until `heal`: a network that drops all."""
+        """Leave connections open and forward nothing, until `heal`: a network that drops all."""
         self._loop.call_soon_threadsafe(self._flowing.clear)
 
     def heal(self) -> None:
-        """Let bytes and new connections through again; what was held back arrives late."""
+        """Forward bytes and new connections again; bytes that were held back arrive late."""
         self._is_cut = False
         self._loop.call_soon_threadsafe(self._flowing.set)
 
     def close(self) -> None:
-        """End for good."""
+        """Close the proxy permanently."""
         self._do(self._shut())
         self._end_loop()
 
@@ -66,10 +66,10 @@ class Proxy:
             onward_reader, onward = await asyncio.open_connection(HOST, self._upstream)
             ends.append(onward)
             self._open.add(onward)
-            # The first side that ends ends both.
+            # When one side closes, both are closed.
             await asyncio.gather(self._pump(reader, onward), self._pump(onward_reader, writer))
         except OSError:
-            pass  # The broker is down, one side went away, or the line was cut.
+            pass  # The broker is down, one side has closed, or the proxy is cut.
         finally:
             for end in ends:
                 end.transport.abort()

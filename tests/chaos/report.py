@@ -1,4 +1,4 @@
-"""What a run of chaos found: one table for people, one JSON for the files."""
+"""Report of a chaos run: a table for people, JSON for files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.chaos.audit import KINDS, Counts
 from tests.chaos.groups import PartitionKey
 
 SHOWN = 20
-"""How many of the things that are wrong are told one by one."""
+"""Maximum number of errors that are listed one by one."""
 
 
 @dataclass
 class Findings:
-    """Everything that a run found; *wrong* has a line for each thing that must not be."""
+    """Findings of a run; *wrong* has a line for each error."""
 
     seed: int
     seconds: float
@@ -27,7 +27,7 @@ class Findings:
     committed: dict[PartitionKey, Counts] = field(default_factory=dict)
     uncommitted: dict[PartitionKey, Counts] = field(default_factory=dict)
     arrived_meanwhile: int = 0
-    """Offsets that the target's logs had grown by when the last disaster was over."""
+    """Growth of the target's logs, in offsets, at the end of the last disaster."""
     catch_up_s: float = 0.0
     verify: dict[str, Any] = field(default_factory=dict)
     translations: int = 0
@@ -37,7 +37,7 @@ class Findings:
     wrong: list[str] = field(default_factory=list)
 
     def judge(self) -> None:
-        """Write down what is wrong of the counts and lists."""
+        """Add a line to *wrong* for each count or list that shows an error."""
         sums = total(self.committed)
         if not sums.records:
             self.wrong.append("nothing was mirrored")
@@ -47,7 +47,7 @@ class Findings:
         self.wrong += [f"deltamirror run {each}" for each in self.driver_ended]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the findings as they are kept."""
+        """Return the findings as JSON values."""
         return {
             "seed": self.seed,
             "seconds": self.seconds,
@@ -68,7 +68,7 @@ class Findings:
         }
 
     def table(self) -> Table:
-        """Return a line for each partition and one for all, with the rest below."""
+        """Return a table with a line for each partition and a total, and the other findings."""
         shown = Table(
             "partition",
             box=box.SIMPLE_HEAD,

@@ -1,4 +1,4 @@
-"""One run of chaos from the first record to the last count."""
+"""One chaos run, from the first record to the last comparison."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Say = Callable[[str], None]
 
 
 def chaos(home: Path, seed: int, seconds: float, say: Say) -> Findings:
-    """Mirror in *home* under disasters for *seconds* and return what came of it."""
+    """Mirror in *home* under disasters for *seconds*; return the findings."""
     findings = Findings(seed, seconds)
     with ground(home) as here:
         crew = _storm(here, findings, say)
@@ -39,7 +39,7 @@ def chaos(home: Path, seed: int, seconds: float, say: Say) -> Findings:
         say("counting")
         try:
             _translate(here, findings, crew, _count(here, findings))
-        except TimeoutError as error:  # A transaction on the target that nobody ends.
+        except TimeoutError as error:  # A transaction on the target stays open.
             findings.wrong.append(str(error))
         _verify(here, findings)
     findings.judge()
@@ -47,7 +47,7 @@ def chaos(home: Path, seed: int, seconds: float, say: Say) -> Findings:
 
 
 def _storm(here: Ground, findings: Findings, say: Say) -> list[Member]:
-    """Write, read, mirror and destroy at the same time; return the groups' members."""
+    """Write, read, mirror and run disasters at the same time; return the groups' members."""
     bootstrap, seed = here.source.bootstrap, findings.seed
     crew = members(bootstrap, here.topics, seed)
     busy: list[Writer | Member] = [*writers(bootstrap, here.topics, seed), *crew]
@@ -75,15 +75,15 @@ def _end(threads: Sequence[Writer | Member | Watch]) -> None:
     give_up_at = time.monotonic() + END_SECONDS
     for thread in threads:
         thread.join(max(0.0, give_up_at - time.monotonic()))
-    # A group reads no more by now, but its client may not come back from closing where its
-    # coordinator was killed (librdkafka 2.16): it ends with the process.
+    # A group's member may not return from close() if its coordinator was killed (librdkafka 2.16).
+    # It reads no more, and ends with the process.
     stuck = [t.name for t in threads if t.is_alive() and not isinstance(t, Member)]
     if stuck:
         raise TimeoutError(f"did not end within {END_SECONDS} s: {', '.join(stuck)}")
 
 
 def _catch_up(here: Ground, findings: Findings) -> None:
-    """Let a run end when caught up."""
+    """Run `deltamirror run --until-caught-up`."""
     until(lambda: _is_settled(here), "all transactions are over", END_SECONDS)
     begun = time.monotonic()
     done = here.world.cli("run", "--until-caught-up", timeout=CATCH_UP_SECONDS)
@@ -94,7 +94,7 @@ def _catch_up(here: Ground, findings: Findings) -> None:
 
 
 def _is_settled(here: Ground) -> bool:
-    """Return whether no transaction is open on the source: its stable ends are its ends."""
+    """Return whether the source has no open transaction: last stable offset = high watermark."""
     settings = {"group.id": "chaos-ends", "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": here.source.bootstrap, **settings})
     try:
@@ -105,13 +105,13 @@ def _is_settled(here: Ground) -> bool:
             for p, end in high_watermarks(here.source.bootstrap, topic).items()
         )
     except KafkaException:
-        return False  # The broker has just been started.
+        return False  # The broker has just started.
     finally:
         consumer.close()
 
 
 def _count(here: Ground, findings: Findings) -> dict[PartitionKey, tuple[Log, Log]]:
-    """Read both sides and count what differs; return the logs of each partition."""
+    """Read both sides and count differences; return the logs of each partition."""
     logs: dict[PartitionKey, tuple[Log, Log]] = {}
     for topic in here.topics:
         remote = here.world.remote(topic)
@@ -141,7 +141,7 @@ def _translate(
 
 
 def _verify(here: Ground, findings: Findings) -> None:
-    """Ask `deltamirror verify`, which must come to the same."""
+    """Run `deltamirror verify`, which must find the same."""
     done = here.world.cli("verify", "--format", "json", timeout=CATCH_UP_SECONDS)
     answer = json.loads(done.stdout)
     findings.verify = {name: n for name, n in answer.items() if isinstance(n, int)}

@@ -1,4 +1,4 @@
-"""The auditor and the check of translations find what is planted, without a broker."""
+"""The auditor and the check of translations find planted differences, without a broker."""
 
 from array import array
 

@@ -1,4 +1,4 @@
-"""The proxy hands on, falls silent, cuts, and heals."""
+"""The proxy forwards, pauses, cuts and is repaired."""
 
 import socket
 
@@ -18,7 +18,7 @@ def listener():
 
 @pytest.fixture
 def proxy(listener):
-    """A proxy before it."""
+    """A proxy in front of the listener."""
     (port,) = free_ports(1)
     made = Proxy(port, listener.getsockname()[1])
     yield made

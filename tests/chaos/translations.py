@@ -1,4 +1,4 @@
-"""Is each committed offset translated to the very next record? Asked of the records themselves."""
+"""Check against the records that each committed offset is translated to the next record."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Logs = Mapping[PartitionKey, tuple[Log, Log]]
 
 
 def is_exact(source: Log, target: Log, committed: int, resumes_at: int | None) -> bool:
-    """Return whether what is unread on the source from *committed* is unread on the target.
+    """Return whether the records after *committed* on the source are those after *resumes_at*.
 
-    The logs hold the same records, which the auditor finds out: so the same number is left on
-    both sides, and the next is the same.
+    The auditor checks that both logs have the same records. So the number of records that are left
+    must be the same on both sides, and the next record must be the same.
     """
     here = bisect_left(source.offsets, committed)
     if resumes_at is None:
@@ -35,7 +35,7 @@ def is_exact(source: Log, target: Log, committed: int, resumes_at: int | None) -
 
 
 def every_commit(ground: Ground, members: Iterable[Member], logs: Logs) -> tuple[int, list[str]]:
-    """Translate each commit that a group made; return how many, and a line for each wrong one."""
+    """Translate each commit of a group; return their number, and a line for each wrong one."""
     with closing(ground.world.context) as context:
         offset_map = map_index(context, Flow(*FLOW.split("->")))
     checked, wrong = 0, []
@@ -53,7 +53,7 @@ def every_commit(ground: Ground, members: Iterable[Member], logs: Logs) -> tuple
 
 
 def newest_commits(ground: Ground, groups: Iterable[str], logs: Logs) -> tuple[int, list[str]]:
-    """Do the same with `deltamirror translate --group`, for what each group has committed now."""
+    """Do the same with `deltamirror translate --group` for the current commits of each group."""
     world = ground.world
     world.cli("groups", "snapshot")
     checked, wrong = 0, []

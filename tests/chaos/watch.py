@@ -1,4 +1,4 @@
-"""Watches what has arrived: how long the target's log stood still."""
+"""Measure arrivals on the target, and the longest time without one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ANSWER_SECONDS = 1.0
 
 
 class Watch(threading.Thread):
-    """Looks at the target's last stable offsets until `stop`.
+    """Thread that reads the target's last stable offsets until `stop`.
 
-    *arrived* is their sum, *longest_s* the longest time without growth since the first record,
-    and the broker's own absences count.
+    *arrived* is their sum. *longest_s* is the longest time without growth since the first record,
+    including the time in which the broker is down.
     """
 
     def __init__(self, ground: Ground) -> None:
@@ -30,13 +30,13 @@ class Watch(threading.Thread):
         self.longest_s = 0.0
 
     def run(self) -> None:
-        """Look; a broker that does not answer has not grown."""
+        """Read offsets; a broker that does not respond counts as no growth."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self._ground.target.bootstrap,
                 "group.id": "chaos-watch",
                 "isolation.level": "read_committed",
-                # A partition is added: without this it is looked for every five minutes.
+                # The default of five minutes is too long to notice an added partition.
                 "topic.metadata.refresh.interval.ms": 1_000,
                 "log_level": 0,
             }
@@ -54,7 +54,7 @@ class Watch(threading.Thread):
             consumer.close()
 
     def stop(self) -> None:
-        """End after this look."""
+        """Stop after the current read."""
         self._over.set()
 
     def _sum(self, consumer: Consumer) -> int:
@@ -62,7 +62,9 @@ class Watch(threading.Thread):
         for topic, partitions in self._ground.topics.items():
             for partition in range(partitions):
                 place = world.remote(topic), partition
-                with suppress(KafkaException):  # Not there yet, or away.
+                with suppress(
+                    KafkaException
+                ):  # The topic does not exist yet, or the broker is down.
                     end = consumer.get_watermark_offsets(
                         TopicPartition(*place), timeout=ANSWER_SECONDS
                     )

@@ -1,4 +1,4 @@
-"""Producers that never rest: plain, idempotent, and transactional with aborts."""
+"""Producers that write all the time: plain, idempotent, and transactional with aborts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAIT_SECONDS = 10
 BATCH = 60
 PAUSE_S = (0.02, 0.1)
 ABORTED = 0.25
-"""The share of transactions that their writer aborts."""
+"""Share of transactions that their writer aborts."""
 
 _OF_KIND: dict[str, dict[str, object]] = {
     "plain": {"enable.idempotence": False},
@@ -23,11 +23,11 @@ _OF_KIND: dict[str, dict[str, object]] = {
 
 
 class Writer(threading.Thread):
-    """Writes records of *kind* to random partitions of *topics* until `stop`; it bears any trouble.
+    """Thread that writes records of *kind* to random partitions of *topics* until `stop`.
 
-    Each record names itself: the value begins with its writer and number, or the key does where
-    there is no value. What a writer believes of its records counts for nothing: the source's log
-    is the truth that the target is held against.
+    It continues after every error. Each record names itself: the value begins with its writer and
+    number, or the key does if there is no value. The target is compared with the source's log, not
+    with the writer's delivery reports.
     """
 
     def __init__(self, kind: str, bootstrap: str, topics: Mapping[str, int], seed: int) -> None:
@@ -46,7 +46,7 @@ class Writer(threading.Thread):
         self._number = 0
 
     def run(self) -> None:
-        """Write; after an error with a new producer, as an application that restarts."""
+        """Write; after an error, use a new producer, as a restarted application does."""
         while not self._over.is_set():
             try:
                 self._write(Producer(self._settings))
@@ -54,7 +54,7 @@ class Writer(threading.Thread):
                 self._over.wait(0.2)
 
     def stop(self) -> None:
-        """End after the batch that is being written."""
+        """Stop after the current batch."""
         self._over.set()
 
     def _write(self, producer: Producer) -> None:
@@ -95,5 +95,5 @@ def writers(bootstrap: str, topics: Mapping[str, int], seed: int) -> list[Writer
 
 
 def name_of(key: bytes | None, value: bytes | None) -> bytes:
-    """Return how the record names itself."""
+    """Return the name of the record."""
     return ((key if value is None else value) or b"").partition(b" ")[0]

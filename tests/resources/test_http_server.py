@@ -1,4 +1,4 @@
-"""Pages are served to who asks for them, and an address that is taken ends nothing."""
+"""Pages are served over HTTP, and an address in use does not end the process."""
 
 import logging
 import socket
@@ -16,7 +16,7 @@ WAIT_S = 10.0
 
 
 def well(environ, start_response):
-    assert environ["REQUEST_METHOD"] == "GET"  # prometheus_client's page refuses any other
+    assert environ["REQUEST_METHOD"] == "GET"  # prometheus_client's page rejects other methods
     start_response("200 OK", [("Content-Type", "text/plain")])
     return [b"all is well\n"]
 
@@ -94,9 +94,9 @@ def test_an_address_in_use_is_logged_once_and_stops_nothing(serve, caplog):
 
     assert serve(port=port) is None
     assert ask(url + "/page")[0] == 200
-    (told,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    assert f"127.0.0.1:{port}: Address already in use" in told
-    assert "deltamirror.metrics.listen" in told
+    (message,) = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert f"127.0.0.1:{port}: Address already in use" in message
+    assert "deltamirror.metrics.listen" in message
 
 
 def has_ipv6():
@@ -140,7 +140,7 @@ def test_a_client_that_stops_reading_is_disconnected_without_a_log_message(
     def page(environ, start_response):
         handlers.append(threading.current_thread())
         start_response("200 OK", [])
-        return [bytes(100_000_000)]  # more than the connection's buffers take
+        return [bytes(100_000_000)]  # more than the connection's buffers hold
 
     with connected(serve(page)) as caller:
         caller.sendall(b"GET /page HTTP/1.0\r\n\r\n")

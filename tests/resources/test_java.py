@@ -12,7 +12,7 @@ def _asked_anew():
 
 
 def pretend(home, version):
-    """Put a java into *home* that says it is *version*."""
+    """Write a java to *home* that prints *version*."""
     executable = home / "bin" / "java"
     executable.parent.mkdir()
     script = f"""#!/bin/sh

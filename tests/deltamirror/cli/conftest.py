@@ -1,4 +1,4 @@
-"""What tests of commands share."""
+"""Fixtures of the tests of commands."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.support.lake import ORDERS, REMOTE, ScriptedContext, commit, config, 
 
 @pytest.fixture
 def halfway_context(lake, monkeypatch):
-    """A flow that is halfway, asked by commands instead of what a file would name."""
+    """A flow that is halfway replayed; commands use its context instead of a file's."""
     context = ScriptedContext(lake)
     context.source.hold(ORDERS, 20)
     context.target.hold(REMOTE, 8)

@@ -1,4 +1,4 @@
-"""What a person reads and what a script parses when a command answers or fails."""
+"""Output of commands and of their errors, as a table and as JSON."""
 
 import json
 import subprocess
@@ -17,7 +17,7 @@ from schemas.errors import ConfigFileError, LakeError
 @click.group(cls=CommandLine)
 @common_options
 def group():
-    """A command line of its own."""
+    """A command line for this test."""
 
 
 @group.command()

@@ -1,4 +1,4 @@
-"""Orders: checked before they are written, and told who carries them out."""
+"""`pause`, `resume` and `accept-gap` check their requests before they write them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `gaps` prints, for people and for scripts."""
+"""Output of `gaps` as a table and as JSON."""
 
 from tests.support.cli import answer, run
 from tests.support.lake import ORDERS
@@ -10,7 +10,7 @@ def stage_gap(context, start, end, cause):
         "end": end, "count": 0, "size_bytes": 0, "low": 0, "stable": end, "high": end,
         "gap_cause": cause, "digest": "", "staged_at_ms": 7, "sequence": 1, "version": 2,
     }  # fmt: skip
-    context.lake.records("us-east").refresh()  # which makes it, without a record
+    context.lake.records("us-east").refresh()  # creates the table without a record
     context.lake.segments("us-east").append([row])
 
 

@@ -1,4 +1,4 @@
-"""The JSON of `config check` and of errors is as it was recorded; no broker is needed."""
+"""The JSON of `config check` and of errors equals the golden files; no broker is needed."""
 
 import pytest
 

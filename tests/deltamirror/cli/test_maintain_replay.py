@@ -1,4 +1,4 @@
-"""`maintain` and `replay` as a script meets them."""
+"""Output and exit codes of `maintain` and `replay`."""
 
 import pytest
 

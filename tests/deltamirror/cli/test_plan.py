@@ -1,4 +1,4 @@
-"""`plan` tells what a run would do, and does nothing."""
+"""`plan` shows what a run would do, and changes nothing."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ FLOW = "us-east->eu-west"
 
 @pytest.fixture
 def halfway_context(lake, monkeypatch):
-    """A source with records and an empty target; the lake is not there yet."""
+    """A source with records and an empty target; the lake does not exist yet."""
     context = ScriptedContext(lake)
     filtered = dataclasses.replace(context.flow, topics=NameFilter(exclude=("secret",)))
     context.config = dataclasses.replace(context.config, flows=(filtered,))
@@ -113,9 +113,9 @@ def test_a_plan_shows_errors_that_need_an_operator_with_their_hints(halfway_cont
 
     (cluster,) = answer("plan", code=1)["clusters"]
 
-    (trouble,) = cluster["troubles"]
-    assert (trouble["topic"], trouble["type"]) == ("orders", "RecordsExpiredError")
-    assert "accept-gap" in trouble["hint"]
+    (error,) = cluster["troubles"]
+    assert (error["topic"], error["type"]) == ("orders", "RecordsExpiredError")
+    assert "accept-gap" in error["hint"]
     assert "waits for you" in run("plan", code=1).stdout
 
 

@@ -1,4 +1,4 @@
-"""What `status` and `lag` print, for people and for scripts."""
+"""Output of `status` and `lag` as a table and as JSON."""
 
 import pytest
 
@@ -22,10 +22,8 @@ def test_status_and_lag_print_one_json_object_with_the_promised_fields(halfway_c
 
 
 def test_the_table_of_status_shows_state_topic_and_error(halfway_context):
-    trouble = {"topic": "orders", "partition": 0, "message": "the record is too large"}
-    halfway_context.status_file.post(
-        f"replay {FLOW.name}", "failed", "1 partition failed", [trouble]
-    )
+    error = {"topic": "orders", "partition": 0, "message": "the record is too large"}
+    halfway_context.status_file.post(f"replay {FLOW.name}", "failed", "1 partition failed", [error])
 
     shown = run("status").stdout
 

@@ -1,4 +1,4 @@
-"""What `translate` and `groups` print, for people and for scripts."""
+"""Output of `translate` and `groups` as a table and as JSON."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `verify` prints, for people and for scripts; the clusters' sides are in tests/stories."""
+"""Output of `verify` as a table and as JSON; tests/stories compares real clusters."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from tests.support.lake import FLOW, ORDERS, REMOTE, ScriptedContext, replay, st
 
 @pytest.fixture
 def staged(halfway_context, lake, tmp_path, monkeypatch):
-    """Twenty records of `orders`, in a file and a segment of a lake of their own."""
+    """Twenty records of `orders`, in a file and a segment of a new lake."""
     context = ScriptedContext(tmp_path / "another")
     monkeypatch.setattr("deltamirror.context.MirrorContext", lambda _: context)
     monkeypatch.setattr(context, "close", lambda: None)

@@ -1,4 +1,4 @@
-"""A survey tells how a flow is, also when a cluster is down or the loop has died."""
+"""Status of a flow, also while a cluster is down or after the loop has ended."""
 
 import time
 
@@ -128,8 +128,8 @@ def test_a_loop_that_has_ended_keeps_its_last_error(context, monkeypatch, said, 
 
 
 def test_a_failed_partition_is_counted_while_the_flow_runs(context):
-    trouble = {"topic": "orders", "partition": 0, "message": "too large"}
-    context.status_file.post(REPLAY, "running", None, [trouble])
+    error = {"topic": "orders", "partition": 0, "message": "too large"}
+    context.status_file.post(REPLAY, "running", None, [error])
 
     state = flow_status(context, context.flow)
 

@@ -1,4 +1,4 @@
-"""Signs of life, on real brokers, in topics of their own names."""
+"""Heartbeats on real brokers, in topics with names of their own."""
 
 import dataclasses
 import threading
@@ -62,15 +62,15 @@ def test_heartbeats_are_written_to_a_compacted_topic_on_the_target(context, targ
 
 
 def test_a_deleted_heartbeats_topic_is_created_again(context, target, pair, monkeypatch):
-    monkeypatch.setattr(
-        compacted_topic, "REQUEST_TIMEOUT_S", 2.0
-    )  # how long the client keeps trying
+    monkeypatch.setattr(compacted_topic, "REQUEST_TIMEOUT_S", 2.0)  # how long the client retries
     heart = HeartbeatEmitter(context, pair)
     heart.emit()
     admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
     admin.delete_topics([pair.topic])[pair.topic].result(30)
 
-    with pytest.raises((RequestRefusedError, UnreachableError)):  # it waits for it for a while
+    with pytest.raises(
+        (RequestRefusedError, UnreachableError)
+    ):  # the client waits for the topic first
         heart.emit()
     emit = heart.emit()
 

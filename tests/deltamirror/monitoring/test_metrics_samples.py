@@ -1,4 +1,4 @@
-"""What the loops tell the board is what a scrape shows, and what is gone is not shown."""
+"""A scrape shows what the loops report, and no series of deleted topics or groups."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ def write(context, *values, partition=ORDERS):
 
 
 def value(run, metric, *labels):
-    """Return the metric's value for *labels*; None: it has none."""
+    """Return the metric's value for *labels*, or None."""
     named = dict(zip(metric.labels, labels, strict=True))
     return registry_of(run.metrics_state).get_sample_value(metric.name, named)
 
@@ -142,12 +142,12 @@ def test_series_of_a_partition_that_was_staged_during_a_lag_report_are_kept(cont
 
 def test_consumer_lag_is_shown_for_the_current_incarnation_only(context, run):
     write(context, b"a", b"b", b"c")
-    flow, life = context.flow.flow, context.source.ids["orders"]
+    flow, topic_id = context.flow.flow, context.source.ids["orders"]
     with running_loops(run, run._signals.stop):
         comes(run, m.SOURCE_END, PLACE, 3)
         run.metrics_state.committed(
             flow,
-            [GroupCommit("billing", ORDERS, life, 1), GroupCommit("old", ORDERS, "former", 1)],
+            [GroupCommit("billing", ORDERS, topic_id, 1), GroupCommit("old", ORDERS, "former", 1)],
         )
 
         assert value(run, m.GROUP_LAG, "us-east", "eu-west", "billing", *PLACE[2:]) == 2
@@ -193,11 +193,11 @@ def test_healthz_returns_503_and_names_a_loop_that_fails_for_too_long(context, r
     context.target.is_down = True
     write(context, b"a")
     with running_loops(run, run._signals.stop):
-        until(lambda: health(run.metrics_state)[0] == 503, "it is told", WAIT_S)
+        until(lambda: health(run.metrics_state)[0] == 503, "503", WAIT_S)
         with serve_metrics(("127.0.0.1", 0), run.metrics_state), pytest.raises(HTTPError) as answer:
             urllib.request.urlopen(f"{run.metrics_state.address}/healthz", timeout=WAIT_S)
-        with answer.value as sick:
-            status, said = sick.code, json.load(sick)
+        with answer.value as answered:
+            status, said = answered.code, json.load(answered)
 
     assert status == 503
     assert said["status"] == "failing"

@@ -1,4 +1,4 @@
-"""Which chores a run has, in which threads."""
+"""Periodic tasks of a run, by thread."""
 
 from deltamirror.run.background import periodic_tasks
 from tests.support.lake import ScriptedContext

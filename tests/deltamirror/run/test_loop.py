@@ -1,4 +1,4 @@
-"""Loops tick often where there is work, and look seldom where looking is the work."""
+"""Loops tick often if there is work, and seldom if idle ticks take long."""
 
 import pytest
 

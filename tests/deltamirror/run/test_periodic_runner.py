@@ -1,4 +1,4 @@
-"""Chores beside the loops: when they are done, and what a failing one may not do."""
+"""Periodic tasks: their intervals, and the effects of a failing task."""
 
 import threading
 
@@ -12,7 +12,7 @@ NEVER_S = 3_600.0
 
 
 class Turns:
-    """Counts the turns of chores; *stop* is set when all of *wanted* had theirs."""
+    """Count the turns of tasks; set *stop* when all of *wanted* had their turns."""
 
     def __init__(self, stop, **wanted):
         self._stop, self._left = stop, dict(wanted)
@@ -31,7 +31,7 @@ class Turns:
 @pytest.fixture
 def events():
     stop, done = threading.Event(), threading.Event()
-    # Whatever happens, a test ends.
+    # A test always ends.
     timer = threading.Timer(PATIENCE_S, stop.set)
     timer.start()
     yield stop, done
@@ -52,21 +52,21 @@ def test_each_task_has_its_own_interval(events):
 
 
 def test_a_failed_task_is_logged_and_retried_and_the_other_tasks_continue(events, caplog):
-    turns = Turns(events[0], sick=2, sound=2)
+    turns = Turns(events[0], failing=2, sound=2)
 
     def fail():
-        turns.of("sick")()
-        raise UnreachableError("b", servers="localhost:1", reason="nobody answers")
+        turns.of("failing")()
+        raise UnreachableError("b", servers="localhost:1", reason="refused")
 
     chores = [
-        PeriodicTask("the sick one", 0.001, fail),
+        PeriodicTask("the failing one", 0.001, fail),
         PeriodicTask("sound", 0.001, turns.of("sound")),
     ]
     PeriodicRunner(chores, *events).run()
 
-    assert turns.seen.count("sick") >= 2
+    assert turns.seen.count("failing") >= 2
     assert turns.seen.count("sound") >= 2
-    assert "the sick one: " in caplog.text
+    assert "the failing one: " in caplog.text
 
 
 def test_the_same_failure_is_logged_once_and_again_after_a_success(events, caplog):
@@ -79,10 +79,12 @@ def test_the_same_failure_is_logged_once_and_again_after_a_success(events, caplo
         if why:
             raise UnreachableError("b", servers="localhost:1", reason=why)
 
-    PeriodicRunner([PeriodicTask("sick", 0.001, step)], *events).run()
+    PeriodicRunner([PeriodicTask("failing", 0.001, step)], *events).run()
 
-    told = [record.getMessage() for record in caplog.records]
-    assert ["down" in told[0], "slow" in told[1], "slow" in told[2], len(told)] == [True] * 3 + [3]
+    messages = [record.getMessage() for record in caplog.records]
+    assert ["down" in messages[0], "slow" in messages[1], "slow" in messages[2], len(messages)] == [
+        True
+    ] * 3 + [3]
 
 
 def test_an_unexpected_error_of_a_task_is_logged_and_stops_no_task(events, caplog):
@@ -90,7 +92,7 @@ def test_an_unexpected_error_of_a_task_is_logged_and_stops_no_task(events, caplo
 
     def fail():
         turns.of("defect")()
-        raise KeyError("nobody thought of it")
+        raise KeyError("unexpected")
 
     chores = [
         PeriodicTask("the defect", 0.001, fail),

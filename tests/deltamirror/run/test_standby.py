@@ -1,4 +1,4 @@
-"""A standby waits for what others do, and takes over each flow that is left alone."""
+"""A standby waits for other processes, and takes over each flow whose process has ended."""
 
 import dataclasses
 import threading
@@ -29,7 +29,7 @@ ORDERS, REMOTE = TopicPartition("orders", 0), TopicPartition("us-east.orders", 0
 
 @pytest.fixture
 def begun(monkeypatch):
-    """The flows and the heartbeats whose chores were begun."""
+    """The flows and the heartbeats whose tasks were started."""
     found = []
 
     def periodic_tasks(context, flows, heartbeats, *_):
@@ -42,7 +42,7 @@ def begun(monkeypatch):
 
 @pytest.fixture
 def context(lake, monkeypatch, begun):
-    """us-east flows into eu-west and ap-south."""
+    """Flows from us-east into eu-west and ap-south."""
     made = looping_context(lake, monkeypatch)
     made._clusters["ap-south"] = FakeCluster("ap-south")
     monkeypatch.setattr(
@@ -89,7 +89,7 @@ def standby(context, **options):
 
 @contextmanager
 def held(context, *flows):
-    """Hold the leases of *flows*, as other processes would; each can be let go."""
+    """Hold the leases of *flows*, as other processes would; each can be released."""
     leases = {flow: Lease(context.lake.root, f"replay {flow.name}") for flow in flows}
     for lease in leases.values():
         lease.acquire()

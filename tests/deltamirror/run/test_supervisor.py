@@ -1,4 +1,4 @@
-"""The loops: everything arrives, a sick flow stops nobody else, and an end is an end."""
+"""Loops of a run: all records arrive, a failing flow stops no other, and runs end as specified."""
 
 import dataclasses
 import threading
@@ -37,7 +37,7 @@ REMOTE = TopicPartition("us-east.orders", 0)
 
 
 class Heard(Listener):
-    """A reporter that remembers."""
+    """A listener that keeps what it received."""
 
     def __init__(self):
         self.records, self.errors = 0, []
@@ -300,7 +300,7 @@ def test_a_partition_whose_end_is_unknown_at_the_start_is_mirrored_before_the_ru
 
     def silent_at_first(partitions, known=None):
         resolve_ends.append(partitions)
-        silent = UnreachableError("us-east", servers=str(ORDERS), reason="it told no offset")
+        silent = UnreachableError("us-east", servers=str(ORDERS), reason="no offset returned")
         return {ORDERS: silent} if len(resolve_ends) == 1 else ask(partitions, known)
 
     monkeypatch.setattr(context.source, "watermarks", silent_at_first)
@@ -390,10 +390,10 @@ def test_a_file_without_an_enabled_flow_is_a_configuration_error(context):
         Mirror(context.config, flows=(), until_caught_up=True)
 
 
-@pytest.mark.parametrize("sick", [SourceStager, FlowReplayer])
-def test_an_unexpected_error_is_reported_and_does_not_end_a_loop(context, monkeypatch, sick):
+@pytest.mark.parametrize("failing", [SourceStager, FlowReplayer])
+def test_an_unexpected_error_is_reported_and_does_not_end_a_loop(context, monkeypatch, failing):
     write(context, b"a")
-    heard, tick, failed = Heard(), sick.tick, []
+    heard, tick, failed = Heard(), failing.tick, []
 
     def fails_once(self, only=None):
         if not failed:
@@ -401,7 +401,7 @@ def test_an_unexpected_error_is_reported_and_does_not_end_a_loop(context, monkey
             raise KeyError("not thought of")
         return tick(self, only)
 
-    monkeypatch.setattr(sick, "tick", fails_once)
+    monkeypatch.setattr(failing, "tick", fails_once)
     run(context, listeners=[heard])
 
     ((_, error),) = heard.errors

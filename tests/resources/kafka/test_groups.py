@@ -82,7 +82,7 @@ def test_offsets_of_the_first_group_of_a_fresh_cluster_are_set_after_a_coordinat
 
 @pytest.mark.parametrize("attempt", range(2))
 def test_the_first_request_for_a_group_of_a_fresh_cluster_succeeds(make_broker, attempt):
-    # Processes of their own: librdkafka's administrative client dies of it three times in four.
+    # Use a new process: librdkafka's admin client crashes in three of four attempts.
     servers = make_broker(f"fresh-{attempt}").bootstrap_servers
 
     asked = _asked(servers, "cluster.committed_offsets('g', [TopicPartition('x', 0)])")
@@ -91,10 +91,10 @@ def test_the_first_request_for_a_group_of_a_fresh_cluster_succeeds(make_broker, 
 
 
 def test_a_request_during_an_outage_of_the_cluster_succeeds_when_it_is_back(make_broker):
-    # A request of librdkafka's that ran out of time kills the process when the broker is back.
+    # A timed-out request of librdkafka crashes the process when the broker is back.
     broker = make_broker("away")
 
-    told = _asked(
+    printed = _asked(
         broker.bootstrap_servers,
         "cluster.probe()",
         f"os.kill({broker.pid}, signal.SIGSTOP)",
@@ -102,7 +102,7 @@ def test_a_request_during_an_outage_of_the_cluster_succeeds_when_it_is_back(make
         "[cluster.group_offsets(f'g{n}') for n in range(5)]",
     )
 
-    assert told == "[{}, {}, {}, {}, {}]"
+    assert printed == "[{}, {}, {}, {}, {}]"
 
 
 def test_clients_without_a_response_end_and_an_unreachable_cluster_is_reported_in_time(
@@ -122,16 +122,16 @@ def test_clients_without_a_response_end_and_an_unreachable_cluster_is_reported_i
 
 
 def _clients_alive():
-    """Return how many clients of librdkafka this process has: each has one main thread."""
+    """Return the number of librdkafka clients of this process; each has one main thread."""
     alive = 0
     for thread in Path("/proc/self/task").iterdir():
-        with suppress(OSError):  # it has ended since it was listed
+        with suppress(OSError):  # the thread has ended since it was listed
             alive += (thread / "comm").read_text() == "rdk:main\n"
     return alive
 
 
 def _asked(servers, *lines):
-    """Return what the last of *lines* evaluates to, in a process that may die of it."""
+    """Return the value of the last of *lines*, evaluated in a new process, which may crash."""
     code = "\n".join(
         [
             "import os, signal, threading",
@@ -175,7 +175,7 @@ def test_progress_is_that_of_the_last_committed_transaction(cluster, bootstrap, 
         )
         producer.commit_transaction(10)
 
-        # The answer to a commit comes before its marker: the group is unstable for a moment.
+        # The response to a commit arrives before its marker, so the group is unstable for a moment.
         assert cluster.committed_offsets(group, [partition]) == {
             partition: (progress, f"at {progress}")
         }
@@ -234,7 +234,7 @@ def test_offsets_that_another_client_committed_with_metadata_are_read(cluster, s
 
 
 def _commit_as_java_does(bootstrap, group, offsets, metadata):
-    """Send OffsetCommit 2: unlike librdkafka's, its metadata does not end with a NUL byte."""
+    """Send OffsetCommit 2. Its metadata does not end with a NUL byte, unlike confluent-kafka's."""
 
     def text(word):
         return struct.pack(">h", len(word)) + word.encode()

@@ -1,4 +1,4 @@
-"""Records that confluent-kafka would alter lie in a real broker's log as they were given."""
+"""Records that confluent-kafka would alter are in a real broker's log unaltered."""
 
 import pytest
 from confluent_kafka import KafkaException

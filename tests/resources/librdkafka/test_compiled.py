@@ -1,4 +1,4 @@
-"""The compiled loops run wherever the product runs."""
+"""The compiled loops also run without a writable folder."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ print(into.tobytes().decode())
 
 
 def test_loops_are_compiled_for_the_process_only_if_no_folder_is_writable():
-    # Only within IPython has this one a folder to offer.
+    # This locator finds a folder only within IPython.
     nowhere = {"NUMBA_CACHE_LOCATOR_CLASSES": "IPythonCacheLocator"}
 
     done = subprocess.run(

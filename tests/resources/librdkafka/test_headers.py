@@ -1,4 +1,4 @@
-"""Header keys are read with every byte, from a real broker whose log says what they are."""
+"""Every byte of header keys is read; a real broker's log gives the expected keys."""
 
 import pytest
 
@@ -18,7 +18,7 @@ PLAIN = Record(b"k", b"v", [("h", b"1"), ("h", None)], 5)
 
 @pytest.fixture
 def read(source, unique_topic):
-    """Write records to a topic and read them: how far it came, and the batches."""
+    """Write records to a topic and read them; return the end offset and the batches."""
     create_topic(source.bootstrap_servers, unique_topic)
     reader = RangeReader({"bootstrap.servers": source.bootstrap_servers})
 
@@ -84,9 +84,9 @@ def test_an_unknown_release_of_librdkafka_only_cuts_header_keys_at_a_nul(read, m
     reached, (batch,) = read(*records)
 
     assert reached.error is None
-    told = [[(_bytes(key), value) for key, value in r.headers] for r in records]
-    told[1][4] = (b"a", b"2")
-    assert headers_of(batch) == told
+    expected = [[(_bytes(key), value) for key, value in r.headers] for r in records]
+    expected[1][4] = (b"a", b"2")
+    assert headers_of(batch) == expected
 
 
 def test_the_layout_of_the_installed_librdkafka_is_known():

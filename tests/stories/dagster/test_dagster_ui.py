@@ -1,4 +1,4 @@
-"""What a user of Dagster's UI does, on real brokers: materialize a topic, mirror, terminate."""
+"""Dagster's UI with real brokers: materialize a topic, mirror, terminate."""
 
 import contextlib
 import json
@@ -46,7 +46,7 @@ us-east.bootstrap.servers = {source.bootstrap_servers}
 eu-west.bootstrap.servers = {target.bootstrap_servers}
 us-east->eu-west.enabled = true
 us-east->eu-west.topics = {unique_topic}
-us-east->eu-west.groups = nobody
+us-east->eu-west.groups = no-such-group
 replication.factor = 1
 checkpoints.topic.replication.factor = 1
 emit.heartbeats.enabled = false
@@ -197,8 +197,11 @@ def test_dagster_shows_materializations_of_a_run_of_the_command_line(path, topic
     with dg.DagsterInstance.from_config(str(home)) as instance:
         for owner, name in (("us-east", "records"), ("us-east__eu-west", "offset_map")):
             event = instance.get_latest_materialization_event(dg.AssetKey([owner, name]))
-            told = event.asset_materialization
-            assert (told.partition, told.metadata["last_offset"].value) == (topic, 34)
+            materialization = event.asset_materialization
+            assert (materialization.partition, materialization.metadata["last_offset"].value) == (
+                topic,
+                34,
+            )
             assert instance.get_dynamic_partitions(f"{owner}__topics") == [topic]
 
 
@@ -210,7 +213,7 @@ def test_a_missing_topic_is_an_error_with_a_plain_sentence(path, source):
     context.close()
 
 
-# In Dagster's own processes, by the calls that its UI makes
+# In Dagster's own processes, with the calls of its UI
 
 
 LAUNCH = """
@@ -250,7 +253,7 @@ mutation Terminate($id: String!) {
 
 
 class Ui:
-    """A `dagster dev` of this test's own, asked as its web pages ask."""
+    """A `dagster dev` of this test, called with the requests of its web pages."""
 
     def __init__(self, port):
         self.url = f"http://127.0.0.1:{port}"
@@ -291,7 +294,7 @@ class Ui:
         return [event.get("message") for event in events]
 
     def end(self, run):
-        """Return how *run* ended."""
+        """Return the final status of *run*."""
         ended = ("SUCCESS", "FAILURE", "CANCELED")
         await_(lambda: self.status(run) in ended, RUN_SECONDS, f"run {run} does not end")
         return self.status(run)
@@ -325,7 +328,7 @@ def ui(path, tmp_path, topic):
         {"DAGSTER_HOME": str(home), "DELTAMIRROR_CONFIG": str(path), "PYTHONWARNINGS": "ignore"}
     )
     command = [sys.executable, "-m", "dagster", "dev", "--module-name", "assets.definitions"]
-    # A background shell's ignored SIGINT would be inherited, and Dagster would never end.
+    # A background shell ignores SIGINT. If Dagster inherited this, it would never end.
     former = signal.signal(signal.SIGINT, signal.default_int_handler)
     log = tmp_path / "dagster.log"
     with log.open("wb") as output:
@@ -363,7 +366,7 @@ def is_up(ui):
 def test_a_topic_is_discovered_materialized_and_mirrored_until_the_mirror_is_terminated(
     ui, source, target, topic, lake
 ):
-    # The discovery sensor makes it a partition; nobody did it by hand.
+    # The discovery sensor adds the topic as a partition, without a manual step.
     for asset in (("us-east", "records"), ("us-east__eu-west", "offset_map")):
         await_(lambda asset=asset: topic in ui.asset(*asset)["partitionKeys"], 90, "not found")
 
@@ -381,7 +384,7 @@ def test_a_topic_is_discovered_materialized_and_mirrored_until_the_mirror_is_ter
     await_(
         lambda: ui.numbers("us-east__eu-west", "offset_map")[1]["dagster/row_count"] == 90,
         RUN_SECONDS,
-        "the mirror's run told of nothing",
+        "the mirror's run reported no materialization",
     )
     ui.ask(TERMINATE, id=run)
     assert ui.end(run) == "CANCELED"
@@ -389,7 +392,7 @@ def test_a_topic_is_discovered_materialized_and_mirrored_until_the_mirror_is_ter
     assert any("ended cleanly" in (message or "") for message in ui.messages(run))
     assert values(target, f"us-east.{topic}") == values(source, topic)
     for role in ("stage us-east", "replay us-east->eu-west"):
-        # Dagster tells that the run is over some moments before its process is.
+        # Dagster reports the end of the run shortly before its process ends.
         await_(lambda role=role: is_free(lake, role), 30, f"{role} is still held")
 
 

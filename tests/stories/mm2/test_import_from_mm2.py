@@ -1,4 +1,4 @@
-"""A real MirrorMaker 2 mirrors first; deltamirror goes on where it stopped, or was killed."""
+"""deltamirror continues where a real MirrorMaker 2 stopped or was killed."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_import_after_a_clean_stop_continues_at_the_next_record(here, unique_
     arrived = here.arrived(unique_topic)
     assert sorted(int(message.value()) for message in arrived) == list(range(400))
     assert verify(here.context).is_same
-    # A group that was behind MirrorMaker 2, and one that is past it, resume exactly.
+    # Groups before and after MirrorMaker 2's position resume exactly.
     assert here.cli("groups", "snapshot").returncode == 0
     answer = here.answer("translate", "--flow", FLOW, "--group", group)
     places = {p["partition"]: p["downstream_offset"] for p in answer["partitions"]}
@@ -112,7 +112,7 @@ def test_an_import_does_not_copy_again_what_a_killed_mirrormaker_2_copied_withou
         write(here, 0, 100)
         write(here, 100, 10, transactional_id=names("app"), commit=False)
         write(here, 100, 200)
-        # It reads as Java's consumers do: what was aborted is copied too.
+        # It reads with read_uncommitted, Java's default, so aborted records are copied too.
         judge.until(has_copied(here, 310), "MirrorMaker 2 copies everything")
         running_brokers = here.answer("import-mm2")
         judge.kill()
@@ -168,7 +168,7 @@ def test_mirrormaker_2_continues_where_deltamirror_stopped_and_the_other_way_rou
 
     (flow,) = here.answer("export-mm2")["flows"]
     with mm2(here) as other:
-        other.until(has_copied(here, 150), "MirrorMaker 2 goes on")
+        other.until(has_copied(here, 150), "MirrorMaker 2 continues")
         write(here, 150, 2)
         other.until(has_copied(here, 152), "it copies what is new")
         other.stop()
@@ -205,7 +205,7 @@ def test_a_re_created_source_topic_with_fewer_partitions_is_reported_and_not_imp
 
 
 def copies_what_is_new(here):
-    """Write one more record to each partition; return whether any such has come through."""
+    """Write one more record to each partition; return whether any of them has arrived."""
     write(here, 1_000, PARTITIONS)
     try:
         return {m.partition() for m in here.arrived(*here.topics)} == {0, 1}

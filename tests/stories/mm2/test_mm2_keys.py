@@ -1,4 +1,4 @@
-"""MirrorMaker 2's own classes and our `config check` say the same of every key, everywhere."""
+"""MirrorMaker 2's own classes and `config check` agree on every key with every prefix."""
 
 import re
 from itertools import combinations_with_replacement, product
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.story
 
 ROLES = ("consumer", "producer", "admin")
 PLACES = {"T": "", "C": "B.", "F": "A->B."}
-# Of a worker's keys MirrorMaker 2 reads these at the top level (MirrorMakerConfig.workerConfig).
+# Worker keys that MirrorMaker 2 reads without a prefix (MirrorMakerConfig.workerConfig).
 TOP_OF_WORKER = (
     *("offset.storage", "config.storage", "status.storage", "task", "worker"),
     *("key.converter", "value.converter", "header.converter"),
@@ -37,7 +37,7 @@ def mm2():
 
 @pytest.fixture(scope="module")
 def read_at(mm2):
-    """The names that MirrorMaker 2 reads at each place, from its definitions."""
+    """The keys that MirrorMaker 2 reads with each prefix, from its definitions."""
     connectors = frozenset().union(*map(mm2.names, CONNECTORS))
     cluster, worker = mm2.names("cluster"), mm2.names("worker")
     clients = {f"{role}.{name}" for role in ROLES for name in mm2.names(role)}
@@ -59,7 +59,7 @@ def read_at(mm2):
 
 @pytest.fixture
 def ours(tmp_path):
-    """What `config check` says of each key of a file, by the key as it stands there."""
+    """Statuses of `config check` by the keys of a file."""
 
     def checks(said):
         path = tmp_path / "mm2.properties"
@@ -98,7 +98,7 @@ VALUES = (
 )
 
 
-# The values (regular expressions) that one of both refuses alone.
+# Values (regular expressions) that only one of the two refuses.
 STRICTER = {
     **dict.fromkeys((name for name in KEYS if name.endswith("replication.factor")), "-2"),
     "use.defaults.from": "(?!source$|target$).*",
@@ -112,7 +112,7 @@ DEFAULTS = {"tasks.max", *(name for name in KEYS if name.endswith(".topic.replic
 
 @pytest.fixture(scope="module")
 def definition_of(mm2):
-    """The ConfigDef of each key of a flow that our own table has too."""
+    """The ConfigDef of each flow key that deltamirror has too."""
     definitions = ("property filter", "source connector", *reversed(CONNECTORS))
     found = {name: each for each in definitions for name in mm2.names(each)}
     return {name: found[name] for name, key in KEYS.items() if "F" in key.scopes and name in found}
@@ -161,7 +161,7 @@ def test_each_key_has_mirrormaker_2s_default(mm2, definition_of):
 
 
 def _meant(name, text):
-    """Return a default without the ways to write it; of a class the name alone."""
+    """Return a default in a normal form; for a class, its name."""
     if text is None:
         return None
     match KEYS[name].kind:
@@ -172,7 +172,7 @@ def _meant(name, text):
     return text.rpartition(".")[2] or text
 
 
-# What the file says beside A->B.enabled=true; the keys that MirrorMaker 2 refuses; those of ours.
+# Lines besides A->B.enabled=true; keys that MirrorMaker 2 refuses; keys that deltamirror refuses.
 SYNCS, CHECKPOINTS = "emit.offset-syncs.enabled", "emit.checkpoints.enabled"
 TOGETHER = {
     "nothing": ({}, "", ""),
@@ -262,18 +262,18 @@ def test_the_same_flows_run_and_emit_heartbeats_as_with_mirrormaker_2(mm2, tmp_p
         assert (flows, {each.flow.name for each in read.heartbeats}) == mm2.runs(said), said
 
 
-# Where a client's key may stand, with places at which MirrorMaker 2 does not read it.
+# Prefixes of a client key, including prefixes that MirrorMaker 2 does not read.
 PRECEDENCE = {
     "consumer": ("", "A.", "A.consumer.", "A->B.consumer.", "A->B.source.consumer.", "A->B."),
     "producer": ("", "B.", "B.producer.", "A->B.producer.override.", "A->B.producer."),
     "admin": ("", "A.", "A.admin.", "admin.", "B.", "A->B."),
 }
-# Names that may hold the name of a place: what connects, and what a client has of its own.
+# Keys by kind of client: connection keys, and keys of one kind of client.
 NAMES = {
     "connecting": dict.fromkeys(ROLES, ("cluster",)),
     "of its own": {
         "consumer": ("consumer", "cluster"),
-        "producer": ("producer", "cluster", "worker"),  # a worker would read them at B
+        "producer": ("producer", "cluster", "worker"),  # a worker reads them with the prefix of B
         "admin": ("admin", "cluster"),
     },
 }
@@ -291,7 +291,7 @@ def test_the_same_prefix_of_a_client_key_wins_as_with_mirrormaker_2(mm2, tmp_pat
 
     theirs, found = asked(said), _client(client, tmp_path, said)
 
-    assert next(pairs, None) is None  # there were names enough
+    assert next(pairs, None) is None  # there were enough names for all pairs of prefixes
     assert {n: found.get(n) for n in places} == {n: theirs.get(n) for n in places}
 
 

@@ -1,4 +1,4 @@
-"""MirrorMaker 2's own Java classes read what a run of ours left, and say what we say."""
+"""MirrorMaker 2's own Java classes read deltamirror's topics, and agree with `translate`."""
 
 import signal
 from collections import defaultdict
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 PARTITIONS, RECORDS = 2, 700
 SYNCS = "mm2-offset-syncs.eu-west.internal"
 CHECKPOINTS = "us-east.checkpoints.internal"
-# What the groups have committed on the source, by partition, and keep beside it.
+# Commits of the groups on the source by partition, and their metadata.
 GROUPS = {
     "billing": {0: (700, ""), 1: (3, "")},
     "reports": {0: (352, "AgAAAYvP5WgA")},
@@ -42,7 +42,7 @@ EVERY_SECOND = {
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory):
-    """A run of ours that has come and gone: records, aborted ones too, groups, heartbeats."""
+    """A finished run: records, aborted ones too, groups, heartbeats."""
     home = tmp_path_factory.mktemp("judged")
     source, target = Broker("us-east", home / "us-east"), Broker("eu-west", home / "eu-west")
     with running_brokers(source, target):
@@ -74,12 +74,12 @@ def _fill(world):
 def _has_told(world):
     at = world.target.bootstrap_servers
     try:
-        told = {_checkpoint(each).key for each in consume_all(at, CHECKPOINTS)}
+        keys = {_checkpoint(each).key for each in consume_all(at, CHECKPOINTS)}
         beats = consume_all(at, "us-east.heartbeats")
-    except KeyError:  # not there yet
+    except KeyError:  # the topic does not exist yet
         return False
-    # The last offsets are told when all has arrived.
-    return bool(beats) and len(told) == 4 and _lag(world) == 0
+    # The last offset syncs are written after all records have arrived.
+    return bool(beats) and len(keys) == 4 and _lag(world) == 0
 
 
 def _checkpoint(message):
@@ -99,7 +99,7 @@ def gateway():
 
 @pytest.fixture(scope="module")
 def ours(here):
-    """Where each group resumes, as `deltamirror translate` says, with the group's metadata."""
+    """Offsets of `deltamirror translate` for each group, with the group's metadata."""
     return {
         group: {
             (at["target_topic"], at["target_partition"]): (
@@ -177,8 +177,8 @@ def test_mirrormaker_2s_translation_with_our_offset_syncs_is_never_ahead_of_ours
 
     for again in found.values():
         assert min(again) == 0
-        assert again[-1] == 0  # a group that had read all
-    # With its former checkpoints it translates all that has ever been committed.
+        assert again[-1] == 0  # a group that had read all records
+    # With earlier checkpoints it translates every offset that was ever committed.
     least = RECORDS if knows_former else 1
     assert all(len(again) >= least for again in found.values())
 

@@ -1,4 +1,4 @@
-"""Apache's MirrorMaker 2 and deltamirror, given the same file, make the same of a target."""
+"""Apache's MirrorMaker 2 and deltamirror produce the same target from the same file."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ GUARD = {
 SAID = {
     f"{FLOW}.enabled": "true",
     "eu-west->us-east.emit.heartbeats.enabled": "false",
-    # MirrorMaker 2 reads it at the flow only: here it means nothing.
+    # MirrorMaker 2 reads this key only with a flow's prefix, so it has no effect here.
     "use.defaults.from": "source",
 }
 TOPICS = {
@@ -55,12 +55,12 @@ MADE_BEFOREHAND = {
     "wide-beforehand": (3, {"flush.ms": "7", "flush.messages": "7"}),
 }
 OPERATIONS = ("READ", "WRITE", "ALL", "DESCRIBE", "CREATE", "DELETE", "ALTER", "ALTER_CONFIGS")
-# What MirrorMaker 2 keeps on a target as a Connect cluster; deltamirror has its lake.
+# Topics of MirrorMaker 2's Connect workers on a target; deltamirror uses its lake.
 CONNECTS_OWN = {f"mm2-{what}.us-east.internal" for what in ("configs", "offsets", "status")}
 
 
 def acls():
-    """Yield rules of each kind for a topic that is replicated, and some that are left alone."""
+    """Yield ACLs of each kind for a replicated topic, and ACLs that are not synced."""
     for operation in OPERATIONS:
         for permission in ("ALLOW", "DENY"):
             yield TopicAcl("plain", f"User:{operation}", "*", operation, permission)
@@ -84,7 +84,7 @@ def fill(broker, topics):
 
 
 def say_of_all_topics(broker, name, value):
-    """Set what holds for all topics of a running broker."""
+    """Set defaults for all topics of a running broker."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     asked = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
@@ -93,7 +93,7 @@ def say_of_all_topics(broker, name, value):
 
 
 def remote_topics(broker):
-    """Return partitions and own settings, but for those of timestamps, of what was replicated."""
+    """Return partitions and settings, except those of timestamps, of the remote topics."""
     there = cluster(broker)
     found = {
         name: topic
@@ -147,7 +147,7 @@ def brokers(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def both(brokers, tmp_path_factory):
-    """Run both, each into a target of its own, for the tests of this file."""
+    """Run both for the tests of this file, each into its own target."""
     home = tmp_path_factory.mktemp("both")
     theirs = {"us-east": brokers["source"], "eu-west": brokers["theirs"]}
     ours = Mesh(home, {**theirs, "eu-west": brokers["ours"]}, {})
@@ -163,7 +163,7 @@ def both(brokers, tmp_path_factory):
 
 
 def agree(judge: MirrorMaker, brokers, look, has_come, what):
-    """Return what both came to: MirrorMaker 2 first, and deltamirror the same."""
+    """Wait for MirrorMaker 2's result, then for the same result of deltamirror; return it."""
     judge.until(lambda: has_come(look(brokers["theirs"])), f"MirrorMaker 2: {what}")
     try:
         until(lambda: look(brokers["ours"]) == look(brokers["theirs"]), what)
@@ -186,7 +186,7 @@ def test_topics_partitions_and_settings_equal_mirrormaker_2s(both, brokers):
     of_all = {"retention.bytes": "777000000"}
     assert found["us-east.plain"] == (3, of_all)
     assert found["us-east.beforehand"] == (2, {"retention.bytes": "5000"})
-    # What a broker's file says on the source is left as it is on the target.
+    # Settings in a source broker's own file do not change the target.
     assert found["us-east.wide-beforehand"] == (3, {"flush.messages": "7", **of_all})
 
 
@@ -255,7 +255,7 @@ def test_source_defaults_equal_mirrormaker_2s_if_the_flow_requests_them(both, br
 
 @pytest.fixture(scope="module")
 def more(both, brokers):
-    """Write odd records and plain ones to `plain`; return how many it holds then."""
+    """Write odd records and plain ones to `plain`; return the number of its records."""
     odd = [
         Record(b"k", b"v", [("h", b"1"), ("h", b"2"), ("null", None), ("", b"")]),
         Record(None, b"no key"),
@@ -289,7 +289,7 @@ def test_heartbeats_and_checkpoints_equal_mirrormaker_2s_by_key(both, brokers, m
     agree(both[0], brokers, upstream_offsets, lambda found: len(found) == 3, "checkpoints")
 
     theirs, ours = (checkpoints(brokers[name]) for name in ("theirs", "ours"))
-    # MirrorMaker 2 knows a sample of the offsets, and goes back to the last one that it knows.
+    # MirrorMaker 2 has only sampled offsets, and translates to the last one before the commit.
     assert all(theirs[key].downstream_offset <= ours[key].downstream_offset for key in ours)
 
 
@@ -307,7 +307,7 @@ def upstream_offsets(broker):
 
 
 def latest(broker, topic):
-    """Return the last record of each key of *topic*, none where it is not there yet."""
+    """Return the last record of each key of *topic*; none if it does not exist yet."""
     try:
         found = consume_all(broker.bootstrap_servers, topic, "read_uncommitted")
     except KeyError:

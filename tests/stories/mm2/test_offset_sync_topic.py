@@ -1,4 +1,4 @@
-"""Offset syncs are where the file says, or nowhere."""
+"""Offset syncs are written to the configured cluster, or not at all."""
 
 import pytest
 
@@ -22,16 +22,16 @@ def test_offset_syncs_are_written_to_the_configured_cluster(world, unique_topic,
 
     expected = [OffsetSync(unique_topic, 0, 0, 0), OffsetSync(unique_topic, 0, 2, 2)]
     found = {"source": _syncs(here.source, ON_SOURCE), "target": _syncs(here.target, ON_TARGET)}
-    told = {
+    own = {
         where: [sync for sync in syncs if sync.topic == unique_topic]
         for where, syncs in found.items()
     }
-    assert told == {"source": [], "target": []} | ({said: expected} if is_emitted else {})
+    assert own == {"source": [], "target": []} | ({said: expected} if is_emitted else {})
 
 
 def _syncs(broker, topic):
     try:
         found = consume_all(broker.bootstrap_servers, topic)
-    except KeyError:  # nobody has made it
+    except KeyError:  # the topic does not exist
         return []
     return [OffsetSync.read(each.key(), each.value()) for each in found]

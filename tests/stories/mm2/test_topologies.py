@@ -1,4 +1,4 @@
-"""Each way in which people join clusters with MirrorMaker 2, on real brokers: who gets what."""
+"""Topologies that are common with MirrorMaker 2, on real brokers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def third(tmp_path_factory):
 
 @pytest.fixture
 def join(tmp_path, source, target, third):
-    """Join the clusters A, B and C by flows; further lines of the file as keywords."""
+    """Connect the clusters A, B and C with flows; keywords are more lines of the file."""
 
     def make(*flows, topics, **said):
         lines = {f"{flow}.enabled": "true" for flow in flows} | {"topics": topics} | said
@@ -71,13 +71,13 @@ def read(broker, topic):
 
 
 def topics_on(broker, topic):
-    """Return the topics of *broker* that are called *topic*, whatever is before it."""
+    """Return the topics of *broker* whose name ends with *topic*."""
     found = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10)
     return {name for name in found.topics if re.fullmatch(rf"(.*\W)?{re.escape(topic)}", name)}
 
 
 def everywhere(topic):
-    """Return the filter for *topic* and everything that was ever called so."""
+    """Return the filter for *topic* with any prefix."""
     return rf"(.*\.)?{topic}"
 
 
@@ -97,7 +97,7 @@ def test_active_active_makes_no_loop(join, source, target, unique_topic):
     write(target, unique_topic, "b1")
     mesh = join("A->B", "B->A", topics=everywhere(unique_topic))
 
-    for _ in range(3):  # a loop would grow with each
+    for _ in range(3):  # a loop would add records with each run
         mesh.mirror()
 
     assert topics_on(source, unique_topic) == {unique_topic, f"B.{unique_topic}"}
@@ -158,7 +158,7 @@ def test_spokes_get_topics_of_other_spokes_through_the_hub_and_never_their_own(
 
 @pytest.fixture
 def chain(tmp_path, third):
-    """Clusters in a row, A, B and C: of A and B nobody else has ever heard."""
+    """A chain of the clusters A, B and C; A and B are new."""
     made = {name: Broker(name, tmp_path / name) for name in ("A", "B")}
     with running_brokers(*made.values()):
         yield made | {"C": third}
@@ -213,10 +213,10 @@ def test_a_chain_carries_topics_groups_and_heartbeats_over_two_hops(
 
 
 def checkpointed(bootstrap, topic):
-    """Return the groups of which *topic* tells."""
+    """Return the groups in *topic*."""
     try:
         found = consume_all(bootstrap, topic)
-    except KeyError:  # it is not there yet
+    except KeyError:  # the topic does not exist yet
         return set()
     return {Checkpoint.read(each.key(), each.value()).group for each in found}
 

@@ -1,4 +1,4 @@
-"""A user's mistake, or a place that is broken: one clear sentence, what to do, no traceback."""
+"""User errors and broken environments give one clear sentence and a hint, no traceback."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ emit.heartbeats.enabled = false
 
 @pytest.fixture
 def nobody():
-    """An address of this machine where nothing listens."""
+    """An address of this machine without a listener."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{held.getsockname()[1]}"
@@ -30,14 +30,14 @@ def nobody():
 
 @pytest.fixture
 def file(tmp_path, nobody):
-    """A file that is right, of clusters that do not answer."""
+    """A valid file with clusters that do not respond."""
     path = tmp_path / "mm2.properties"
     path.write_text(FILE.format(source=nobody, target=nobody))
     return path
 
 
 def _told(done, code, *words):
-    """Assert that a command ended with *code* and one sentence that holds *words*."""
+    """Assert that a command ended with *code* and one sentence that contains *words*."""
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

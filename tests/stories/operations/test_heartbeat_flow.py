@@ -1,4 +1,4 @@
-"""Heartbeats of a flow's opposite direction come through the flow: who sees them sees it move."""
+"""Heartbeats of the opposite direction are replicated by the flow, which shows that it works."""
 
 import threading
 
@@ -15,7 +15,7 @@ ON = {"emit.heartbeats.enabled": "true", "heartbeats.replication.enabled": "true
 
 @pytest.fixture
 def here(tmp_path, make_broker):
-    """A flow of the topic `orders` between clusters of its own, with MM2's default for signs."""
+    """A flow of the topic `orders` between new clusters, with MM2's default for heartbeats."""
     world = World(tmp_path, make_broker("us-east"), make_broker("eu-west"), ["orders"], ON)
     create_topic(world.source.bootstrap_servers, "orders")
     produce(world.source.bootstrap_servers, "orders", [Record(b"k", b"v")])
@@ -24,7 +24,7 @@ def here(tmp_path, make_broker):
 
 
 def pairs(broker, topic):
-    """Return who is told to live in *topic*; nobody where it is not there yet."""
+    """Return the pairs with heartbeats in *topic*; none if it does not exist yet."""
     try:
         found = consume_all(broker.bootstrap_servers, topic)
     except KeyError:

@@ -1,6 +1,6 @@
-"""A mirrored world, and the JSON of every command about it: all of it is as it was recorded.
+"""The JSON of every command about a mirrored world equals the golden files.
 
-`tests/assets/test_json_errors.py` does the same for the configuration file and wrong usage.
+`tests/deltamirror/cli/test_json_errors.py` does the same for configuration files and wrong usage.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def records(first, number, partition=0, key=b"k"):
 
 
 def fill(bootstrap):
-    """Write null keys, headers, committed and aborted transactions, and a topic to leave out."""
+    """Write null keys, headers, committed and aborted transactions, and an excluded topic."""
     for topic, partitions, configs in (
         ("orders", 2, {}),
         ("audit", 1, {"max_message_bytes": 2_000_000}),
@@ -96,7 +96,7 @@ def fill(bootstrap):
         ("eu-west.orders", 1, {}),
     ):
         create_topic(bootstrap, topic, partitions, **configs)
-    # A group that is left out; the internal topic of groups is there from the beginning.
+    # An excluded group; it creates the internal topic of groups from the beginning.
     commit_group(bootstrap, "console-consumer-1", {("orders", 0): 0})
     produce(bootstrap, "orders", records(0, 3, key=None))
     produce(bootstrap, "orders", records(3, 2), transactional_id="app")
@@ -197,17 +197,17 @@ def other_tools(golden):
 
 
 def copy_as_mirrormaker_2(source, target):
-    """Write three records on both sides and note, as MirrorMaker 2 does, that they are copied."""
+    """Write three records on both sides, and source offsets as MirrorMaker 2 does."""
     for bootstrap, topic in ((source, "orders"), (target, "us-east.orders")):
         produce(bootstrap, topic, records(4, 3, partition=1))
     at = b'["MirrorSourceConnector",{"cluster":"us-east","partition":1,"topic":"orders"}]'
-    # The last of the topic's 25 partitions: of two notes with one key it is read last.
+    # The last of the topic's 25 partitions is read last, so this offset wins over another one.
     note = Record(at, b'{"offset":6}', partition=24)
     produce(target, "mm2-offsets.us-east.internal", [note])
 
 
 def damage(lake, target):
-    """Delete the staged files, write a record twice and one that is not ours."""
+    """Delete the staged files; write a duplicated record and an unknown one to the target."""
     folder = lake / "clusters" / "us-east" / "records"
     files = [f for f in folder.rglob("*.parquet") if "_delta_log" not in f.parts]
     assert files

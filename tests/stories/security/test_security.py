@@ -1,4 +1,4 @@
-"""A mirror through every way of logging in, in one file: no two clusters are secured alike."""
+"""A mirror with every authentication method in one file; no two clusters are secured alike."""
 
 import pytest
 
@@ -16,7 +16,7 @@ SCRAM = f'{MODULES}.scram.ScramLoginModule required username="{ROOT}" password='
 PLAIN = f'{MODULES}.plain.PlainLoginModule required username="{ROOT}" password='
 OAUTH = f"{MODULES}.oauthbearer.OAuthBearerLoginModule required clientId=mirror clientSecret="
 
-# By cluster alias: the listener, and what the file says of it. Every secret is a reference: to a
+# By cluster alias: the listener and its settings. Every secret is a reference: to a
 # variable, to a key of a file, or to a file of a folder.
 WAYS = {
     "plain": ("SASL", "SASL_PLAINTEXT", {
@@ -74,7 +74,7 @@ def brokers(tmp_path):
 
 @pytest.fixture
 def places(brokers, tmp_path, monkeypatch):
-    """Lay the secrets where the file's references look for them; return the stores' paths."""
+    """Write the secrets to the places that the file refers to; return the stores' paths."""
     certificates, _ = brokers
     folder = tmp_path / "secrets"
     folder.mkdir()
@@ -100,9 +100,9 @@ def places(brokers, tmp_path, monkeypatch):
 
 
 def lines_of(alias, way, broker, places):
-    """Return what the file says of cluster *alias*, which is reached in this *way*."""
-    listener, protocol, told = WAYS[way]
-    said = {"bootstrap.servers": broker.at(listener), "security.protocol": protocol, **told}
+    """Return the lines of the file for cluster *alias* with the authentication *way*."""
+    listener, protocol, settings = WAYS[way]
+    said = {"bootstrap.servers": broker.at(listener), "security.protocol": protocol, **settings}
     for key, value in said.items():
         path = places.get(value.strip("{}"), value) if value.startswith("{") else value
         yield f"{alias}.{key} = {path}"
@@ -118,7 +118,7 @@ def test_a_mirror_runs_with_every_authentication_method(brokers, places, tmp_pat
     flows = {way: f"to-{ways[i - 3]}" for i, way in enumerate(ways)}
     lines = [f"clusters = {', '.join([*flows, *flows.values()])}", "replication.factor = 1"]
     lines += ["checkpoints.topic.replication.factor = 1", "deltamirror.lake = lake"]
-    lines += ["emit.heartbeats.enabled = false"]  # of the 240 pairs of clusters 8 are flows
+    lines += ["emit.heartbeats.enabled = false"]  # only 8 of the 240 pairs of clusters are flows
     for way, to in flows.items():
         lines += [f"{way}->{to}.enabled = true", f"{way}->{to}.topics = orders"]
         lines += lines_of(way, way, source, places)

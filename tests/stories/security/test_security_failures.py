@@ -1,4 +1,4 @@
-"""What does not fit between the file and a secured cluster is told in one sentence, and soon."""
+"""Security settings that do not fit a cluster are reported soon, in one sentence."""
 
 import json
 
@@ -30,7 +30,7 @@ def endpoint():
 
 @pytest.fixture
 def fails(secured, endpoint, tmp_path):
-    """Run against *listener* of us-east with what the file says; return the error's JSON."""
+    """Run against *listener* of us-east with these settings; return the error's JSON."""
     certificates, (broker,) = secured
 
     def run_it(listener, java, code=1):
@@ -61,7 +61,7 @@ def fails(secured, endpoint, tmp_path):
     [
         pytest.param("SASL", SASL | log_in("PLAIN", password=WRONG), "wrong", id="PLAIN"),
         pytest.param(
-            "SASL", SASL | log_in("SCRAM-SHA-512", user="nobody"), "unknown", id="unknown user"
+            "SASL", SASL | log_in("SCRAM-SHA-512", user="stranger"), "unknown", id="unknown user"
         ),
         pytest.param(
             "SASL",
@@ -86,7 +86,7 @@ def fails(secured, endpoint, tmp_path):
             "does not offer SCRAM-SHA-256, but PLAIN,SCRAM-SHA-512",
             id="mechanism not enabled",
         ),
-        pytest.param("PLAINTEXT", SASL | log_in("PLAIN"), "no login", id="no login asked for"),
+        pytest.param("PLAINTEXT", SASL | log_in("PLAIN"), "no login", id="no login required"),
     ],
 )
 def test_a_refused_login_is_reported_with_its_cause(fails, listener, java, why):

@@ -1,4 +1,4 @@
-"""What our user must be allowed, found by trying; the page on security lists just that."""
+"""Permissions that deltamirror needs, found by trying; docs/security.md lists exactly these."""
 
 import logging
 import re
@@ -40,12 +40,12 @@ TYPES = {
     "topic": ResourceType.TOPIC,
     "group": ResourceType.GROUP,
     "transactional-id": ResourceType.TRANSACTIONAL_ID,
-    "cluster": ResourceType.BROKER,  # the client's name for it
+    "cluster": ResourceType.BROKER,  # confluent-kafka's name
 }
 ROUNDS = 20
-# Without it the source tells of no ACL, and says nothing: this one nobody can ask for.
+# Without this permission the source returns no ACL and no error, so no error can name it.
 TO_SEE_ACLS = Permission("Describe", "cluster", "kafka-cluster")
-IMPLIED = {  # by which operations Kafka lets a user do this one too
+IMPLIED = {  # operations that imply this one in Kafka
     "Describe": {"Read", "Write", "Alter", "Delete"},
     "DescribeConfigs": {"AlterConfigs"},
 }
@@ -53,7 +53,7 @@ IMPLIED = {  # by which operations Kafka lets a user do this one too
 
 @pytest.fixture
 def here(tmp_path):
-    """A world whose user may do nothing, with records, a group and a setting to carry over."""
+    """A world whose user has no permission, with records, a group and a setting to mirror."""
     with secured_brokers(tmp_path, "us-east", "eu-west") as (_, (source, target)):
         extra = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
         extra |= {"emit.heartbeats.enabled": "true", "heartbeats.replication.enabled": "true"}
@@ -70,7 +70,7 @@ def here(tmp_path):
 
 
 def grant(here, alias, permission):
-    """Do what kafka-acls.sh would do."""
+    """Create an ACL, as kafka-acls.sh does."""
     broker = {"us-east": here.source, "eu-west": here.target}[alias]
     prefixed = ResourcePatternType.PREFIXED if permission.is_prefix else ResourcePatternType.LITERAL
     binding = AclBinding(
@@ -87,9 +87,9 @@ def grant(here, alias, permission):
 
 
 def ask(here, caplog):
-    """Mirror a record more; return the exit code and the permissions that were missing.
+    """Mirror one more record; return the exit code and the missing permissions.
 
-    Without news there might be nothing to write, and what that needs would not be asked for.
+    Without a new record, a run might not need the permissions to write.
     """
     produce(here.source.bootstrap_servers, "orders", [Record(b"k", b"news")])
     caplog.clear()
@@ -101,7 +101,7 @@ def ask(here, caplog):
 
 
 def grant_what_is_asked_for(here, caplog):
-    """Mirror, and grant what is missing, until nothing is; return what was granted."""
+    """Mirror and grant missing permissions until none is missing; return the granted ones."""
     granted = set()
     for _ in range(ROUNDS):
         code, missing = ask(here, caplog)
@@ -116,7 +116,7 @@ def grant_what_is_asked_for(here, caplog):
 
 
 def change(here):
-    """Give the source what a mirror has to follow: a partition, a setting, a record, a commit."""
+    """Change the source: a partition, a setting, a record, a commit."""
     servers = here.source.bootstrap_servers
     cluster = KafkaCluster("us-east", {"bootstrap.servers": servers})
     cluster.add_partitions("orders", 3)
@@ -126,7 +126,7 @@ def change(here):
 
 
 def least(granted):
-    """Return *granted* without what follows from the rest of it."""
+    """Return *granted* without the permissions that others imply."""
     return {
         (alias, p)
         for alias, p in granted
@@ -137,7 +137,7 @@ def least(granted):
 
 
 def listed():
-    """Return the permissions that the page on security lists, as commands."""
+    """Return the permissions in the commands of docs/security.md."""
     page = (ROOT / "docs" / "security.md").read_text().replace("\\\n", " ")
     commands = [shlex.split(line) for line in page.splitlines() if "kafka-acls.sh --boot" in line]
     found = set()

@@ -1,4 +1,4 @@
-"""No secret of the file is anywhere that it was not written to: every place is searched."""
+"""Secrets of the file appear nowhere else: output, logs, files and processes are searched."""
 
 import json
 import os
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 WRONG, KEY_PASSWORD, CLIENT_SECRET = f"{MARK}wrong", f"{MARK}key", f"{MARK}client"
 MISSPELT = f"{MARK}misspelt"
 
-# The client has no other call that knows Connect's groups, and an error of it here hides all else.
+# The client has no other call for Connect's groups, and its error would hide all others here.
 looks_for_mirrormaker_2 = pytest.mark.filterwarnings("ignore:list_groups:DeprecationWarning")
 
 
@@ -40,7 +40,7 @@ def secured(tmp_path_factory):
 
 @pytest.fixture
 def here(secured, tmp_path, names, env):
-    """A world with secrets of every kind, written out and by each of the providers."""
+    """A world with secrets of every kind, as plain values and with each provider."""
     certificates, (source, target) = secured
     home = tmp_path / "etc"
     (home / "secrets").mkdir(parents=True)
@@ -79,7 +79,7 @@ def here(secured, tmp_path, names, env):
 
 @pytest.fixture
 def hidden(here, secured):
-    """What must be found nowhere: the passwords' mark, and lines of the key."""
+    """Texts that must not be found: the marker in passwords, and lines of the key."""
     certificates, _ = secured
     encrypted = (here.home / "secrets" / "key").read_text().splitlines()
     plain = certificates.client.key.read_text().splitlines()
@@ -88,7 +88,7 @@ def hidden(here, secured):
 
 @pytest.fixture
 def place(tmp_path):
-    """Where the processes of a run leave what they leave, but for the lake."""
+    """Folder for Dagster's home and the temporary files of a run's processes."""
     for name in ("dagster", "tmp"):
         (tmp_path / name).mkdir()
     return tmp_path
@@ -96,16 +96,16 @@ def place(tmp_path):
 
 @pytest.fixture
 def env(place, monkeypatch):
-    """Let every process find the key's password, Dagster's home and a folder of its own."""
-    told = {
+    """Set the environment: the key's password, Dagster's home and a temporary folder."""
+    variables = {
         "KEY_PASSWORD": KEY_PASSWORD,
         "DAGSTER_HOME": str(place / "dagster"),
         "TMPDIR": str(place / "tmp"),
         "SPARK_LOCAL_DIRS": str(place / "tmp"),
     }
-    for name, value in told.items():
+    for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    return told
+    return variables
 
 
 def leaks(hidden, text, where):
@@ -114,11 +114,11 @@ def leaks(hidden, text, where):
 
 
 def leaks_of_folder(hidden, folder):
-    """Return what is found in every file of *folder*; of Parquet, which is packed, in its rows."""
+    """Return the secrets found in the files of *folder*; Parquet, which is packed, by rows."""
     found = []
     files = [Path(at, name) for at, _, names in os.walk(folder) for name in names]
     for path in files:
-        # Spark and keytool delete theirs while they are looked at.
+        # Spark and keytool may delete their files during the search.
         try:
             if path.suffix == ".parquet":
                 found += leaks(hidden, repr(pq.ParquetFile(path).read().to_pylist()), path)
@@ -130,7 +130,7 @@ def leaks_of_folder(hidden, folder):
 
 @contextmanager
 def watched(hidden, place):
-    """Search, again and again, what this machine's processes show of themselves, and leave."""
+    """Search repeatedly the arguments, environments and files of this machine's processes."""
     found, looks, stop = [], [], threading.Event()
 
     def look():
@@ -141,8 +141,8 @@ def watched(hidden, place):
             except OSError:
                 continue
             found.extend(leaks(hidden, line, line))
-            # The key's password is in the environment because the file says so; keytool, which
-            # is there for a second, has a store's in its own.
+            # The file takes the key's password from the environment; keytool, which
+            # runs for a second, has a store's password in its environment.
             given = surroundings.replace(KEY_PASSWORD.encode(), b"")
             if b"keytool" not in line:
                 found.extend(leaks(hidden, given, f"environment of {line!r}"))
@@ -163,7 +163,7 @@ def watched(hidden, place):
 
 
 def with_line(here, line):
-    """Return a copy of the file with *line* more, which counts where it says a key again."""
+    """Return a copy of the file with *line* added, which overrides an earlier line."""
     path = here.home / f"other-{abs(hash(line))}.properties"
     path.write_text(here.path.read_text() + line + "\n")
     return path
@@ -189,7 +189,7 @@ def test_a_run_and_its_child_processes_show_and_leave_no_secret(here, hidden, pl
 
 
 def said(*command):
-    """Run a command right here; return all that it wrote, and its exit code."""
+    """Run a command in this process; return its output and its exit code."""
     done = CliRunner().invoke(main, [str(word) for word in command])
     assert done.output
     return done.output, done.exit_code
@@ -211,7 +211,7 @@ def test_export_to_and_import_from_mirrormaker_2_show_no_secret(here, hidden, ca
         assert (leaks(hidden, failed + caplog.text, "export-mm2"), code) == ([], 1)
         given, code = said("export-mm2", "--format", form, "--config", here.path)
         assert (leaks(hidden, given, "export-mm2"), code) == ([], 0)
-        # Nobody has gone on with it: it is still ours, and there is an error to tell.
+        # MirrorMaker 2 has not continued, so the flow is still deltamirror's: an error.
         taken, code = said("import-mm2", "--format", form, "--config", here.path)
         assert (leaks(hidden, taken, "import-mm2"), code) == ([], 1)
         assert here.topics[0] in given
@@ -236,14 +236,14 @@ def test_a_command_that_cannot_log_in_shows_no_secret(here, hidden, caplog):
 
 
 def pages(here):
-    """Return what each run that was started shows at /metrics and /healthz."""
+    """Return the pages /metrics and /healthz of each started run."""
     shown = []
     for address in re.findall(r"served: (\S+)/metrics", here.log()):
         for name in ("metrics", "healthz"):
             try:
                 with urllib.request.urlopen(f"{address}/{name}", timeout=30) as answer:
                     shown.append(answer.read().decode())
-            except urllib.error.HTTPError as unwell:  # /healthz of a loop that is sick
+            except urllib.error.HTTPError as unwell:  # /healthz of a failing loop
                 with unwell:
                     shown.append(unwell.read().decode())
     return shown
@@ -280,8 +280,8 @@ def test_a_loop_that_cannot_log_in_reports_no_secret(here, hidden):
     shutil.copy(wrong_login(here), here.path)
     run = here.start("--standby")
     until(lambda: "password is wrong" in here.log(), "the login is refused")
-    until(lambda: list((here.home / "lake" / "bulletins").glob("stage*")), "it is told")
-    until(lambda: any("password is wrong" in page for page in pages(here)), "/healthz tells, too")
+    until(lambda: list((here.home / "lake" / "bulletins").glob("stage*")), "a status file")
+    until(lambda: any("password is wrong" in page for page in pages(here)), "the error in /healthz")
     shown = pages(here)
     stop(run)
 

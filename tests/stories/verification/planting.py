@@ -1,4 +1,4 @@
-"""What a story plants into a stage, behind the back of all that would keep it right."""
+"""Plant differences into a stage, bypassing the checks that would prevent them."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ TableChange = Callable[[pa.Table], pa.Table]
 
 
 def files_of(context: MirrorContext, topic: str) -> tuple[RecordsTable, list[RecordsFile]]:
-    """Return the staged files of *topic*: nobody else's records are in its slot."""
+    """Return the staged files of *topic*, which is alone in its slot."""
     records = context.lake.records("us-east")
     records.refresh()
     return records, [f for f in records.files() if f.slot == slot_of(topic, 0)]
 
 
 def rewrite(context: MirrorContext, topic: str, change: TableChange) -> None:
-    """Put what *change* makes of its rows in place of every staged file of *topic*."""
+    """Replace every staged file of *topic* with its rows after *change*."""
     records, files = files_of(context, topic)
     for file in files:
         records.replace([file], [_written(records, change(_rows(records, file)), file)])
 
 
 def double(context: MirrorContext, topic: str) -> None:
-    """Commit the rows of the one staged file of *topic* once more."""
+    """Commit the rows of the only staged file of *topic* again."""
     records, (file,) = files_of(context, topic)
     records.stage([_written(records, _rows(records, file), file)], [], {})
 
 
 def stage_by_hand(context: MirrorContext, topic: str, change: TableChange) -> None:
-    """Stage what the source holds past the frontier as *change* makes it, with fitting evidence.
+    """Stage the source's records after the frontier with *change*, and with matching digests.
 
-    The next run puts that evidence into `segments`, as after a crash. So the ledger and the stage
-    agree, and only the source knows better.
+    The next run adds these digests to `segments`, as after a crash. So `segments` and the stage
+    agree, and only the source differs.
     """
     records = context.lake.records("us-east")
     records.refresh()
@@ -72,7 +72,7 @@ def stage_by_hand(context: MirrorContext, topic: str, change: TableChange) -> No
 
 
 def altered(number: int) -> TableChange:
-    """Return a change of the value of row *number*."""
+    """Return a change that alters the value of row *number*."""
 
     def change(rows: pa.Table) -> pa.Table:
         values = rows["value"].to_pylist()
@@ -83,13 +83,13 @@ def altered(number: int) -> TableChange:
 
 
 def swapped(rows: pa.Table) -> pa.Table:
-    """Return *rows* with the contents of the second and third exchanged, not their offsets."""
+    """Return *rows* with the contents of rows 2 and 3 swapped, but not their offsets."""
     other = rows.take(pa.array([0, 2, 1, *range(3, rows.num_rows)]))
     return _with(other, "offset", rows["offset"])
 
 
 def without(*numbers: int) -> TableChange:
-    """Return a change that leaves rows *numbers* out."""
+    """Return a change that removes the rows *numbers*."""
     return lambda rows: rows.take(
         pa.array([i for i in range(rows.num_rows) if i not in numbers], pa.int64())
     )

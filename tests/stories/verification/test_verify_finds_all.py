@@ -1,4 +1,4 @@
-"""A mirrored world is the same on all sides; what is then planted anywhere is found, all of it."""
+"""`verify` finds no difference in a mirrored world, and exactly the differences planted later."""
 
 import json
 from collections import defaultdict
@@ -37,7 +37,7 @@ SIZE = 40
 
 @pytest.fixture
 def topics(source, names):
-    """Make filled topics, each in a slot of its own: a file of the stage holds one topic."""
+    """Create filled topics, each in its own slot, so that a file of the stage has one topic."""
     taken = set()
 
     def make(*words):
@@ -77,9 +77,9 @@ def more(number=4):
 
 
 def send_instead(here, topic, sent, mapped=()):
-    """Stage four more records of *topic*, write *sent* to the target instead, say it is done.
+    """Stage four more records of *topic*, but write *sent* to the target and record it as done.
 
-    *mapped*: for each of the first records, how far behind the target's end it is said to be.
+    *mapped* has, for each of the first records, its mapped distance after the target's end.
     """
     context, remote = here.context, TopicPartition(here.remote(topic), 0)
     group = context.config.flow(FLOW).flow.progress_group
@@ -269,7 +269,7 @@ def test_records_that_left_the_source_after_staging_are_explained_and_not_lost(w
 
 
 def test_both_incarnations_of_a_re_created_topic_are_compared(world, topics, source, names):
-    (topic,) = topics("anew").values()
+    (topic,) = topics("again").values()
     here = world(topic)
     here.mirror()
     admin = AdminClient({"bootstrap.servers": source.bootstrap_servers})
@@ -286,7 +286,7 @@ def test_both_incarnations_of_a_re_created_topic_are_compared(world, topics, sou
 
 
 def _make(bootstrap, topic, transaction):
-    """Fill *topic* as soon as the broker has forgotten the one that was deleted."""
+    """Fill *topic* as soon as the broker has removed the deleted topic of this name."""
     for _ in range(100):
         try:
             fill(bootstrap, topic, transaction)

@@ -1,4 +1,4 @@
-"""While `verify` works: deaths, a mirror that runs, compaction; and how much memory it takes."""
+"""`verify` with kills, a running mirror and compaction, and its peak memory."""
 
 import json
 import multiprocessing
@@ -49,7 +49,7 @@ verify(context, listener=Dies())
 
 
 def killed_verify(here, many):
-    """Let a verify kill itself with -9 behind its second part; return its children's ids."""
+    """Run a verify that kills itself with -9 after its second part; return its children's ids."""
     done = subprocess.run(
         [sys.executable, "-c", DIES, str(here.path), str(many)],
         cwd=ROOT,
@@ -101,7 +101,9 @@ def test_a_verify_whose_worker_process_dies_is_an_error_and_the_next_one_is_comp
     class Kills(NullProgressListener):
         def compared(self, flow, records):
             for child in multiprocessing.active_children()[:1]:
-                with suppress(ProcessLookupError):  # asked again, and the killed one is just gone
+                with suppress(
+                    ProcessLookupError
+                ):  # called again after the killed process has ended
                     os.kill(child.pid, signal.SIGKILL)
 
     monkeypatch.setattr("deltamirror.verification.digest_pass.MIN_RECORDS_FOR_POOL", 0)
@@ -247,7 +249,7 @@ print(next(line.split()[1] for line in status if "VmHWM" in line))
 
 
 def peak_mib(here, topic):
-    """Return the most memory that a verify of *topic*, alone in its process, ever held."""
+    """Return the peak memory of a process that only verifies *topic*."""
     done = subprocess.run(
         [sys.executable, "-c", PEAK, str(here.path), topic],
         cwd=ROOT,
@@ -275,6 +277,6 @@ def test_memory_does_not_grow_with_the_length_of_a_partition(world, source, name
 
     little, much = peak_mib(here, short), peak_mib(here, long)
 
-    # The long one holds 290 MiB more on each of three sides. Two clients read ahead; seen: 13 MiB
-    # more. With twice the records, brokers of a whole run once took 12.7 s for one write.
+    # The long topic has 290 MiB more on each of three sides. Two clients read ahead; 13 MiB
+    # were seen. With twice the records, brokers once took 12.7 s for one write.
     assert much - little < 100, json.dumps({"short": little, "long": much})

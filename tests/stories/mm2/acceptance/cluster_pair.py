@@ -1,4 +1,4 @@
-"""Two clusters mirrored as upstream's tests do it, and what such a test does to them and asks."""
+"""Pair of mirrored clusters with the operations of Apache Kafka's tests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VARIANTS = ("default", "identity", "transactions", "tls")
 
 
 class ClusterPair:
-    """Clusters `primary` and `backup`, mirrored as upstream does, under names of its own."""
+    """Clusters `primary` and `backup`, mirrored as in Apache Kafka's tests, with unique names."""
 
     def __init__(self, home, clusters, variant):
         self.home, self.clusters, self.variant = home, clusters, variant
@@ -44,7 +44,7 @@ class ClusterPair:
         return topic if self.variant == "identity" else f"{source}.{topic}"
 
     def mesh(self, *flows, **said):
-        """Return the file of *flows*, one way from the primary unless others are named."""
+        """Return the file of *flows*; the default is one flow from the primary."""
         return Mesh(
             self.home,
             self.clusters,
@@ -88,7 +88,7 @@ class ClusterPair:
         produce(self.at(on), self.topic(number), records, transactional_id=transaction)
 
     def read(self, topic, on="backup"):
-        """Return the records of *topic*, none where it is not there."""
+        """Return the records of *topic*; none if it does not exist."""
         try:
             return consume_all(self.at(on), topic)
         except KeyError:
@@ -99,7 +99,7 @@ class ClusterPair:
         until(lambda: len(self.read(remote, on)) == records, f"{records} records of {remote}")
 
     def commit(self, number, offset_of, on="primary"):
-        """Let the group have read each partition up to the record that *offset_of* it names."""
+        """Commit the offset of record number *offset_of(partition)* in each partition."""
         places = {}
         for message in consume_all(self.at(on), self.topic(number)):
             places.setdefault(message.partition(), []).append(message.offset())
@@ -110,22 +110,22 @@ class ClusterPair:
         commit_group(self.at(on), self.group, offsets)
 
     def unread(self, number, offsets):
-        """Return how many records of the remote topic lie at or past *offsets*, by partition."""
+        """Return the number of records of the remote topic at or after *offsets*, by partition."""
         left = dict.fromkeys(range(PARTITIONS), 0)
         for message in self.read(self.remote(number)):
             left[message.partition()] += message.offset() >= offsets[message.partition()]
         return left
 
     def synced(self, number):
-        """Return where the group resumes on the backup, by partition of the remote topic."""
+        """Return the group's translated offsets by partition of the remote topic."""
         found = committed_offsets(self.at("backup"), self.group)
         return {p: offset for (topic, p), offset in found.items() if topic == self.remote(number)}
 
     def translated(self, tools, number, on="backup", source="primary"):
-        """Return what MirrorMaker 2's own class says of the group, by partition there."""
+        """Return the translation by MirrorMaker 2's own class, by partition of the remote topic."""
         try:
             found = translate_offsets(tools, self.at(on), source, self.group)
-        except Py4JError:  # the topic of checkpoints is not there yet
+        except Py4JError:  # the checkpoints topic does not exist yet
             return {}
         remote = self.remote(number, source)
         return {p: offset for (topic, p), offset in found.items() if topic == remote}
@@ -137,7 +137,7 @@ class ClusterPair:
         return set(self._admin(on).list_topics(timeout=10).topics)
 
     def forget_offset_syncs(self):
-        """Delete the topics of offset syncs that other tests' runs have left."""
+        """Delete the topics of offset syncs of other tests' runs."""
         for alias in self.clusters:
             left = {topic for topic in self.topics(alias) if "offset-syncs" in topic}
             admin = self._admin(alias)
@@ -151,7 +151,7 @@ class ClusterPair:
 
 @contextmanager
 def running(mesh):
-    """Run the flows of *mesh* for a block; what ends the run in between is raised after it."""
+    """Run the flows of *mesh* for a block; raise the run's error after the block."""
     stop, failed = threading.Event(), []
 
     def run():

@@ -1,4 +1,4 @@
-"""What the acceptance tests share: two clusters, one of them secured, and MirrorMaker 2's tools."""
+"""Fixtures of the acceptance tests: two clusters, one secured, and MirrorMaker 2's tools."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pair(request, tmp_path, clusters):
 
 @pytest.fixture(params=["default", "tls"])
 def either(request, tmp_path, clusters):
-    """A pair whose target is reached in the open, or by TLS."""
+    """A pair whose target is reached by plaintext or by TLS."""
     return ClusterPair(tmp_path, clusters, request.param)
 
 

@@ -20,7 +20,7 @@ def test_replication_with_empty_partition(pair, tools):
     with running(pair.mesh()):
         pair.has(1, RECORDS - PER_PARTITION)
         until(lambda: len(pair.translated(tools, 1)) >= PARTITIONS - 1, "the group is translated")
-    # Who reads everything there and commits has 0 for the partition that never held anything.
+    # A group that has read all partitions commits 0 for the partition that was always empty.
     last = {m.partition(): m.offset() + 1 for m in pair.read(pair.remote(1))}
     offsets = {(pair.remote(1), p): last.get(p, 0) for p in range(PARTITIONS)}
     commit_group(pair.at("backup"), pair.group, offsets)
@@ -87,7 +87,7 @@ def test_restart_replication(pair, tools):
 
 
 def is_read(pair):
-    """Return whether the synced group has nothing left to read on the backup."""
+    """Return whether the synced group has no record left to read on the backup."""
     places = pair.synced(1)
     if len(places) < PARTITIONS or not pair.read(pair.remote(1)):
         return False

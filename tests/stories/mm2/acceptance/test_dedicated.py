@@ -1,4 +1,4 @@
-"""DedicatedMirrorIntegrationTest: MirrorMaker 2 as a process of its own."""
+"""DedicatedMirrorIntegrationTest: MirrorMaker 2 in dedicated mode."""
 
 from __future__ import annotations
 
