@@ -58,8 +58,7 @@ def run_walkthrough(workspace: DemoWorkspace, console: Console) -> None:
         demo.line(f"{TOPIC}[{partition}] is empty: no carrier's key hashes to it.")
 
     demo.title(f"Mirror them to {TARGET}")
-    with console.status("   Spark starts"):
-        _start_spark(workspace.root / "spark.log")
+    _start_spark(workspace.root / "spark.log")
     demo.run("run", "--until-caught-up")
     demo.run("status")
 
@@ -74,7 +73,7 @@ def run_walkthrough(workspace: DemoWorkspace, console: Console) -> None:
     command = f".venv/bin/deltamirror --config {workspace.properties}"
     demo.title(f"Done in {time.monotonic() - began:.0f} s. What to type next")
     demo.line(f"{command} status")
-    demo.line(f"{command} lag        # an end offset counts transaction markers too")
+    demo.line(f"{command} lag    # an end offset counts transaction markers too")
     demo.line(f"{command} --help")
     demo.line("make ui      # the same in Dagster: topics, records, offset map, lag")
     demo.line("make demo    # again: nothing is copied twice")
