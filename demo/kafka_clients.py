@@ -1,180 +1,156 @@
-"""What the demo does to its clusters from outside: load topics, read as a group, look at a record.
+"""Write the demo's topics, read as its group, and read single records.
 
-These are the applications around deltamirror, written as anyone would write them.
+These are the applications around deltamirror, in plain confluent-kafka.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import confluent_kafka as kafka
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.data import DemoRecord, DemoTable
-from schemas.config.config import ClusterConfig
 from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 
-_REQUEST_TIMEOUT_S = 30.0
-_READ_TIMEOUT_S = 60.0
-_BATCH = 10_000
-# Critical ones only: a coordinator that is still loading is no news for the terminal.
+_TIMEOUT_S = 60.0
+_BATCH_SIZE = 10_000
+# Critical messages only: a coordinator that is still loading is not worth a line.
 _LOG_LEVEL = 2
-# A load that is cut off is undone by the next one, or by the broker after this time.
-_TRANSACTION_MS = 120_000
 
 PARTITIONER = "murmur2_random"
-"""Java's own: a carrier is in one partition."""
+"""The Java client's partitioner: all flights of a carrier are in one partition."""
 
 
 class DemoClusterError(DeltamirrorError):
-    """A request to a cluster of the demo failed."""
+    """Raised when a cluster of the demo does not answer as expected."""
 
-    message = "cluster {alias}: {reason}"
-    hint = "Run `make down` and `make demo` to start again. The brokers log under .demo/kafka."
+    hint = "Run `make down` and `make demo` again. The brokers' logs are in .demo/kafka."
 
 
-def load_table(cluster: ClusterConfig, table: DemoTable) -> int:
-    """Write every row of *table* to its topic in one transaction, and return how many.
+def load_tables(servers: str, tables: Sequence[DemoTable], report: Callable[[str], None]) -> bool:
+    """Create the topics of *tables* and write all rows in one transaction.
 
-    All or nothing: a topic that shows any record has them all. Raises DemoClusterError.
+    Return False if an earlier run has written them. Raises DemoClusterError, DemoDataMissingError.
     """
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": _LOG_LEVEL})
+    existing = admin.list_topics(timeout=_TIMEOUT_S).topics
+    last = tables[-1].name
+    if last in existing and next_record(servers, TopicPartition(last, 0), 0):
+        return False
+    # Kafka would delete records of 2013 at once.
+    keep = {"retention.ms": "-1"}
+    topics = [NewTopic(each.name, each.partitions, 1, config=keep) for each in tables]
+    if new := [each for each in topics if each.topic not in existing]:
+        for created in admin.create_topics(new).values():
+            created.result(_TIMEOUT_S)
     producer = kafka.Producer(
         {
-            **cluster.producer,
+            "bootstrap.servers": servers,
             "log_level": _LOG_LEVEL,
-            "transactional.id": f"deltamirror-demo.{table.name}",
-            "transaction.timeout.ms": _TRANSACTION_MS,
+            "transactional.id": "deltamirror-demo",
+            "transaction.timeout.ms": 120_000,
             "partitioner": PARTITIONER,
             "compression.type": "lz4",
             "linger.ms": 20,
         }
     )
-    written = 0
     try:
-        producer.init_transactions(_REQUEST_TIMEOUT_S)
+        # This aborts the transaction of an earlier run that was interrupted.
+        producer.init_transactions(_TIMEOUT_S)
         producer.begin_transaction()
-        for record in table.records():
-            produce_record(producer, table.name, record)
-            written += 1
-        producer.commit_transaction(_READ_TIMEOUT_S)
+        for table in tables:
+            records = list(table.records())
+            for record in records:
+                produce_record(producer, table.name, record)
+            report(f"{table.name:9}{len(records):>8,} records")
+        producer.commit_transaction(_TIMEOUT_S)
     except kafka.KafkaException as error:
-        raise DemoClusterError(
-            cluster.alias, reason=f"{table.name} is not loaded: {error}"
-        ) from None
-    return written
+        raise DemoClusterError(f"the demo's topics could not be written: {error}") from None
+    return True
 
 
 def produce_record(producer: kafka.Producer, topic: str, record: DemoRecord) -> None:
-    """Hand *record* over, however full the queue is."""
-    # No timestamp is the time of writing; librdkafka has no value that says so.
-    stamp: dict[str, Any] = {}
+    """Produce *record*; wait while the producer's queue is full."""
+    # librdkafka has no timestamp value that means "now": leave the argument out.
+    timestamp: dict[str, Any] = {}
     if record.timestamp_ms is not None:
-        stamp["timestamp"] = record.timestamp_ms
+        timestamp["timestamp"] = record.timestamp_ms
     while True:
         try:
-            producer.produce(topic, record.value, record.key, headers=record.headers, **stamp)
+            producer.produce(topic, record.value, record.key, headers=record.headers, **timestamp)
         except BufferError:
             producer.poll(0.05)
         else:
             return
 
 
-def holds_records(cluster: ClusterConfig, topic: str, partitions: int) -> bool:
-    """Return whether *topic* shows a record to a read_committed reader. Raises DemoClusterError."""
-    consumer = _reader(cluster)
-    try:
-        consumer.assign([kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
-        at_end: set[int | None] = set()
-        give_up_at = time.monotonic() + _READ_TIMEOUT_S
-        while len(at_end) < partitions:
-            message = _poll(consumer, cluster.alias, topic, give_up_at)
-            if message.error() is None:
-                return True
-            at_end.add(message.partition())
-    finally:
-        consumer.close()
-    return False
+def read_first_half(servers: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """Read *topic* as *group* up to the middle of each partition and commit there.
 
-
-def read_first_half(
-    cluster: ClusterConfig, group: str, topic: str, ends: Mapping[int, int]
-) -> dict[int, int]:
-    """Read *topic* as *group* up to the middle of each partition, and commit there.
-
-    *ends* are the partitions' ends; returned are the committed offsets. Raises DemoClusterError.
+    Return the committed offsets by partition, without empty partitions. A group that has committed
+    before keeps its offsets. Raises DemoClusterError.
     """
-    middles = {partition: end // 2 for partition, end in ends.items() if end > 1}
-    reached = dict.fromkeys(middles, 0)
-    consumer = _reader(cluster, group)
+    consumer = _consumer(servers, group)
+    every = [kafka.TopicPartition(topic, each) for each in range(partitions)]
     try:
         consumer.subscribe([topic])
-        give_up_at = time.monotonic() + _READ_TIMEOUT_S
-        while not all(reached[each] >= middle for each, middle in middles.items()):
-            if time.monotonic() > give_up_at:
-                raise DemoClusterError(cluster.alias, reason=f"{group} does not get to the middle")
-            _advance_offsets(consumer.consume(_BATCH, 0.5), reached, middles)
-            # The others have the consumer to themselves from here on.
-            done = [p for p in reached if reached[p] >= middles[p]]
-            consumer.pause([p for p in consumer.assignment() if p.partition in done])
-        offsets = [kafka.TopicPartition(topic, each, at) for each, at in reached.items()]
+        give_up_at = time.monotonic() + _TIMEOUT_S
+        # A new cluster has no group coordinator yet; joining the group waits for one.
+        while not consumer.assignment() and time.monotonic() < give_up_at:
+            consumer.poll(0.1)
+        committed = {p.partition: p.offset for p in consumer.committed(every, _TIMEOUT_S)}
+        if any(offset >= 0 for offset in committed.values()):
+            return {partition: at for partition, at in committed.items() if at >= 0}
+        ends = {p.partition: consumer.get_watermark_offsets(p, _TIMEOUT_S)[1] for p in every}
+        middles = {partition: end // 2 for partition, end in ends.items() if end > 1}
+        unfinished = dict(middles)
+        while unfinished and time.monotonic() < give_up_at:
+            for message in consumer.consume(_BATCH_SIZE, 0.5):
+                partition, offset = message.partition(), message.offset()
+                if message.error() or partition not in unfinished or offset is None:
+                    continue
+                if offset + 1 >= unfinished[partition]:
+                    del unfinished[partition]
+                    consumer.pause([kafka.TopicPartition(topic, partition)])
+        if unfinished:
+            raise DemoClusterError(f"{group} read less than half of {topic} in {_TIMEOUT_S:.0f} s")
+        offsets = [kafka.TopicPartition(topic, each, at) for each, at in middles.items()]
         consumer.commit(offsets=offsets, asynchronous=False)
     except kafka.KafkaException as error:
-        raise DemoClusterError(
-            cluster.alias, reason=f"{group} cannot read {topic}: {error}"
-        ) from None
+        raise DemoClusterError(f"{group} cannot read {topic}: {error}") from None
     finally:
         consumer.close()
-    return reached
+    return middles
 
 
-def _advance_offsets(
-    messages: Iterable[kafka.Message], reached: dict[int, int], middles: Mapping[int, int]
-) -> None:
-    """Move *reached* behind each record, up to the middle of its partition."""
-    for message in messages:
-        partition, offset = message.partition(), message.offset()
-        if message.error() is not None or partition is None or offset is None:
-            continue
-        if partition in middles and reached[partition] < middles[partition]:
-            reached[partition] = offset + 1
-
-
-def next_record(cluster: ClusterConfig, at: TopicPartition, offset: int) -> kafka.Message | None:
-    """Return what a group at *offset* of the partition *at* reads next; None: it is at the end.
-
-    Raises DemoClusterError.
-    """
-    consumer = _reader(cluster)
+def next_record(servers: str, partition: TopicPartition, offset: int) -> kafka.Message | None:
+    """Return the first record at or after *offset*, or None at the end. Raises DemoClusterError."""
+    consumer = _consumer(servers)
     try:
-        consumer.assign([kafka.TopicPartition(at.topic, at.partition, offset)])
-        message = _poll(consumer, cluster.alias, str(at), time.monotonic() + _READ_TIMEOUT_S)
+        consumer.assign([kafka.TopicPartition(partition.topic, partition.partition, offset)])
+        message = consumer.poll(_TIMEOUT_S)
     finally:
         consumer.close()
-    return message if message.error() is None else None
+    if message is None:
+        raise DemoClusterError(f"no answer for {partition} in {_TIMEOUT_S:.0f} s")
+    error = message.error()
+    if error is None:
+        return message
+    if error.code() == kafka.KafkaError._PARTITION_EOF:
+        return None
+    raise DemoClusterError(f"{partition} cannot be read: {error.str()}")
 
 
-def _poll(consumer: kafka.Consumer, alias: str, what: str, give_up_at: float) -> kafka.Message:
-    """Return the next record or the news that a partition has ended; other errors are raised."""
-    while time.monotonic() < give_up_at:
-        message = consumer.poll(0.5)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None or error.code() == kafka.KafkaError._PARTITION_EOF:
-            return message
-        if not error.retriable():
-            raise DemoClusterError(alias, reason=f"{what} cannot be read: {error.str()}")
-    raise DemoClusterError(alias, reason=f"{what} cannot be read: no answer")
-
-
-def _reader(cluster: ClusterConfig, group: str | None = None) -> kafka.Consumer:
+def _consumer(servers: str, group: str | None = None) -> kafka.Consumer:
     return kafka.Consumer(
         {
-            **cluster.consumer,
+            "bootstrap.servers": servers,
             "log_level": _LOG_LEVEL,
-            # Without a group nothing is ever committed; librdkafka asks for a name all the same.
+            # librdkafka requires a name even if nothing is committed.
             "group.id": group or "deltamirror.demo",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",

@@ -1,8 +1,7 @@
-"""The folder `.demo`: what the demo leaves there, and its clusters brought up from it."""
+"""Hold the paths in `.demo` and start the demo's clusters from there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from demo.kafka import brokers
@@ -12,9 +11,9 @@ SOURCE, TARGET = "us-east", "eu-west"
 FLOW = f"{SOURCE}->{TARGET}"
 
 _PROPERTIES = """\
-# Written by `make demo`: MirrorMaker 2's own format, so a file that works there works here.
+# Written by `make demo` in MirrorMaker 2's own format: a file that works there works here.
 
-# Two clusters, by the names that flows, remote topics and errors use.
+# Two clusters. Flows, remote topics and errors use these aliases.
 clusters = {source}, {target}
 {source}.bootstrap.servers = {source_at}
 {target}.bootstrap.servers = {target_at}
@@ -22,86 +21,76 @@ clusters = {source}, {target}
 # One flow: the topic `flights` of {source} becomes `{source}.flights` on {target}.
 {source}->{target}.enabled = true
 {source}->{target}.topics = flights, airlines, airports, planes, weather
-# Whose committed offsets are translated.
+# The groups whose committed offsets are translated.
 {source}->{target}.groups = billing
 
 # One broker each, so one replica each; MirrorMaker 2's default is 2.
 replication.factor = 1
 checkpoints.topic.replication.factor = 1
 
-# No signs of life, once a second: all records that the demo counts are flights and what they need.
+# No heartbeats: every record that the demo counts is a record of its five topics.
 emit.heartbeats.enabled = false
 
-# Small transactions, so that offsets soon differ: on the target each one's end takes an offset too.
+# The demo's brokers have no authorizer, so no ACLs.
+sync.topic.acls.enabled = false
+
+# Small transactions, so that offsets soon differ: each transaction marker takes an offset too.
 deltamirror.replay.chunk.records = 10000
 
-# Every record is staged here first; a relative path is meant from this file's folder.
+# Every record is staged here first. A relative path starts at this file's folder.
 deltamirror.lake = ./lake
 """
 
 
 class DemoNotFoundError(DeltamirrorError):
-    """There is no demo in the folder."""
+    """Raised when there is no demo to continue."""
 
-    message = "there is no demo in {root}"
-    hint = "Run `make demo` to create it."
+    hint = "Run `make demo` first."
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(f"there is no demo in {root}")
 
 
 class DemoIncompleteError(DeltamirrorError):
-    """A part of an earlier demo is missing, while other parts are left."""
+    """Raised when a part of an earlier demo is missing."""
 
-    message = "the earlier demo in {root} is incomplete: {reason}"
-    hint = "Run `make down`, delete the folder and run `make demo` to start again."
+    hint = "Run `make down`, delete the folder and run `make demo` to start again from nothing."
+
+    def __init__(self, root: Path, missing: str) -> None:
+        super().__init__(f"an earlier demo in {root} is incomplete: {missing}")
 
 
-@dataclass(frozen=True, slots=True)
 class DemoWorkspace:
-    """Where the demo lives: *root* holds its brokers, its configuration, its lake, its Dagster."""
+    """The folder *root* with the demo's brokers, configuration, lake and Dagster state."""
 
-    root: Path
-
-    @property
-    def kafka(self) -> Path:
-        """Return the folder of the brokers."""
-        return self.root / "kafka"
-
-    @property
-    def properties(self) -> Path:
-        """Return the mm2.properties file."""
-        return self.root / "mm2.properties"
-
-    @property
-    def lake(self) -> Path:
-        """Return the lake."""
-        return self.root / "lake"
-
-    @property
-    def dagster(self) -> Path:
-        """Return the folder for DAGSTER_HOME."""
-        return self.root / "dagster"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.kafka = root / "kafka"
+        self.properties = root / "mm2.properties"
+        self.lake = root / "lake"
+        self.dagster = root / "dagster"
 
     @property
     def exists(self) -> bool:
-        """Return whether a demo was ever begun here."""
+        """Return whether a demo was started here before."""
         return self.properties.exists()
 
     def start_clusters(self) -> dict[str, str]:
-        """Start both clusters on the data they have, and write mm2.properties if it is not there.
+        """Start both clusters on their data, write mm2.properties, return addresses by alias.
 
-        Returns their addresses by alias. Raises DemoIncompleteError where a cluster's data is gone
-        and other parts are left, and what starting a broker raises. A lake that is gone is no such
-        part: everything in it can be staged and paired again.
+        The lake may be missing: everything in it can be staged and paired again. Raises
+        DemoIncompleteError if a cluster's data is missing but other parts exist, BrokerStartError.
         """
         known = {broker.name for broker in brokers.brokers(self.kafka)}
         gone = sorted({SOURCE, TARGET} - known)
         if gone and (known or self.lake.exists()):
-            raise DemoIncompleteError(self.root, reason=f"the data of {' and '.join(gone)} is gone")
+            raise DemoIncompleteError(self.root, f"the data of {' and '.join(gone)} is missing")
         servers = brokers.start_brokers([SOURCE, TARGET], self.kafka)
         self._write_properties(servers)
         return servers
 
     def _write_properties(self, servers: dict[str, str]) -> None:
-        """Write the file anew where it does not name these *servers*; else it is the user's."""
+        """Write the file unless it names *servers* already: a user's changes stay."""
         if self.properties.exists():
             text = self.properties.read_text()
             if all(f"{alias}.bootstrap.servers = {at}" in text for alias, at in servers.items()):
@@ -109,4 +98,5 @@ class DemoWorkspace:
         text = _PROPERTIES.format(
             source=SOURCE, target=TARGET, source_at=servers[SOURCE], target_at=servers[TARGET]
         )
+        self.properties.parent.mkdir(parents=True, exist_ok=True)
         self.properties.write_text(text)

@@ -10,7 +10,7 @@ from benchmarks.mm2.pages import made_on
 from benchmarks.mm2.rivals import EXACTLY_ONCE, OURS, STOCK, TUNED
 from benchmarks.report import ROOT
 
-PAGE = ROOT / "README.md"
+PAGE = ROOT / "benchmarks" / "README.md"
 NAME = "mm2-summary"
 ORDER = (OURS, STOCK, TUNED, EXACTLY_ONCE)
 LAG = 5_000

@@ -1,1 +1,1 @@
-"""Local Kafka brokers for the demo and the tests: `python -m demo.kafka up`, `status`, `down`."""
+"""Local Kafka brokers for the demo and the tests: `python -m demo.kafka up` and `down`."""

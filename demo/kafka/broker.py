@@ -1,8 +1,7 @@
-"""One local Apache Kafka broker: a JVM process that is started, ended, frozen and found again.
+"""Start, stop, kill and freeze one local Apache Kafka broker: a KRaft node in a JVM process.
 
-A `Broker` is a one-node KRaft cluster in a folder of its own. Everything it needs to be found
-again (ports, cluster id, process) lies in that folder's `broker.json`, so a later process can
-stop or restart a broker that an earlier one started and left running.
+The broker's folder holds `broker.json` with its ports, cluster id and process. So a later process
+can stop or restart a broker that an earlier process left running.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _READY = "Kafka Server started"
 
 @dataclass(slots=True)
 class _BrokerState:
-    """What `broker.json` holds: where a broker listens, and its process while it runs."""
+    """The content of `broker.json`: ports, cluster id, and the process while it runs."""
 
     port: int
     controller_port: int
@@ -52,10 +51,9 @@ class _BrokerState:
 class Broker:
     """A Kafka cluster of one broker on 127.0.0.1, in a folder of its own.
 
-    *properties* are added to `server.properties` (as `message.max.bytes`) and win over what
-    stands there; changes of the dict count from the next start on. *heap_mb* is the JVM's heap.
-    A broker opened on a folder that was used before keeps its ports, cluster id and data, and
-    has the process that still runs there, if any.
+    *properties*, such as `message.max.bytes`, override those of `server.properties`; changes of
+    the dict apply at the next start. *heap_mb* is the JVM's heap in MiB. A broker opened on a
+    folder that was used before keeps its ports, cluster id, data and running process.
     """
 
     def __init__(
@@ -75,29 +73,29 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect: the same before and after a restart."""
+        """Return the address for clients. A restart keeps it."""
         return f"127.0.0.1:{self._state.port}"
 
     @property
     def cluster_id(self) -> str:
-        """The cluster's id, different for every broker and kept with the data."""
+        """Return the cluster's id. It is unique and kept with the data."""
         return self._state.cluster_id
 
     @property
     def pid(self) -> int | None:
-        """The broker's process, None while it does not run."""
+        """Return the broker's process id, or None if it does not run."""
         return self._state.pid if self._is_running() else None
 
     @property
     def log(self) -> Path:
-        """The broker's log file: warnings, errors and the line that says it is ready."""
+        """Return the log file: warnings, errors and the line that reports readiness."""
         return self.home / "broker.log"
 
     def start(self) -> Broker:
-        """Start the broker and return when it answers; on the same ports and data as before.
+        """Start the broker on its former ports and data; return when it answers.
 
-        Does nothing if it runs. Raises BrokerStartError with the log's last lines, and
-        DownloadFailedError or JavaMissingError when there is nothing to run.
+        Do nothing if it runs. Raises BrokerStartError with the log's last lines,
+        DownloadFailedError, JavaMissingError.
         """
         if self._is_running():
             return self
@@ -116,20 +114,20 @@ class Broker:
         return self
 
     def stop(self) -> None:
-        """End the broker in good order. Raises BrokerStopError if it does not end in time."""
+        """Shut the broker down. Raises BrokerStopError after STOP_SECONDS."""
         self.thaw()
         self._end_process(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the broker as a power cut would. Raises BrokerStopError if it does not end."""
+        """End the broker with SIGKILL. Raises BrokerStopError if it does not end."""
         self._end_process(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """Stop the broker's clock: connections stay open, nothing answers, until `thaw`."""
+        """Suspend the process until `thaw`: connections stay open, nothing answers."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen broker go on."""
+        """Resume a frozen broker."""
         self._signal(signal.SIGCONT)
 
     def _start_once(self) -> None:
@@ -138,7 +136,7 @@ class Broker:
             self._format()
         since = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is for the one who started it.
+            # A session of its own, so that Ctrl-C in the terminal does not end the broker.
             self._process = subprocess.Popen(
                 self._java(_SERVER, str(self.home / "server.properties")),
                 stdin=subprocess.DEVNULL,
@@ -195,7 +193,7 @@ class Broker:
 
     @cached_property
     def _class_archive(self) -> Path:
-        """The archive of loaded classes, which halves a broker's start; beside the jars."""
+        """Return the archive of loaded classes, next to the jars. It halves a broker's start."""
         home = kafka_home()
         return home.with_name(f"{home.name}-java{java_version(java())}.jsa")
 
@@ -216,7 +214,7 @@ class Broker:
             time.sleep(_POLL_SECONDS)
         self._forget()
         if how is signal.SIGTERM and self._new_class_archive.exists():
-            with contextlib.suppress(OSError):  # Another file system: the archive is a comfort.
+            with contextlib.suppress(OSError):  # Another file system. The archive only saves time.
                 self._new_class_archive.replace(self._class_archive)
 
     def _forget(self) -> None:
@@ -233,7 +231,7 @@ class Broker:
     def _is_running(self) -> bool:
         if self._process is not None:
             return self._process.poll() is None
-        # Its number may have gone to another process since: the start time tells.
+        # Another process may have this id by now: the start time distinguishes them.
         pid, started = self._state.pid, self._state.started
         return pid is not None and started is not None and started_at(pid) == started
 
@@ -256,17 +254,17 @@ class Broker:
     def _log_tail(self, since: int) -> str:
         lines = [line.strip() for line in self._log_since(since).splitlines()]
         lines = [line for line in lines if line and not line.startswith("at ")]  # stack traces
-        return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it ended without a word"
+        return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it ended without a log message"
 
 
 def _new_state() -> _BrokerState:
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    # Kafka's tools take an argument that begins with a dash for an option.
+    # Kafka's tools take an argument that begins with a dash for an option, so the id begins with K.
     port, controller_port = free_ports(2)
     return _BrokerState(port, controller_port, "K" + cluster_id[1:])
 
 
-# One broker, few threads, little memory: enough for a demo, and two fit beside Spark.
+# One broker, few threads, little memory: two brokers and Spark fit on one machine.
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -288,16 +286,16 @@ _PROPERTIES = {
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
     "auto.create.topics.enable": "false",
-    # The default cleaner takes 128 MB for itself.
+    # The default cleaner allocates 128 MB.
     "log.cleaner.threads": "1",
     "log.cleaner.dedupe.buffer.size": "2097152",
     "log.cleaner.io.buffer.size": "65536",
-    # After kill -9 the controller waits for the former session to end: 5 s instead of 14.5 s.
+    # After kill -9 the controller waits until the former session ends: 5 s instead of 14.5 s.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "200",
 }
 
-# Warnings, errors, and the one line that says that a broker is ready.
+# Warnings, errors, and the line that reports that a broker is ready.
 LOGGING = """\
 status=error
 appender.out.type=Console

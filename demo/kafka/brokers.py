@@ -1,4 +1,4 @@
-"""Local Apache Kafka for the demo and the tests: real brokers, several at a time."""
+"""Start and stop several local Kafka brokers for the demo and the tests."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from demo.kafka.broker import Broker
 
 __all__ = ["Broker", "brokers", "running_brokers", "start_brokers", "stop_brokers"]
 
-# Python warns of a process that still runs when the object which started it goes away.
+# Python warns if a Popen object is deleted while its process runs.
 _left_running: list[Broker] = []
 
 
 def start_brokers(names: Sequence[str], home: Path) -> dict[str, str]:
     """Start a broker for each of *names* in *home* and leave them running after this process.
 
-    Returns the bootstrap servers by name. One that runs already is left as it is. Raises
-    BrokerStartError; the others stay up, and `stop_brokers` ends them.
+    Return the bootstrap servers by name. A running broker is left as it is. Raises
+    BrokerStartError; the other brokers stay up until `stop_brokers`.
     """
     brokers = [Broker(name, home / name) for name in names]
     _left_running.extend(brokers)
@@ -32,8 +32,8 @@ def start_brokers(names: Sequence[str], home: Path) -> dict[str, str]:
 def stop_brokers(home: Path, *, forget: bool = False) -> list[str]:
     """Stop every broker that `start_brokers` started in *home* and return their names.
 
-    Their data stays, so that `start_brokers` brings the same clusters back, unless *forget*. Raises
-    BrokerStopError when one does not end.
+    Their data stays for the next `start_brokers`, unless *forget*. Raises BrokerStopError if a
+    broker does not end.
     """
     stopped = []
     for broker in brokers(home):
@@ -46,13 +46,13 @@ def stop_brokers(home: Path, *, forget: bool = False) -> list[str]:
 
 
 def brokers(home: Path) -> list[Broker]:
-    """Return every broker that *home* knows, running or not, by name."""
+    """Return all brokers with a folder in *home*, running or not, sorted by name."""
     return [Broker(file.parent.name, file.parent) for file in sorted(home.glob("*/broker.json"))]
 
 
 @contextlib.contextmanager
 def running_brokers(*started: Broker) -> Iterator[None]:
-    """Start brokers side by side, and end them whatever happens."""
+    """Start brokers concurrently; kill them when the block ends, also after an error."""
     try:
         with ThreadPoolExecutor(max_workers=max(1, len(started))) as starters:
             list(starters.map(Broker.start, started))

@@ -13,14 +13,14 @@ KAFKA = JarSet(
         ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
         ("org.apache.kafka", "connect-mirror", KAFKA_VERSION),
         ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
-        # Kafka's POMs name no logging backend: without one a broker cannot say why it failed.
+        # Kafka's POMs name no logging backend: without one a broker logs no errors.
         ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.1"),
     ),
 )
 
 
 def kafka_home() -> Path:
-    """Return the folder with the jars, fetching them if it is not there yet.
+    """Return the folder with the jars, fetching them at the first call.
 
     Raises DownloadFailedError, JavaMissingError.
     """

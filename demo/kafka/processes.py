@@ -1,4 +1,4 @@
-"""This machine's processes and ports, as far as local brokers need them."""
+"""Identify processes, reset signals and find free ports for local brokers."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import subprocess
 import threading
 from pathlib import Path
 
-# Below the range that outgoing connections take theirs from: a server that is down for a moment
-# finds its port free again.
+# Below the ephemeral range: no outgoing connection takes the port of a server that restarts.
 _PORTS = range(20_000, 32_000)
-_USED_PORTS: set[int] = set()  # a port that was given away is free until its server listens
+_USED_PORTS: set[int] = set()  # a returned port is free until its server listens
 _PORTS_LOCK = threading.Lock()
-_RANDOM = random.SystemRandom()  # its own: a seed, or a fork, would give the same ports twice
+_RANDOM = (
+    random.SystemRandom()
+)  # not `random`: after a seed or a fork it would return the same ports
 
 
 def started_at(pid: int) -> str | None:
-    """Return when process *pid* began, in the system's own words; None if it does not run.
+    """Return the start time of process *pid* as the system prints it; None if it does not run.
 
-    A number is given to another process one day: number and beginning together name one.
+    Process ids are reused: the id and the start time together identify a process.
     """
     if not Path("/proc/self/stat").exists():
         asked = ["ps", "-o", "lstart=", "-p", str(pid)]
         return subprocess.run(asked, capture_output=True, text=True).stdout.strip() or None
     try:
-        # What follows the program's name, which may itself hold blanks and brackets.
+        # The fields after the program's name, which may contain blanks and brackets.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
@@ -37,20 +38,19 @@ def started_at(pid: int) -> str | None:
 
 
 def restore_signals() -> None:
-    """Let this process, which is about to become another program, hear what ends it.
+    """Reset SIGHUP, SIGINT and SIGTERM before this process becomes another program.
 
-    A JVM leaves alone what is ignored when it starts, and a shell's background job, or Dagster in
-    one, has SIGINT and SIGTERM ignored. With SIGHUP and SIGINT ignored MirrorMaker 2 was seen to
-    need a minute to end.
+    A background job of a shell ignores SIGINT, and a JVM keeps ignored signals ignored. With SIGHUP
+    and SIGINT ignored, MirrorMaker 2 took a minute to end.
     """
     for which in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(which, signal.SIG_DFL)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return *count* ports of 127.0.0.1 that nobody listens on, and that this never gave before.
+    """Return *count* unused ports of 127.0.0.1; a port is returned once per process.
 
-    Raises OSError: there are no more.
+    Raises OSError if no port is left.
     """
     with _PORTS_LOCK:
         return [_free_port() for _ in range(count)]
@@ -59,7 +59,7 @@ def free_ports(count: int) -> list[int]:
 def _free_port() -> int:
     for port in _RANDOM.sample(_PORTS, len(_PORTS)):
         with socket.socket() as probe, contextlib.suppress(OSError):
-            # As servers do: a port whose last connections are still winding up is free.
+            # As servers do: a port with connections in TIME_WAIT is free.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
             if port not in _USED_PORTS:

@@ -1,4 +1,4 @@
-"""The demo's data and its folder; the whole demo is a story (stories/test_demo.py)."""
+"""Test the demo's data and its folder. The whole demo is a story: tests/stories/operations."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from demo import data as demo_data
-from demo.dagster_ui import free_port, serve, stop_running
+from demo.dagster_ui import serve, stop_running
 from demo.data import TABLES, DemoDataMissingError, DemoTable
-from demo.workspace import DemoIncompleteError, DemoWorkspace
+from demo.workspace import DemoIncompleteError, DemoNotFoundError, DemoWorkspace
 from resources.config.load import read_config
 
 FLIGHTS = next(table for table in TABLES if table.name == "flights")
@@ -33,11 +33,11 @@ def test_every_flight_of_2013_is_a_record(flights):
 @pytest.mark.parametrize(
     ("name", "count"), [("airlines", 16), ("airports", 1458), ("planes", 3322), ("weather", 26115)]
 )
-def test_the_other_tables_are_whole(name, count):
+def test_the_other_tables_have_all_rows(name, count):
     assert len(small(name)) == count
 
 
-def test_a_flight_is_keyed_by_carrier_and_dated_by_its_scheduled_departure(flights):
+def test_a_flight_has_its_carrier_as_key_and_its_scheduled_departure_as_timestamp(flights):
     first = flights[0]
     row = json.loads(first.value)
 
@@ -48,7 +48,7 @@ def test_a_flight_is_keyed_by_carrier_and_dated_by_its_scheduled_departure(fligh
     assert first.timestamp_ms == at.timestamp() * 1000
 
 
-def test_numbers_stay_whole_and_what_the_file_leaves_out_is_null(flights):
+def test_integers_stay_integers_and_missing_values_are_null(flights):
     cancelled = next(r for r in flights if json.loads(r.value)["dep_time"] is None)
 
     assert json.loads(flights[0].value)["dep_time"] == 517
@@ -56,7 +56,7 @@ def test_numbers_stay_whole_and_what_the_file_leaves_out_is_null(flights):
     assert json.loads(cancelled.value)["air_time"] is None
 
 
-def test_headers_say_the_content_type_and_the_airport(flights):
+def test_headers_hold_the_content_type_and_the_airport(flights):
     assert flights[0].headers == [("content-type", b"application/json"), ("origin", b"EWR")]
     assert small("airlines")[0].headers == [("content-type", b"application/json")]
 
@@ -65,7 +65,7 @@ def test_a_table_without_times_has_records_without_timestamps():
     assert {record.timestamp_ms for record in small("planes")} == {None}
 
 
-def test_a_missing_data_package_is_said_in_a_sentence(monkeypatch):
+def test_a_missing_data_package_raises_an_error_that_names_it(monkeypatch):
     def nothing(name):
         raise PackageNotFoundError(name)
 
@@ -80,7 +80,7 @@ def no_brokers(monkeypatch):
     monkeypatch.setattr("demo.kafka.brokers.start_brokers", lambda names, home: servers)
 
 
-def test_the_demo_writes_a_file_that_mirrormaker_users_know(tmp_path, no_brokers):
+def test_the_demo_writes_a_valid_mm2_properties_file(tmp_path, no_brokers):
     home = DemoWorkspace(tmp_path)
     home.start_clusters()
     config = read_config(home.properties)
@@ -92,7 +92,7 @@ def test_the_demo_writes_a_file_that_mirrormaker_users_know(tmp_path, no_brokers
     assert DemoWorkspace(tmp_path).lake == tmp_path / "lake"
 
 
-def test_what_a_user_changed_in_the_file_stays(tmp_path, no_brokers):
+def test_changes_by_the_user_stay_in_the_file(tmp_path, no_brokers):
     home = DemoWorkspace(tmp_path)
     home.start_clusters()
     home.properties.write_text(home.properties.read_text() + "tasks.max = 1\n")
@@ -101,7 +101,7 @@ def test_what_a_user_changed_in_the_file_stays(tmp_path, no_brokers):
     assert home.properties.read_text().endswith("tasks.max = 1\n")
 
 
-def test_a_file_that_names_other_brokers_is_written_anew(tmp_path, no_brokers):
+def test_a_file_that_names_other_brokers_is_replaced(tmp_path, no_brokers):
     home = DemoWorkspace(tmp_path)
     home.properties.write_text("us-east.bootstrap.servers = elsewhere:9092\n")
     home.start_clusters()
@@ -109,7 +109,7 @@ def test_a_file_that_names_other_brokers_is_written_anew(tmp_path, no_brokers):
     assert "elsewhere" not in home.properties.read_text()
 
 
-def test_a_lake_without_its_brokers_is_refused_with_what_to_do(tmp_path, no_brokers):
+def test_a_lake_without_its_brokers_raises_an_error_with_a_hint(tmp_path, no_brokers):
     (tmp_path / "lake").mkdir()
 
     with pytest.raises(DemoIncompleteError, match="eu-west and us-east") as refused:
@@ -117,27 +117,15 @@ def test_a_lake_without_its_brokers_is_refused_with_what_to_do(tmp_path, no_brok
     assert "make down" in refused.value.hint
 
 
-def test_the_ui_without_a_demo_says_to_make_one(tmp_path):
-    from demo.workspace import DemoNotFoundError
-
+def test_the_ui_without_a_demo_raises_an_error_that_names_make_demo(tmp_path):
     with pytest.raises(DemoNotFoundError) as refused:
-        serve(DemoWorkspace(tmp_path), console=None)
+        serve(DemoWorkspace(tmp_path))
     assert "make demo" in refused.value.hint
 
 
-def test_ending_a_ui_that_is_not_there_is_no_error(tmp_path):
+def test_stopping_a_ui_that_does_not_run_is_no_error(tmp_path):
     assert not stop_running(DemoWorkspace(tmp_path))
 
-    # A number that went to another process since: not ours to end.
+    # The process id belongs to another process now: it must not be ended.
     (tmp_path / "ui.json").write_text('{"pid": 1, "started": "never"}')
     assert not stop_running(DemoWorkspace(tmp_path))
-
-
-def test_a_port_that_is_taken_is_passed_over():
-    import socket
-
-    first = free_port()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", first))
-        taken.listen()
-        assert free_port() > first

@@ -1,9 +1,8 @@
-import json
-
 import pytest
 from click.testing import CliRunner
 
 from demo.kafka.__main__ import main as kafka
+from demo.kafka.brokers import brokers
 
 
 def run(*arguments):
@@ -13,15 +12,17 @@ def run(*arguments):
 
 
 @pytest.mark.kafka
-def test_up_names_the_brokers_it_started_and_down_those_it_stopped(tmp_path):
+def test_up_prints_addresses_and_down_prints_the_brokers_that_it_stopped(tmp_path):
     try:
-        answer = json.loads(run("up", "east", "--home", tmp_path, "--format", "json"))
-        assert [broker["name"] for broker in answer["brokers"]] == ["east"]
-        assert answer["brokers"][0]["bootstrap_servers"] in run("up", "east", "--home", tmp_path)
+        started = run("up", "east", "--home", tmp_path)
+        (east,) = brokers(tmp_path)
+        assert (
+            started == f"east  {east.bootstrap_servers}\n" == run("up", "east", "--home", tmp_path)
+        )
     finally:
-        stopped = json.loads(run("down", "--home", tmp_path, "--format", "json"))
-    assert stopped == {"stopped": ["east"]}
+        stopped = run("down", "--home", tmp_path)
+    assert stopped == "stopped east\n"
 
 
-def test_down_says_when_there_is_nothing_to_stop(tmp_path):
+def test_down_reports_that_no_broker_runs(tmp_path):
     assert "no broker runs" in run("down", "--home", tmp_path)

@@ -61,7 +61,7 @@ def test_what_is_produced_is_read_back_in_order_with_key_headers_and_timestamp(s
     assert read[3].timestamp()[1] == 5
 
 
-def test_an_aborted_transaction_is_seen_by_a_read_uncommitted_reader_alone(source, names):
+def test_only_a_read_uncommitted_reader_sees_an_aborted_transaction(source, names):
     topic = names("orders")
     create_topic(source.bootstrap_servers, topic)
     produce(source.bootstrap_servers, topic, [Record(b"", b"kept")], transactional_id=names("t"))
@@ -78,7 +78,7 @@ def test_an_aborted_transaction_is_seen_by_a_read_uncommitted_reader_alone(sourc
     assert values(source.bootstrap_servers, topic, "read_uncommitted") == [b"kept", b"gone"]
 
 
-def test_a_group_has_the_offsets_it_was_given(source, names):
+def test_a_group_has_the_offsets_that_were_committed(source, names):
     topic, group = names("orders"), names("group")
     create_topic(source.bootstrap_servers, topic, partitions=2)
 
@@ -87,7 +87,7 @@ def test_a_group_has_the_offsets_it_was_given(source, names):
     assert committed_offsets(source.bootstrap_servers, group) == {(topic, 0): 7, (topic, 1): 0}
 
 
-def test_a_broker_comes_back_from_every_end_on_the_same_port_with_its_records(make_broker):
+def test_a_broker_restarts_on_its_port_with_its_records_after_a_stop_or_a_kill(make_broker):
     broker = make_broker("east")
     where, cluster_id = broker.bootstrap_servers, broker.cluster_id
     create_topic(where, "orders")
@@ -126,7 +126,7 @@ def test_a_frozen_broker_can_be_stopped(make_broker):
     assert broker.pid is None
 
 
-def test_a_broker_that_does_not_start_says_why_and_leaves_no_process(tmp_path):
+def test_a_broker_that_does_not_start_raises_the_cause_and_leaves_no_process(tmp_path):
     broker = Broker("east", tmp_path / "east", properties={"log.segment.bytes": "never"})
 
     with pytest.raises(BrokerStartError, match=r"log\.segment\.bytes") as error:
@@ -144,7 +144,7 @@ def test_extra_properties_reach_the_broker(make_broker):
         produce(broker.bootstrap_servers, "orders", [Record(None, os.urandom(3000))])
 
 
-def test_up_leaves_brokers_running_after_its_process_and_down_ends_them(tmp_path):
+def test_started_brokers_outlive_their_process_until_they_are_stopped(tmp_path):
     script = "import sys; from pathlib import Path; from demo.kafka.brokers import start_brokers\n"
     script += "start_brokers(['east', 'west'], Path(sys.argv[1]))"
     subprocess.run([sys.executable, "-c", script, tmp_path], check=True, timeout=150)
@@ -166,7 +166,7 @@ def test_up_leaves_brokers_running_after_its_process_and_down_ends_them(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_process_that_got_a_broker_s_number_is_never_ended(tmp_path):
+def test_a_process_that_reuses_a_brokers_process_id_is_not_ended(tmp_path):
     home = tmp_path / "east"
     home.mkdir()
     other = subprocess.Popen(["sleep", "60"])
@@ -180,20 +180,20 @@ def test_a_process_that_got_a_broker_s_number_is_never_ended(tmp_path):
         other.wait()
 
 
-def test_free_ports_are_different_and_below_the_range_of_outgoing_connections():
+def test_free_ports_differ_and_are_below_the_ephemeral_range():
     ports = free_ports(20)
 
     assert len(set(ports)) == 20
     assert max(ports) < 32_768
 
 
-def test_a_free_port_is_never_given_twice_though_nobody_listens_on_it_yet():
+def test_a_free_port_is_returned_once_even_if_it_is_still_unused():
     ports = [port for _ in range(60) for port in free_ports(10)]
 
     assert len(set(ports)) == len(ports)
 
 
-def test_a_process_that_ended_has_no_beginning():
+def test_a_process_that_ended_has_no_start_time():
     process = subprocess.Popen(["true"])
     process.wait()
 
@@ -202,7 +202,7 @@ def test_a_process_that_ended_has_no_beginning():
 
 
 @pytest.mark.kafka
-def test_a_broker_started_where_sigterm_is_ignored_ends_all_the_same(tmp_path):
+def test_a_broker_stops_even_if_its_parent_ignores_sigterm(tmp_path):
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
         broker = Broker("deaf", tmp_path / "deaf").start()
