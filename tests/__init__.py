@@ -1,1 +1,1 @@
-"""The tree again, as sentences that hold, with stories on real brokers beside it."""
+"""Tests in the packages of the product, and `stories/` on real brokers."""

@@ -1,4 +1,4 @@
-"""What tests share: two real Kafka clusters, started when first asked for, a lake, free names."""
+"""What tests share: two real Kafka clusters, started at first use, a lake, unused names."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def names(request: pytest.FixtureRequest) -> Callable[..., str]:
-    """Names nobody else uses on the shared brokers: `names("orders")`, the same for the same word.
+    """Unused names on the shared brokers: `names("orders")`, the same for the same word.
 
     For topics, groups and transactional ids. They begin with the word, so that a regular
     expression such as `orders-.*` would meet other tests' topics: use the whole name.
@@ -87,5 +87,5 @@ def names(request: pytest.FixtureRequest) -> Callable[..., str]:
 
 @pytest.fixture
 def unique_topic(names: Callable[..., str]) -> str:
-    """A topic name nobody else uses."""
+    """An unused topic name."""
     return names("topic")

@@ -70,7 +70,7 @@ def wrong_calls(source: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_call_of_an_error_class_gives_exactly_its_fields(package):
-    # By import: in the wheel's test the packages are not beside the tests.
+    # By import: in the wheel's test the packages are not in the tests' folder.
     folder = Path(next(iter(import_module(package).__path__)))
     paths = sorted(folder.rglob("*.py"))
     assert paths
