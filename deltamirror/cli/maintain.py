@@ -105,7 +105,7 @@ def _restaged_table(
     for each in done:
         numbers = (each.files, each.segments, each.records, each.from_source)
         table.add_row(each.alias, *(f"{number:,}" for number in numbers))
-    return Group(table, *(f"{error} {error.hint}" for error in errors))
+    return Group(table, *(f"{error}. {error.hint}" for error in errors))
 
 
 def _rebuild_maps(console: Console, flow_name: str | None) -> None:
@@ -142,7 +142,7 @@ def _rebuilt_table(
             f"{each.written_records:,} in {each.written_runs} runs",
             "from the beginning" if each.complete_from is None else f"from {each.complete_from}",
         )
-    return Group(table, *(f"{error} {error.hint}" for error in errors))
+    return Group(table, *(f"{error}. {error.hint}" for error in errors))
 
 
 def _maintain_table(done: Sequence[MaintenanceResult]) -> Table:

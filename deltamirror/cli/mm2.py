@@ -129,7 +129,7 @@ def _import_table(done: Sequence[Mm2Import]) -> RenderableType:
                 "; ".join(_partition_notes(row)) or "-",
             )
     errors = [error for imported in done for error in imported.errors]
-    return Group(table, *(f"{error} {error.hint}" for error in errors))
+    return Group(table, *(f"{error}. {error.hint}" for error in errors))
 
 
 def _partition_notes(row: dict[str, Any]) -> list[str]:
