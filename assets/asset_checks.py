@@ -1,6 +1,6 @@
-"""Asset checks: what must hold of the stage and of the offset maps, read from the lake alone."""
+"""Asset checks of the stage, the offset maps and the verification, computed from the lake."""
 
-# No postponed annotations: Dagster reads them to find resources and configuration.
+# Without `from __future__ import annotations`: Dagster reads annotations to find resources.
 
 from collections.abc import Iterable
 from typing import Any
@@ -37,7 +37,10 @@ def cluster_checks(alias: str) -> list[dg.AssetChecksDefinition]:
     @dg.asset_check(
         asset=records_key(alias),
         name="gaps",
-        description="No record was let go; offsets that never held one are counted by cause.",
+        description=(
+            "Fails if a gap with lost records was accepted. The metadata has the number of offsets "
+            "without a record by cause."
+        ),
     )
     def _gaps(file: MirrorFile) -> dg.AssetCheckResult:
         with open_context(file) as context:
@@ -65,7 +68,7 @@ def cluster_checks(alias: str) -> list[dg.AssetChecksDefinition]:
         wanted = arrow_schema(RECORDS)
         with open_context(file) as context:
             table = context.lake.records(alias)
-            # A table that nobody made yet is right by definition; asking does not make it.
+            # A missing table passes. `exists` does not create it.
             found = pa.schema(table.delta.schema().to_arrow()) if table.exists() else wanted
         return dg.AssetCheckResult(passed=found == wanted, metadata={"columns": len(found)})
 
@@ -78,7 +81,10 @@ def flow_checks(flow: Flow) -> list[dg.AssetChecksDefinition]:
     @dg.asset_check(
         asset=offset_map_key(flow),
         name="rising_runs",
-        description="Along every target partition both offsets of the runs rise.",
+        description=(
+            "Upstream and downstream offsets of the offset runs increase along every target "
+            "partition."
+        ),
     )
     def _rising_runs(file: MirrorFile) -> dg.AssetCheckResult:
         with open_context(file) as context:
@@ -103,9 +109,10 @@ def flow_checks(flow: Flow) -> list[dg.AssetChecksDefinition]:
 
 
 def count_falling(runs: Iterable[dict[str, Any]]) -> int:
-    """Return how many of *runs*, sorted by downstream offset, overlap or precede the one before.
+    """Return how many of *runs*, sorted by downstream offset, do not start after the previous run.
 
-    Downstream along one life of a target partition, upstream within one incarnation of it.
+    Downstream offsets are compared within one incarnation of the target topic, upstream offsets
+    also within one incarnation of the source topic.
     """
     downstream: dict[tuple[Any, ...], int] = {}
     upstream: dict[tuple[Any, ...], int] = {}

@@ -1,4 +1,4 @@
-"""Every asset, check, job and resource, put together once from the configuration file."""
+"""Build Dagster's definitions from the configuration file."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ log = logging.getLogger(__name__)
 
 
 def build_definitions(path: Path | None = None) -> dg.Definitions:
-    """Return the definitions of the file at *path*; None: that of DELTAMIRROR_CONFIG.
+    """Return the definitions for the file at *path*; None means that of DELTAMIRROR_CONFIG.
 
-    They ask no cluster and open no lake: every run of Dagster's loads them anew. A file that is
-    missing or bad makes a code location without assets, and a line in the log.
+    This connects to no cluster and opens no lake, because every Dagster run loads the definitions
+    again. If the file is missing or invalid, this logs a warning and returns no assets.
     """
     path = path or Path(os.environ.get(CONFIG_VARIABLE, "mm2.properties"))
     try:
         config = read_config(path)
     except DeltamirrorError as error:
-        log.warning("nothing to show: %s %s", error, error.hint)
+        log.warning("there are no assets, because of the configuration: %s. %s", error, error.hint)
         return dg.Definitions(executor=dg.in_process_executor)
     return _definitions(path, config)
 
@@ -58,7 +58,7 @@ def _definitions(path: Path, config: Config) -> dg.Definitions:
         schedules=[daily_maintenance],
         sensors=[mirror_supervisor, *(discovery_sensor(alias) for alias in sources)],
         resources={"file": MirrorFile(path=str(path)), "spark": Spark()},
-        # One Spark for all steps of a run; each step in a process of its own would start its own.
+        # In one process: with a process per step, every step would start its own Spark.
         executor=dg.in_process_executor,
     )
 

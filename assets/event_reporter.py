@@ -1,7 +1,7 @@
-"""What the loops moved, told to Dagster topic by topic and not too often.
+"""Report staged and replayed records to Dagster as asset materializations, with a limited rate.
 
-An event costs Dagster's SQLite some 9 kB for ever: one event a second at most, one a topic in
-30 s. In between the numbers add up.
+An event takes about 9 kB in Dagster's SQLite permanently. So there is at most one event per second,
+and one event per topic in 30 s. Counts are added up between events.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
 TOPIC_INTERVAL_S = 30.0
-"""How often a topic of an asset is told at most."""
+"""Minimum seconds between two events of the same topic of an asset."""
 
 PUBLISH_INTERVAL_S = 1.0
-"""How often anything is told at most."""
+"""Minimum seconds between two events."""
 
 
 @dataclass(slots=True)
 class EventCounts:
-    """What moved of a topic since it was last told, in records, bytes and offsets."""
+    """Records, bytes, gaps and offsets of a topic since its last event."""
 
     owner: str
     records: int = 0
@@ -44,7 +44,7 @@ class EventCounts:
     has_changes: bool = False
 
     def extend_offsets(self, first: int | None, last: int | None) -> None:
-        """Take in that records from offset *first* to *last* moved; None: no records."""
+        """Extend the offset bounds by records from *first* to *last*; None means no records."""
         if first is not None and last is not None:
             self.first_offset = (
                 first if self.first_offset is None else min(first, self.first_offset)
@@ -53,10 +53,10 @@ class EventCounts:
 
 
 class EventBuffer(Listener):
-    """A reporter that gathers what moved until somebody asks for the next event.
+    """A listener that adds up counts until the next event is taken. Thread-safe.
 
-    *row_counts* are the records that each topic of each asset had at the start; without them
-    events say only what moved.
+    *row_counts* are the records that each topic of each asset had at the start. Without them events
+    have no `dagster/row_count`.
     """
 
     def __init__(self, row_counts: Mapping[tuple[dg.AssetKey, str], int] | None = None) -> None:
@@ -95,14 +95,14 @@ class EventBuffer(Listener):
         return counts
 
     def next_event(self, now: float, *, is_last: bool = False) -> PartitionEvent | None:
-        """Return the event that has waited longest; None: none is due at *now* (s, monotonic).
+        """Return the due event that waited longest, or None if none is due.
 
-        With *is_last* whatever was not told yet is due.
+        *now* is in seconds of the monotonic clock. With *is_last* all remaining counts are due.
         """
         with self._lock:
             due = [
-                (counts.published_at, place)
-                for place, counts in self._counts.items()
+                (counts.published_at, key_and_topic)
+                for key_and_topic, counts in self._counts.items()
                 if counts.has_changes and (is_last or now - counts.published_at >= TOPIC_INTERVAL_S)
             ]
             if not due:
@@ -116,7 +116,7 @@ class EventBuffer(Listener):
 
 @dataclass(frozen=True, slots=True)
 class PartitionEvent:
-    """That *topic* of the asset *key* moved; *owner* is the cluster or flow it belongs to."""
+    """Counts of *topic* of the asset *key*; *owner* is its cluster's alias or its flow's key."""
 
     key: dg.AssetKey
     owner: str
@@ -124,7 +124,7 @@ class PartitionEvent:
     metadata: Mapping[str, int]
 
     def materialization(self) -> dg.AssetMaterialization:
-        """Return the event as Dagster keeps it."""
+        """Return the event as a Dagster materialization."""
         return dg.AssetMaterialization(self.key, partition=self.topic, metadata=self.metadata)
 
 
@@ -141,11 +141,11 @@ class EventPublisher:
         self._known: set[tuple[str, str]] = set()
 
     def publish_due(self, now: float) -> None:
-        """Tell one event, if one is due."""
+        """Publish one event, if one is due."""
         self._publish_event(self._events.next_event(now))
 
     def publish_rest(self, now: float) -> None:
-        """Tell all that was not told yet."""
+        """Publish all remaining counts."""
         while (event := self._events.next_event(now, is_last=True)) is not None:
             self._publish_event(event)
 
@@ -175,11 +175,11 @@ def _metadata(counts: EventCounts, row_count: int | None) -> dict[str, int]:
 log = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S = 10.0
-"""How long the end of a run waits for its last reports."""
+"""Seconds that `close` waits for the last events."""
 
 
 class DagsterListener(EventBuffer):
-    """Reports from a thread of its own, so that a slow or broken Dagster slows no loop down."""
+    """A listener that publishes from its own thread, so that a slow Dagster delays no loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class DagsterListener(EventBuffer):
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Report the rest; doing it twice is doing it once."""
+        """Publish the rest and stop the thread. A second call has no effect."""
         atexit.unregister(self.close)
         self._stop.set()
         self._thread.join(CLOSE_TIMEOUT_S)
@@ -207,18 +207,18 @@ class DagsterListener(EventBuffer):
         self._instance.dispose()
 
     def _publish_safely(self, publisher: EventPublisher, *, is_last: bool) -> None:
-        """Report what is due; of failures in a row the first is logged."""
+        """Publish due events. Of consecutive failures only the first is logged."""
         try:
-            report_event = publisher.publish_rest if is_last else publisher.publish_due
-            report_event(time.monotonic())
+            publish = publisher.publish_rest if is_last else publisher.publish_due
+            publish(time.monotonic())
         except Exception as error:
             if not self._failed:
-                log.warning("Dagster did not take a report: %s", _first_line(error))
+                log.warning("events cannot be reported to Dagster: %s", _first_line(error))
             self._failed = True
         else:
             self._failed = False
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, or its type where it has none."""
+    """Return the first line of an error's text, or its type if it has no text."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

@@ -1,6 +1,6 @@
-"""The assets without partitions: groups seen per source; checkpoints, lag and parity per flow."""
+"""Assets without partitions: group offsets of sources; checkpoints, lag and others of flows."""
 
-# No postponed annotations: Dagster reads them to find resources and configuration.
+# Without `from __future__ import annotations`: Dagster reads annotations to find resources.
 
 import dagster as dg
 
@@ -17,17 +17,17 @@ from schemas.config.flow import Flow
 
 
 def group_offsets(alias: str) -> dg.AssetsDefinition:
-    """Return the asset that keeps what the groups of source cluster *alias* have committed."""
+    """Return the asset of the committed offsets of groups on source cluster *alias*."""
 
     @dg.asset(
         key=[alias, "group_offsets"],
         deps=[source_topics_key(alias)],
-        description=f"What the consumer groups of {alias} had committed, and when.",
+        description=f"Committed offsets of the consumer groups of {alias}, with the time.",
         group_name=asset_group(alias),
         kinds={"kafka", "deltalake"},
     )
     def _group_offsets(file: MirrorFile) -> dg.MaterializeResult[None]:
-        """Look at every group that a flow wants, and keep what changed."""
+        """Read the committed offsets of every group of a flow, and store those that changed."""
         with open_context(file) as context:
             seen = snapshot_groups(context, alias)
         return dg.MaterializeResult(
@@ -42,17 +42,17 @@ def group_offsets(alias: str) -> dg.AssetsDefinition:
 
 
 def checkpoints(flow: Flow) -> dg.AssetsDefinition:
-    """Return the asset that translates the source's groups to the target of *flow*."""
+    """Return the asset of the source groups' offsets, translated to the target of *flow*."""
 
     @dg.asset(
         key=[flow.key, "checkpoints"],
         deps=[offset_map_key(flow), [flow.source, "group_offsets"]],
-        description=f"Where the groups of {flow.source} resume on {flow.target}.",
+        description=f"Offsets at which the groups of {flow.source} resume on {flow.target}.",
         group_name=asset_group(flow.key),
         kinds={"kafka", "deltalake"},
     )
     def _checkpoints(file: MirrorFile) -> dg.MaterializeResult[None]:
-        """Translate every group's offsets and keep the answers that changed."""
+        """Translate every group's offsets, and store the checkpoints that changed."""
         with open_context(file) as context:
             changed = write_checkpoints(context, context.config.flow(flow.name))
         groups = len({row["group"] for row in changed})
@@ -64,17 +64,17 @@ def checkpoints(flow: Flow) -> dg.AssetsDefinition:
 
 
 def heartbeats(config: HeartbeatConfig) -> dg.AssetsDefinition:
-    """Return the asset that lets the heart of a flow beat once."""
+    """Return the asset that writes one heartbeat of a flow."""
     flow = config.flow
 
     @dg.asset(
         key=[flow.key, "heartbeats"],
-        description=f"The sign of life of {flow}, in the topic {config.topic} on {flow.target}.",
+        description=f"Heartbeats of {flow}, in the topic {config.topic} on {flow.target}.",
         group_name=asset_group(flow.key),
         kinds={"kafka"},
     )
     def _heartbeats(file: MirrorFile) -> dg.MaterializeResult[None]:
-        """Write one heartbeat; while `deltamirror run` runs, it writes them too."""
+        """Write one heartbeat. A running `deltamirror run` writes heartbeats, too."""
         with open_context(file) as context:
             beat = HeartbeatEmitter(context, config).emit()
         return dg.MaterializeResult(metadata={"timestamp_ms": beat.timestamp_ms})
@@ -83,7 +83,7 @@ def heartbeats(config: HeartbeatConfig) -> dg.AssetsDefinition:
 
 
 def lag(flow: Flow) -> dg.AssetsDefinition:
-    """Return the asset that measures how far *flow* is."""
+    """Return the asset of the replication lag of *flow*."""
 
     @dg.asset(
         key=[flow.key, "lag"],
@@ -93,9 +93,9 @@ def lag(flow: Flow) -> dg.AssetsDefinition:
         kinds={"kafka", "deltalake"},
     )
     def _lag(file: MirrorFile) -> dg.MaterializeResult[None]:
-        """Measure every partition of the flow, and keep the numbers."""
+        """Measure and store the lag of every partition of the flow."""
         with open_context(file) as context:
-            # A cluster that is down is no measurement of zero.
+            # Fail if a cluster is down, because its partitions would count as zero.
             context.cluster(flow.source).probe()
             context.cluster(flow.target).probe()
             rows = write_lag(context, context.config.flow(flow.name))
@@ -115,11 +115,11 @@ def verification(flow: Flow) -> dg.AssetsDefinition:
         kinds={"kafka", "deltalake"},
     )
     def _verification(file: MirrorFile) -> dg.MaterializeResult[None]:
-        """Compare everything of the flow; what differs is counted, the check `parity` judges."""
+        """Compare all records of the flow; count the differences for the check `parity`."""
         with open_context(file) as context:
             found = verify(context, flows=[flow.name])
         for error in found.errors:
-            raise dg.Failure(f"not everything could be compared: {error['message']}")
+            raise dg.Failure(f"some records could not be compared: {error['message']}")
         return dg.MaterializeResult(metadata=found.totals)
 
     return _verification

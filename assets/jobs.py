@@ -1,6 +1,6 @@
-"""The jobs: the loops as a run of Dagster, a replay by launchpad, the stage kept small."""
+"""Dagster jobs: run the loops, replay a topic from the launchpad, maintain the stage."""
 
-# No postponed annotations: Dagster reads them to find resources and configuration.
+# Without `from __future__ import annotations`: Dagster reads annotations to find resources.
 
 import contextlib
 import threading
@@ -23,22 +23,22 @@ from schemas.errors import LeaseHeldError
 from schemas.replay.point_in_time import Selection
 
 ONE_AT_A_TIME = {"flow": "all"}
-"""The tag that deploy/dagster.yaml lets one run have at a time."""
+"""deploy/dagster.yaml allows one run with this tag at a time."""
 
 DEFAULT_RUN_MINUTES = 30.0
-"""How long a run mirrors: its log stays readable, and the next one has the newest definitions."""
+"""Duration of a run: short runs have readable logs, and each run loads the newest definitions."""
 
 
 class MirrorConfig(dg.Config):
-    """How long a run of `mirror` lasts, in minutes."""
+    """Duration of a run of `mirror`, in minutes."""
 
     minutes: float = DEFAULT_RUN_MINUTES
 
 
 class MirrorThread:
-    """The loops of *config* in a thread of their own; leaving the context ends them.
+    """Run the loops of *config* in a separate thread; leaving the context ends them.
 
-    The step's own thread must stay free: Dagster interrupts that one when a run is terminated.
+    The step's main thread must stay free, because Dagster interrupts it to terminate a run.
     """
 
     def __init__(self, config: Config, events: EventBuffer) -> None:
@@ -56,7 +56,7 @@ class MirrorThread:
         self._thread.join(2 * Timings().stop_timeout_s)
 
     def has_ended(self, wait_s: float) -> bool:
-        """Wait up to *wait_s* seconds for the loops to end by themselves; raise what ended them."""
+        """Wait up to *wait_s* seconds; return whether the loops have ended. Raises their error."""
         self._thread.join(wait_s)
         if self._error is not None:
             raise self._error
@@ -72,7 +72,7 @@ class MirrorThread:
 @dg.op(
     name="mirror_flows",
     out=dg.Out(dg.Nothing),
-    description="Stage every source and replay every flow until the time is over or terminated.",
+    description="Stage every source and replay every flow until the time is over.",
 )
 def _mirror_flows(
     context: dg.OpExecutionContext, config: MirrorConfig, file: MirrorFile, spark: Spark
@@ -83,8 +83,8 @@ def _mirror_flows(
         publisher = EventPublisher(events, context.instance, context.log_event)
         ends_at = time.monotonic() + config.minutes * 60
         with contextlib.ExitStack() as last:
-            # Left in reverse: the loops end first, then what they did to the end is told.
-            last.callback(context.log.info, "ended cleanly: the next run goes on from here")
+            # Callbacks run in reverse: the loops end first, then the last events are published.
+            last.callback(context.log.info, "the run ended cleanly; the next run continues")
             last.callback(lambda: publisher.publish_rest(time.monotonic()))
             loops = last.enter_context(MirrorThread(mirror_context.config, events))
             context.log.info(
@@ -96,7 +96,7 @@ def _mirror_flows(
 
 @dg.job(
     name="mirror",
-    description="MirrorMaker's work for half an hour, then the next run takes over.",
+    description="Mirror all flows for half an hour. Then the next run continues.",
     tags=ONE_AT_A_TIME,
 )
 def mirror_job() -> None:
@@ -105,10 +105,10 @@ def mirror_job() -> None:
 
 
 class ReplayConfig(dg.Config):
-    """What to replay: times in ISO 8601 or ms since 1970, ends not included.
+    """What to replay. *as_of* is a time in ISO 8601 or ms since 1970; ends are exclusive.
 
-    The flow may be left out where there is one only, the target topic always: then the replay
-    makes its own. With dry_run the plan is logged and nothing is written.
+    *flow* is optional if the configuration has only one flow. If *target_topic* is not set, the
+    replay creates a topic. With *dry_run* the plan is logged and nothing is written.
     """
 
     topic: str
@@ -123,7 +123,7 @@ class ReplayConfig(dg.Config):
 @dg.op(
     name="replay_topic",
     out=dg.Out(dg.Nothing),
-    description="Write what was staged of a topic once more, to a topic of its own.",
+    description="Write the staged records of a topic again, to a separate topic.",
 )
 def _replay_topic(
     context: dg.OpExecutionContext, config: ReplayConfig, file: MirrorFile, spark: Spark
@@ -156,7 +156,7 @@ def _replay_topic(
 def _flow_name(mirror_context: MirrorContext, config: ReplayConfig) -> str:
     flows = [each.flow.name for each in mirror_context.config.flows]
     if config.flow is None and len(flows) != 1:
-        raise dg.Failure(f"name the flow: one of {', '.join(flows)}", allow_retries=False)
+        raise dg.Failure(f"set flow to one of {', '.join(flows)}", allow_retries=False)
     return config.flow or flows[0]
 
 
@@ -166,24 +166,24 @@ def _selection(config: ReplayConfig) -> Selection:
     except ValueError as error:
         raise dg.Failure(f"as_of: {error}", allow_retries=False) from None
     if as_of_ms is not None and (config.from_offset, config.to_offset) != (None, None):
-        raise dg.Failure("give as_of or offsets, not both", allow_retries=False)
+        raise dg.Failure("set as_of or offsets, not both", allow_retries=False)
     return Selection(as_of_ms=as_of_ms, from_offset=config.from_offset, to_offset=config.to_offset)
 
 
 @dg.job(name="replay", description="A point-in-time replay for an audit; a dry run by default.")
 def replay_job() -> None:
-    """Replay what the launchpad says."""
+    """Replay the topic that the run's configuration names."""
     _replay_topic()
 
 
 LEASE_TIMEOUT_S = (DEFAULT_RUN_MINUTES + 5) * 60
-"""How long `maintain` waits for a staging lease: a run of `mirror` gives it back by then."""
+"""Seconds that `maintain` waits for a staging lease. A run of `mirror` ends within this time."""
 
 
 @dg.op(
     name="maintain_stages",
     out=dg.Out(dg.Nothing),
-    description="Join small files, remove what has served its time, delete what nobody needs.",
+    description="Merge small files, remove expired records, delete unreferenced files.",
 )
 def _maintain_stages(context: dg.OpExecutionContext, file: MirrorFile) -> None:
     with open_context(file) as mirror_context:
@@ -193,7 +193,10 @@ def _maintain_stages(context: dg.OpExecutionContext, file: MirrorFile) -> None:
 
 
 def _maintain_when_free(mirror_context: MirrorContext, alias: str) -> list[MaintenanceResult]:
-    """Maintain *alias* as soon as nobody stages it. Raises LeaseHeldError: somebody goes on."""
+    """Maintain *alias* as soon as no process stages it.
+
+    Raises LeaseHeldError if another process still stages it after LEASE_TIMEOUT_S.
+    """
     give_up_at = time.monotonic() + LEASE_TIMEOUT_S
     while True:
         try:
@@ -204,7 +207,7 @@ def _maintain_when_free(mirror_context: MirrorContext, alias: str) -> list[Maint
             time.sleep(1)
 
 
-@dg.job(name="maintain", description="The stage kept small: retention, compaction, vacuum.")
+@dg.job(name="maintain", description="Maintain the stage: retention, compaction and vacuum.")
 def maintain_job() -> None:
     """Maintain every source's stage."""
     _maintain_stages()

@@ -1,4 +1,4 @@
-"""What Dagster's definitions have in common: keys, partitions, groups, and a site to work on."""
+"""Asset keys, partitions and groups of the definitions, and the context of their steps."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ def offset_map_key(flow: Flow) -> dg.AssetKey:
 
 
 def source_topics_key(alias: str) -> dg.AssetKey:
-    """Return the key of a cluster's topics in their part as a source."""
+    """Return the key of the topics of source cluster *alias*."""
     return dg.AssetKey([alias, "topics"])
 
 
 def remote_topics_key(flow: Flow) -> dg.AssetKey:
-    """Return the key of what *flow* made on its target.
+    """Return the key of the remote topics of *flow* on its target.
 
-    Not the cluster's topics as a source: two flows that mirror each other would be a circle.
+    It differs from the key of the target's topics as a source, because two flows in opposite
+    directions would be a cycle in the asset graph.
     """
     return dg.AssetKey([flow.target, f"from_{flow.source}"])
 
@@ -48,13 +49,13 @@ def topic_partitions_def(owner: str) -> dg.DynamicPartitionsDefinition:
 
 
 def asset_group(owner: str) -> str:
-    """Return the asset group of *owner*; Dagster refuses `-` and `.` in a group."""
+    """Return the asset group of *owner*. Dagster does not allow `-` and `.` in its name."""
     return re.sub(r"[^A-Za-z0-9_]", "_", owner)
 
 
 @contextmanager
 def open_context(file: MirrorFile) -> Iterator[MirrorContext]:
-    """Open the site that *file* names; an error of ours ends the step as a sentence and a hint."""
+    """Yield the context of *file*'s configuration; convert DeltamirrorError to dg.Failure."""
     try:
         context = MirrorContext(file.config())
         try:

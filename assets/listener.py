@@ -1,6 +1,6 @@
-"""Offer `deltamirror run` a listener that reports to Dagster; see `deltamirror.listener`.
+"""Create the listener by which `deltamirror run` reports to Dagster; see `deltamirror.listener`.
 
-A module of its own, so that Dagster is imported only if there is an instance to report to.
+It is a separate module, so that Dagster is imported only if there is an instance to report to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def dagster_listener() -> Listener | None:
 
     try:
         return DagsterListener()
-    except Exception as error:  # Dagster's, SQLAlchemy's, the file system's: mirroring goes on
+    except Exception as error:  # of Dagster, SQLAlchemy or the file system: mirroring continues
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         log.warning("Dagster reports are off: %s", reason)
         return None

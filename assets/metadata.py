@@ -1,4 +1,4 @@
-"""What an asset shows of a topic or a flow: numbers from the lake, never a record's content."""
+"""Compute the metadata of assets from the lake. It never has a record's content."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from schemas.verification import KINDS
 Metadata = dict[str, Any]
 
 MAX_ROWS = 40
-"""Series and table rows at most: Dagster keeps every one of them in every event."""
+"""Maximum number of series and of table rows, because Dagster stores all of them in every event."""
 
 
 def staged_metadata(context: MirrorContext, alias: str, topic: str) -> Metadata:
-    """Return what is staged of *topic*: records, bytes, offsets, gaps (offsets without record)."""
+    """Return records, bytes, offset bounds and gaps (offsets without record) staged of *topic*."""
     columns = ["topic_id", "partition", "start", "end", "count", "size_bytes", "first", "last"]
     rows = context.lake.segments(alias).rows(columns, ds.field("topic") == topic)
     spans = pc.sum(pc.subtract(rows["end"], rows["start"])).as_py() or 0
@@ -45,7 +45,7 @@ def staged_metadata(context: MirrorContext, alias: str, topic: str) -> Metadata:
 
 
 def mapped_metadata(context: MirrorContext, flow: Flow, topic: str) -> Metadata:
-    """Return what is replayed of *topic*: records, runs, the first and last offset they got."""
+    """Return records, offset runs and downstream offset bounds that were replayed of *topic*."""
     columns = ["target_topic", "target_topic_id", "target_partition", "downstream_start", "length"]
     rows = context.lake.offset_map(flow).rows(columns, ds.field("topic") == topic)
     last = pc.subtract(pc.add(rows["downstream_start"], rows["length"]), 1)
@@ -73,13 +73,13 @@ def mapped_metadata(context: MirrorContext, flow: Flow, topic: str) -> Metadata:
 
 
 def lag_metadata(rows: Sequence[Mapping[str, Any]]) -> Metadata:
-    """Return the rows of `lag` of one time as series: totals first, then the worst topics."""
+    """Return the rows of `lag` of one time as series: totals, then the topics with most lag."""
     topics: dict[str, int] = {}
     for row in rows:
         topics[row["topic"]] = topics.get(row["topic"], 0) + row["lag"]
     worst = sorted(topics, key=lambda topic: (-topics[topic], topic))[:MAX_ROWS]
     return {
-        # Dagster sorts series by name: the totals come first.
+        # Dagster sorts series by name: with `a_` the totals come first.
         "a_total_lag": sum(topics.values()),
         "a_max_lag_records": max((row["lag"] for row in rows), default=0),
         "a_max_lag_seconds": max((row["age_ms"] or 0 for row in rows), default=0) / 1000,
@@ -88,7 +88,7 @@ def lag_metadata(rows: Sequence[Mapping[str, Any]]) -> Metadata:
 
 
 def parity_metadata(context: MirrorContext, flow: Flow) -> Metadata:
-    """Return what the newest comparison of each partition of *flow* found; empty: none was made."""
+    """Return the totals of each partition's newest comparison of *flow*, or {} if there is none."""
     rows = context.lake.flow_table(flow, VERIFICATION).rows().to_pylist()
     newest: dict[tuple[str, int], Mapping[str, int]] = {}
     for row in sorted(rows, key=lambda row: row["verified_at_ms"]):
@@ -99,7 +99,7 @@ def parity_metadata(context: MirrorContext, flow: Flow) -> Metadata:
 
 
 def row_counts(context: MirrorContext) -> dict[tuple[dg.AssetKey, str], int]:
-    """Return how many records of each topic every source's stage and every flow's map hold."""
+    """Return the number of records of each topic in every stage and every offset map."""
     found: dict[tuple[dg.AssetKey, str], int] = {}
     for alias in context.config.sources():
         rows = context.lake.segments(alias).rows(["topic", "count"])
@@ -122,7 +122,7 @@ def _sum(rows: pa.Table, column: str) -> int:
 
 
 def _bounds(rows: pa.Table, first: str, last: str) -> Metadata:
-    """Return the lowest and the highest offset of all partitions; none: there are no records."""
+    """Return the lowest and highest offset of all partitions, or {} if there are no records."""
     low, high = pc.min(rows[first]).as_py(), pc.max(rows[last]).as_py()
     return {} if low is None else {"first_offset": low, "last_offset": high}
 

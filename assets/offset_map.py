@@ -1,6 +1,6 @@
-"""The asset `offset_map` of a flow: its materialization is the replay."""
+"""Assets of a flow's replay: `offset_map`, the remote topics and point-in-time replays."""
 
-# No postponed annotations: Dagster reads them to find resources and configuration.
+# Without `from __future__ import annotations`: Dagster reads annotations to find resources.
 
 import dagster as dg
 
@@ -20,29 +20,29 @@ from schemas.config.flow import Flow
 
 
 def remote_topics(flow: Flow) -> dg.AssetSpec:
-    """Return the topics that *flow* keeps on its target, as their readers see them."""
+    """Return the asset of the remote topics of *flow*."""
     return dg.AssetSpec(
         remote_topics_key(flow),
         deps=[offset_map_key(flow)],
-        description=f"The topics of {flow.source} on cluster {flow.target}.",
+        description=f"Remote topics of {flow.source} on cluster {flow.target}.",
         group_name=asset_group(flow.key),
         kinds={"kafka"},
     )
 
 
 def replays(flow: Flow) -> dg.AssetSpec:
-    """Return the topics that the job `replay` wrote for audits."""
+    """Return the asset of the topics that the job `replay` wrote."""
     return dg.AssetSpec(
         replays_key(flow),
         deps=[records_key(flow.source)],
-        description=f"Point-in-time replays of {flow.source} on {flow.target}: the job `replay`.",
+        description=f"Topics on {flow.target} with replays of {flow.source} by the job `replay`.",
         group_name=asset_group(flow.key),
         kinds={"kafka"},
     )
 
 
 def offset_map(flow: Flow) -> dg.AssetsDefinition:
-    """Return the asset that replays the topics of *flow*."""
+    """Return the asset of the offset map of *flow*. To materialize a topic is to replay it."""
     by_topic = dg.AssetDep(
         records_key(flow.source), partition_mapping=dg.IdentityPartitionMapping()
     )
@@ -51,14 +51,14 @@ def offset_map(flow: Flow) -> dg.AssetsDefinition:
         key=offset_map_key(flow),
         partitions_def=topic_partitions_def(flow.key),
         deps=[by_topic],
-        description=f"Which offset on {flow.target} every record of {flow.source} was given.",
+        description=f"The offset on {flow.target} of every record of {flow.source}.",
         group_name=asset_group(flow.key),
         kinds={"kafka", "spark", "deltalake"},
     )
     def _offset_map(
         context: dg.AssetExecutionContext, file: MirrorFile, spark: Spark
     ) -> dg.MaterializeResult[None]:
-        """Send what is staged of a topic to the target and keep where each record went."""
+        """Replay the staged records of a topic to the target and store their offsets."""
         topic = context.partition_key
         with open_context(file) as mirror_context:
             before = mapped_metadata(mirror_context, flow, topic)["dagster/row_count"]
@@ -67,7 +67,7 @@ def offset_map(flow: Flow) -> dg.AssetsDefinition:
             numbers = mapped_metadata(mirror_context, flow, topic)
             replayed_now = numbers["dagster/row_count"] - before
             staged = staged_metadata(mirror_context, flow.source, topic)["dagster/row_count"]
-        # A topic that was replayed again from its beginning was mapped more than once.
+        # A topic that was replayed again from its beginning has more mapped records than staged.
         lag = max(0, staged - numbers["dagster/row_count"])
         return dg.MaterializeResult(metadata={"records": replayed_now, "lag": lag, **numbers})
 

@@ -1,6 +1,6 @@
-"""The asset `records` of a source cluster: what is staged of each of its topics."""
+"""Assets of a source cluster: its topics, and `records`, the staged log of each topic."""
 
-# No postponed annotations: Dagster reads them to find resources and configuration.
+# Without `from __future__ import annotations`: Dagster reads annotations to find resources.
 
 import dagster as dg
 
@@ -19,10 +19,10 @@ from resources.dagster_resources import MirrorFile, Spark
 
 
 def source_topics(alias: str) -> dg.AssetSpec:
-    """Return the topics of source cluster *alias*, which somebody else fills."""
+    """Return the asset of the topics of source cluster *alias*, which applications write."""
     return dg.AssetSpec(
         source_topics_key(alias),
-        description=f"The topics of cluster {alias}, as its applications write them.",
+        description=f"Topics of cluster {alias}, written by its applications.",
         group_name=asset_group(alias),
         kinds={"kafka"},
     )
@@ -35,14 +35,14 @@ def records(alias: str) -> dg.AssetsDefinition:
         key=records_key(alias),
         partitions_def=topic_partitions_def(alias),
         deps=[source_topics_key(alias)],
-        description=f"Every record of {alias} under its own topic, partition and offset.",
+        description=f"Every record of {alias} with its topic, partition and offset.",
         group_name=asset_group(alias),
         kinds={"spark", "deltalake"},
     )
     def _records(
         context: dg.AssetExecutionContext, file: MirrorFile, spark: Spark
     ) -> dg.MaterializeResult[None]:
-        """Stage a topic up to the last stable offsets that its source has now."""
+        """Stage a topic up to the present last stable offsets of its source."""
         topic = context.partition_key
         with open_context(file) as mirror_context:
             before = staged_metadata(mirror_context, alias, topic)["dagster/row_count"]
@@ -58,7 +58,7 @@ def records(alias: str) -> dg.AssetsDefinition:
 
 
 def _lag(mirror_context: MirrorContext, alias: str, topic: str) -> int:
-    """Return how many offsets the source has that are not staged."""
+    """Return the number of the source's offsets that are not staged."""
     segment_index = SegmentIndex(mirror_context.lake.segments(alias))
     segment_index.refresh()
     frontiers = segment_index.chains.frontiers

@@ -1,6 +1,6 @@
-"""Sensors and schedules. That no record is lost or doubled never depends on them."""
+"""Dagster sensors and schedules. Exactly-once mirroring does not depend on them."""
 
-# No postponed annotations: Dagster reads them to find resources and configuration.
+# Without `from __future__ import annotations`: Dagster reads annotations to find resources.
 
 import dagster as dg
 
@@ -13,7 +13,7 @@ from schemas.errors import DeltamirrorError
 DISCOVER_INTERVAL_S = 30
 SUPERVISE_INTERVAL_S = 15
 PARTITIONS_PER_TICK = 5_000
-"""Partitions added in one tick: SQLite takes no statement of any length."""
+"""Maximum partitions added in one tick, because SQLite limits the length of a statement."""
 
 UNFINISHED_STATUSES = [
     dg.DagsterRunStatus.QUEUED,
@@ -29,13 +29,13 @@ UNFINISHED_STATUSES = [
     job_name=mirror_job.name,
     minimum_interval_seconds=SUPERVISE_INTERVAL_S,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Keeps one run of `mirror` going. Leave it off where `deltamirror run` runs.",
+    description="Keeps one run of `mirror` active. Leave it off if `deltamirror run` is running.",
 )
 def mirror_supervisor(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-    """Ask for a run of `mirror` where none is on its way."""
+    """Request a run of `mirror` if none is queued or running."""
     of_mirror = dg.RunsFilter(job_name=mirror_job.name, statuses=UNFINISHED_STATUSES)
     if context.instance.get_runs_count(of_mirror):
-        return dg.SkipReason("a run is on its way")
+        return dg.SkipReason("a run of `mirror` is queued or running")
     return dg.RunRequest()
 
 
@@ -44,18 +44,18 @@ daily_maintenance = dg.ScheduleDefinition(
     job_name=maintain_job.name,
     cron_schedule="17 3 * * *",
     default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Maintains the lake once a day. It waits for the end of a run of `mirror`.",
+    description="Maintains the stages once a day. It waits for the end of a run of `mirror`.",
 )
 
 
 def discovery_sensor(alias: str) -> dg.SensorDefinition:
-    """Return the sensor that makes the topics of source cluster *alias* partitions."""
+    """Return the sensor that adds the topics of source cluster *alias* as partitions."""
 
     @dg.sensor(
         name=f"discover_{asset_group(alias)}",
         minimum_interval_seconds=DISCOVER_INTERVAL_S,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description=f"Adds the topics of {alias} as partitions of its assets and its flows'.",
+        description=f"Adds the topics of {alias} as partitions of its own and its flows' assets.",
     )
     def _discover(context: dg.SensorEvaluationContext, file: MirrorFile) -> dg.SensorResult:
         try:
@@ -63,7 +63,7 @@ def discovery_sensor(alias: str) -> dg.SensorDefinition:
         except DeltamirrorError as error:
             return dg.SensorResult(skip_reason=str(error))
         try:
-            topics, trouble = _list_topics(mirror_context, alias)
+            topics, problem = _list_topics(mirror_context, alias)
             flows = [each for each in mirror_context.config.flows if each.flow.source == alias]
             wanted = {alias: {t for t in topics if any(flow.replicates(t) for flow in flows)}}
             wanted |= {each.flow.key: set(filter(each.replicates, topics)) for each in flows}
@@ -76,21 +76,21 @@ def discovery_sensor(alias: str) -> dg.SensorDefinition:
         ]
         return dg.SensorResult(
             dynamic_partitions_requests=requests,
-            skip_reason=trouble or f"{len(wanted[alias])} topics are known",
+            skip_reason=problem or f"{len(wanted[alias])} topics are known",
         )
 
     return _discover
 
 
 def _list_topics(mirror_context: MirrorContext, alias: str) -> tuple[set[str], str | None]:
-    """Return the topics that are staged or on the cluster, and why the cluster was not asked."""
-    trouble = None
+    """Return the staged topics and those of the cluster, and the error if one cannot be read."""
+    problem = None
     topics: set[str] = set()
     try:
         topics.update(
             mirror_context.lake.segments(alias).rows(["topic"])["topic"].unique().to_pylist()
         )
-        # Answers within 3 s or not at all; a tick has 60 s.
+        # Fails after 3 s without an answer; a sensor's tick has 60 s.
         mirror_context.cluster(alias).probe()
         topics.update(
             name
@@ -98,8 +98,8 @@ def _list_topics(mirror_context: MirrorContext, alias: str) -> tuple[set[str], s
             if not topic.is_internal
         )
     except DeltamirrorError as error:
-        trouble = str(error)
-    return topics, trouble
+        problem = str(error)
+    return topics, problem
 
 
 def _known_partitions(instance: dg.DagsterInstance, owner: str) -> set[str]:

@@ -1,5 +1,5 @@
-"""How fast, and at what cost: each number of the README is made here, from one run.
+"""Benchmarks: speed and cost. Every number in the README is measured here, in one run.
 
-Put here: one script for each measure, what they stand on (brokers, a meter), and the report.
-Put elsewhere: anything that the product needs to run.
+Belongs here: one script for each measure, the brokers and meters they share, and the report.
+Does not belong here: code that the product needs to run.
 """

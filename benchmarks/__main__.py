@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: fill real brokers, measure, print, keep the numbers."""
+"""`python -m benchmarks`: fill real brokers, measure, print and save the numbers."""
 
 from __future__ import annotations
 
@@ -21,24 +21,26 @@ from benchmarks.meter import Cost
 
 MOST_RECORDS = 1_000_000
 MOST_BYTES = 300 * 2**20
-"""What a measure takes unless it is told: so many records, or bytes if they are fewer."""
+"""Default size of a measure: so many records, or as many as these bytes hold, if fewer."""
 
 WARM_RECORDS = 40_000
 TICKS = 10
 BACKLOG_BYTES = 1024
-"""The size of the values whose backlog's memory is measured."""
+"""Size of the values in the backlogs whose memory is measured."""
 
 _say = Console(stderr=True).print
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--sizes", default="100,1024", help="Bytes of a record's value, with commas.")
-@click.option("--records", type=click.IntRange(1000), help="Of each measure. [1 M, or 300 MiB]")
-@click.option("--rounds", type=click.IntRange(1), default=3, help="Their median is reported.")
-@click.option("--readme", is_flag=True, help="Put the numbers into README.md, too.")
+@click.option(
+    "--records", type=click.IntRange(1000), help="Records of each measure. [1 M, or 300 MiB]"
+)
+@click.option("--rounds", type=click.IntRange(1), default=3, help="The median is reported.")
+@click.option("--readme", is_flag=True, help="Also write the numbers to README.md.")
 def main(sizes: str, records: int | None, rounds: int, readme: bool) -> None:
     """Measure records/s and CPU of staging, replay and both, their delay and their memory."""
-    # As Ctrl-C does: the brokers end with the run.
+    # Handle SIGTERM as Ctrl-C, so that the brokers end with the run.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home:
         result = run(Path(home), [int(size) for size in sizes.split(",")], records, rounds)
@@ -54,7 +56,7 @@ def main(sizes: str, records: int | None, rounds: int, readme: bool) -> None:
 
 
 def run(home: Path, sizes: Sequence[int], records: int | None, rounds: int) -> dict[str, Any]:
-    """Return every number, measured in one run on two brokers in *home*."""
+    """Measure everything in one run on two brokers in *home*; return the numbers."""
     begun = time.perf_counter()
     with ground(home) as on:
         _warm(on, min(_of(100, records), WARM_RECORDS))
@@ -85,14 +87,14 @@ def run(home: Path, sizes: Sequence[int], records: int | None, rounds: int) -> d
 
 
 def _warm(on: Ground, records: int) -> None:
-    """Start Spark and its workers, and do everything once that is slower the first time."""
+    """Start Spark and its workers, and run every measure once, because the first is slower."""
     _say("warming up")
     on.fill("warm", records, 100)
     _round(on, "warm", "warm", records)
 
 
 def _rounds(on: Ground, size: int, records: int, rounds: int) -> dict[str, list[Cost]]:
-    """Return the costs of every measure, a list of rounds each, on one filled topic."""
+    """Return the costs by measure, a list with one cost for each round, on one filled topic."""
     _say(f"filling a topic with {records:,} records of {size:,} B")
     topic = f"size{size}"
     on.fill(topic, records, size)
@@ -127,7 +129,7 @@ def _peak(on: Ground, records: int) -> dict[str, Any]:
 
 
 def _of(size: int, records: int | None) -> int:
-    """Return how many records of *size* bytes to measure with, the same for every partition."""
+    """Return the number of records of *size* bytes to measure with, a multiple of `PARTITIONS`."""
     wanted = records or min(MOST_RECORDS, MOST_BYTES // size)
     return wanted // PARTITIONS * PARTITIONS
 

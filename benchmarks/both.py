@@ -1,4 +1,4 @@
-"""Both loops together, as `deltamirror run` has them, their workers there already."""
+"""Measure both loops together, as in `deltamirror run`, with workers that have started."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schemas.replay.slot_work import CommittedBatch
 
 
 class Arrival(Listener):
-    """A reporter that stops *meter* when the last of *records* is committed on the target."""
+    """Listener that stops *meter* when the last of *records* is committed on the target."""
 
     meter: Meter
 
@@ -25,7 +25,7 @@ class Arrival(Listener):
         self.cost: Cost | None = None
 
     def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Count what arrived."""
+        """Count the records of *moves*."""
         self._arrived += sum(move.records for move in moves)
         if self._arrived >= self._records and self.cost is None:
             self.cost = self.meter.stop(self._arrived)
@@ -33,7 +33,7 @@ class Arrival(Listener):
 
 
 def measure(ground: Ground, config: Config, records: int) -> Cost:
-    """Return what mirroring the one topic of *config* costs. Raises RuntimeError: not all came."""
+    """Return the cost of mirroring the topic of *config*. Raises RuntimeError if not all arrive."""
     arrival = Arrival(records)
     run = build_mirror(config, listeners=[arrival], stop=arrival.stop)
     for worker_pool in run.worker_pools():
@@ -42,5 +42,5 @@ def measure(ground: Ground, config: Config, records: int) -> Cost:
     arrival.meter = Meter(ground.broker_pids)
     run.run()
     if arrival.cost is None or arrival.cost.records != records:
-        raise RuntimeError(f"{records} records were to arrive, and {arrival.cost}")
+        raise RuntimeError(f"expected {records} records, got {arrival.cost}")
     return arrival.cost

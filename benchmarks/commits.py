@@ -1,4 +1,4 @@
-"""`python -m benchmarks.commits`: what a commit and a look cost by how many there were before."""
+"""`python -m benchmarks.commits`: CPU time of a commit and of a refresh, by earlier commits."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _STATS = json.dumps({"numRecords": 100, "minValues": {"offset": 0}, "maxValues":
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU milliseconds of one commit, and of one look by another reader, behind *commits* others.
+    """CPU milliseconds of one commit, and of one refresh by a reader, after *commits* others.
 
-    Each commit adds `FILES` files and moves a mark; mean of `TIMES`. *by* is who makes it.
+    Each commit adds `FILES` files and sets a txn version; mean of `TIMES`. *by* is the library.
     """
 
     commits: int
@@ -47,7 +47,7 @@ class Cost:
 @click.command(context_settings={"show_default": True})
 @click.option("--size", "sizes", type=click.IntRange(1), multiple=True, default=SIZES)
 def main(sizes: Sequence[int]) -> None:
-    """Let the log of one table grow, and have deltamirror and deltalake commit to it in turn."""
+    """Commit to one growing table with deltamirror and deltalake in turn."""
     with tempfile.TemporaryDirectory(prefix="deltamirror-commits-") as home:
         costs = measure(Path(home), sorted(sizes))
     result = {
@@ -63,7 +63,7 @@ def main(sizes: Sequence[int]) -> None:
 
 
 def measure(home: Path, sizes: Sequence[int]) -> list[Cost]:
-    """Return what commits cost at each of *sizes*, rising: a checkpoint is there just before."""
+    """Return the costs at each of *sizes*, in rising order, each just after a checkpoint."""
     path = home / "records"
     ours = RecordsTable(path)
     costs = []
@@ -105,7 +105,7 @@ def _commit_by(delta: DeltaTable) -> None:
         partition_by=["slot"],
         commit_properties=CommitProperties(app_transactions=txn_versions),
     )
-    delta.update_incremental()  # its own commit is none of what it knows
+    delta.update_incremental()  # the object does not know its own commit
 
 
 def _paths(version: int) -> list[tuple[int, str]]:
@@ -119,9 +119,9 @@ def _cpu_ms(work: Callable[[], object]) -> float:
 
 
 def _table(costs: Sequence[Cost]) -> Table:
-    title = "CPU milliseconds behind so many commits"
+    title = "CPU milliseconds after so many commits"
     shown = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
-    for heading in ("commits", "by", "a commit", "a look"):
+    for heading in ("commits", "by", "a commit", "a refresh"):
         shown.add_column(heading, justify="right", no_wrap=True)
     for each in costs:
         row = (f"{each.commits:,}", each.by, f"{each.commit_ms:.2f}", f"{each.look_ms:.2f}")

@@ -1,7 +1,7 @@
-"""A bare confluent-kafka consume loop: what staging cannot be faster than.
+"""Measure a bare confluent-kafka consume loop, as the upper bound of staging's speed.
 
-It runs in the same workers, as many side by side as staging has tasks, with the consumer settings
-of staging, and takes nothing out of a message.
+It runs in as many of the same workers as staging has tasks, with staging's consumer settings, and
+does not read the content of a message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from resources.kafka.range_reader import BATCH_SIZE, CONSUMER_SETTINGS, READ_TIM
 
 @dataclass(frozen=True)
 class Job:
-    """Partitions of one topic to read from their beginning, *records* in all."""
+    """Partitions of one topic to read from their beginning, with *records* records together."""
 
     settings: Mapping[str, Any]
     topic: str
@@ -30,7 +30,7 @@ class Job:
 
 
 def measure(ground: Ground, alias: str, topic: str, records: int) -> Cost:
-    """Return what reading *topic* costs."""
+    """Return the cost of reading *topic*."""
     config = ground.config(alias, topic)
     tasks = min(config.tasks_max, PARTITIONS)
     bundles = [tuple(range(PARTITIONS))[i::tasks] for i in range(tasks)]
@@ -47,7 +47,7 @@ def measure(ground: Ground, alias: str, topic: str, records: int) -> Cost:
 
 
 def consume(job: Job) -> Sequence[int]:
-    """Read as many records as *job* says; return how many came. Raises TimeoutError."""
+    """Read the records of *job*; return their number. Raises TimeoutError."""
     consumer = Consumer({**job.settings, **CONSUMER_SETTINGS})
     consumer.assign([TopicPartition(job.topic, p, 0) for p in job.partitions])
     read, deadline = 0, time.monotonic() + READ_TIMEOUT_S
@@ -55,12 +55,12 @@ def consume(job: Job) -> Sequence[int]:
         messages = consumer.consume(BATCH_SIZE, 0.1)
         if messages:
             deadline = time.monotonic() + READ_TIMEOUT_S
-            # Only what ends a read has an error; one look at the last is enough to see it.
+            # Only the last message of a batch can have an error.
             error = messages[-1].error()
             if error is not None and not error.retriable() and read + len(messages) < job.records:
                 raise KafkaException(error)
         elif time.monotonic() > deadline:
-            raise TimeoutError(f"{job.topic}: {read} of {job.records} records came")
+            raise TimeoutError(f"{job.topic}: only {read} of {job.records} records arrived")
         read += len(messages)
     consumer.close()
     return [min(read, job.records)]

@@ -1,4 +1,4 @@
-"""How long a few new records take from the source to a reader on the target, loops idle before."""
+"""Measure the delay of a few new records from source to target, with loops that were idle."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from deltamirror.run.supervisor import mirror
 from schemas.config.config import Config
 
 RECORDS = 500
-"""New records of each partition."""
+"""New records per partition."""
 
 _WAIT_S = 60.0
-_PAUSE_S = 0.7  # longer than the loops' rest, so that they are idle, and in no step with it
+_PAUSE_S = 0.7  # longer than the loops' interval and no multiple of it, so that they are idle
 
 
 def measure(ground: Ground, alias: str, topic: str, times: int) -> list[float]:
-    """Return the seconds of *times* ticks, each from the write's end to the last record read.
+    """Return the seconds of *times* ticks, each from the end of the write to the last record read.
 
-    The first tick, which makes the remote topic, is not among them. Raises TimeoutError.
+    The first tick, which creates the remote topic, is left out. Raises TimeoutError.
     """
     make_topic(ground.source, topic)
     config = ground.config(alias, topic)
@@ -47,7 +47,7 @@ def _ticks(ground: Ground, config: Config, topic: str, times: int) -> list[float
             "enable.auto.commit": False,
             "allow.auto.create.topics": False,
             "topic.metadata.refresh.interval.ms": 200,
-            "log_level": 0,  # the remote topic is not there yet at the first tick
+            "log_level": 0,  # the remote topic does not exist before the first tick
         }
     )
     reader.assign([TopicPartition(remote, p, 0) for p in range(PARTITIONS)])

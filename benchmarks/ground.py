@@ -1,4 +1,4 @@
-"""What every measure stands on: two real brokers, filled topics, configurations by round."""
+"""Set-up of every measure: two real brokers, filled topics, one configuration per round."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Ground:
 
     @property
     def broker_pids(self) -> list[int]:
-        """The brokers' processes."""
+        """Return the process ids of the brokers."""
         return [pid for pid in (self.source.pid, self.target.pid) if pid is not None]
 
     def settings_file(self, alias: str, topic: str) -> Path:
-        """Write the file of a flow that mirrors *topic* and has a lake of its own.
+        """Write the file of a flow that mirrors *topic* into its own lake; return its path.
 
-        The one source broker goes by another *alias* each time: so remote topics, progress and
-        lake are new each time, while the source is filled only once.
+        Each call gives the source broker another *alias*. So remote topics, progress and lake are
+        new each time, while the source is filled only once.
         """
         folder = self.home / alias
         folder.mkdir()
@@ -62,7 +62,7 @@ class Ground:
         return file
 
     def config(self, alias: str, topic: str) -> Config:
-        """Return the configuration that `settings_file` writes."""
+        """Write the file with `settings_file`; return its configuration."""
         return read_config(self.settings_file(alias, topic))
 
     def fill(
@@ -74,11 +74,10 @@ class Ground:
         partitions: int = PARTITIONS,
         compression: str = "none",
     ) -> None:
-        """Make *topic* and write *records* with 10-byte keys and values of *size_bytes*.
+        """Create *topic* and write *records* with 10-byte keys and values of *size_bytes*.
 
-        Values are cut from 4 MiB of random letters, so that they compress to about three
-        quarters, as base64 does, and not to nothing. A record's key is its number; they are dealt
-        to the partitions in turn.
+        Values are cut from 4 MiB of random letters, so that they compress to about three quarters,
+        as base64 does. A record's key is its number. Records go to the partitions in turn.
         """
         make_topic(self.source, topic, partitions)
         self.write(topic, range(records), size_bytes, partitions, compression)
@@ -92,9 +91,9 @@ class Ground:
         compression: str = "none",
         random_bytes: int | None = None,
     ) -> None:
-        """Write the records *numbers* as `fill` has them.
+        """Write the records *numbers* as `fill` does.
 
-        Where *random_bytes* is told, only as many of a value are random letters.
+        If *random_bytes* is given, only so many bytes of a value are random letters.
         """
         letters = _letters()
         producer = producer_of(self.source, compression)
@@ -110,9 +109,9 @@ class Ground:
 
 @contextlib.contextmanager
 def ground(home: Path) -> Iterator[Ground]:
-    """Start both brokers in *home*, and end them whatever happens.
+    """Start both brokers in *home*; always end them after the block.
 
-    They keep what is old: every five minutes they would delete the flights, which are of 2013.
+    Retention is unlimited: otherwise brokers would delete the flights, which are of 2013.
     """
     kept = {"log.retention.ms": "-1"}
     source = Broker("source", home / "source", heap_mb=HEAP_MB, properties=kept)
@@ -128,7 +127,7 @@ def _letters() -> bytes:
 
 
 def make_topic(broker: Broker, topic: str, partitions: int = PARTITIONS) -> None:
-    """Make *topic*, and wait until its partitions have leaders."""
+    """Create *topic*, and wait until its partitions have leaders."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(_ANSWER_S)
     give_up_at = time.monotonic() + _ANSWER_S
@@ -143,9 +142,9 @@ def make_topic(broker: Broker, topic: str, partitions: int = PARTITIONS) -> None
 def producer_of(
     broker: Broker, compression: str = "none", partitioner: str = "consistent_random"
 ) -> Producer:
-    """Return a producer as Java's is by default (KIP-679), with librdkafka's *partitioner*.
+    """Return a producer with the defaults of Java's (KIP-679), and librdkafka's *partitioner*.
 
-    It is idempotent: what is sent again, as to a leader that is not ready yet, keeps its order.
+    It is idempotent, so that retried records keep their order.
     """
     return Producer(
         {
@@ -163,7 +162,7 @@ def producer_of(
 
 
 def send(producer: Producer, topic: str, partition: int, key: bytes, value: bytes) -> None:
-    """Hand a record over, however full the queue is."""
+    """Queue a record; wait while the queue is full."""
     while True:
         try:
             producer.produce(topic, value, key, partition)
@@ -174,6 +173,6 @@ def send(producer: Producer, topic: str, partition: int, key: bytes, value: byte
 
 
 def flush(producer: Producer) -> None:
-    """Wait until all is written. Raises TimeoutError."""
+    """Wait until all records are written. Raises TimeoutError."""
     if producer.flush(_ANSWER_S):
         raise TimeoutError(f"records are not written after {_ANSWER_S:.0f} s")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.groups`: how long each client takes to read the offsets of many groups."""
+"""`python -m benchmarks.groups`: time that each client takes to read the offsets of many groups."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PARTITIONS, ROUNDS, THREADS, WAIT_S = 50, 3, 16, 30
 
 @click.command()
 def main() -> None:
-    """Let 200 groups commit 50 partitions each, in a cluster of 2,000, and read them all back."""
+    """Commit 50 of 2,000 partitions in each of 200 groups, and read all commits back."""
     with tempfile.TemporaryDirectory(prefix="deltamirror-groups-") as home:
         broker = Broker("groups", Path(home))
         with running_brokers(broker):
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def measure(servers: str) -> dict[str, dict[str, float]]:
-    """Return the seconds that each client takes, its start included."""
+    """Return the seconds that each client takes, including its start."""
     admin = AdminClient({"bootstrap.servers": servers})
     made = admin.create_topics([NewTopic(topic, PARTITIONS, 1) for topic in TOPICS])
     for future in made.values():
@@ -82,16 +82,16 @@ def _timed(read: Callable[[], int]) -> dict[str, float]:
 
 def _by_group_client(servers: str) -> int:
     client = GroupClient({"bootstrap.servers": servers})
-    return sum(len(client.committed(group, None, WAIT_S)) for group in GROUPS)
+    return sum(len(client.committed_offsets(group, None, WAIT_S)) for group in GROUPS)
 
 
 def _by_admin_client(servers: str) -> int:
     client = AdminClient({"bootstrap.servers": servers})
-    asked = [
+    futures = [
         client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
         for group in GROUPS
     ]
-    return sum(len(each.result(WAIT_S).topic_partitions) for each in asked)
+    return sum(len(each.result(WAIT_S).topic_partitions) for each in futures)
 
 
 def _by_consumers(servers: str, partitions: list[tuple[str, int]], threads: int) -> int:

@@ -1,4 +1,4 @@
-"""Workers that do their jobs in this process, in the thread that asks: no Spark, one at a time."""
+"""Worker pools that run their jobs in the calling thread, one at a time, without Spark."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
 
 
 class InlineWorkers(SparkWorkers):
-    """As `SparkWorkers`; connections stay until `let_go`, also after a pool is closed."""
+    """`SparkWorkers` without Spark. Connections stay until `release`, also after `close`."""
 
     def __init__(self, cores: int) -> None:
         super().__init__(cores)
-        self._crews: list[_InlineCrew[Any, Any]] = []
+        self._pools: list[_InlinePool[Any, Any]] = []
 
     def worker_pool(self, make: Callable[[], Work[Job, Answer]]) -> WorkerPool[Job, Answer]:
-        """Return workers for one duty; see `Workers.crew`."""
-        worker_pool = _InlineCrew(make)
-        self._crews.append(worker_pool)
+        """Return the workers of one role; see `SparkWorkers.worker_pool`."""
+        worker_pool = _InlinePool(make)
+        self._pools.append(worker_pool)
         return worker_pool
 
-    def let_go(self) -> None:
-        """End every worker, with its clients."""
-        self._crews.clear()
+    def release(self) -> None:
+        """Drop every worker and its clients."""
+        self._pools.clear()
 
 
-class _InlineCrew(WorkerPool[Job, Answer]):
+class _InlinePool(WorkerPool[Job, Answer]):
     def __init__(self, make: Callable[[], Work[Job, Answer]]) -> None:
         self._new = make
         self._works: dict[int, Work[Job, Answer]] = {}
@@ -51,7 +51,7 @@ class _InlineCrew(WorkerPool[Job, Answer]):
 
 @contextmanager
 def quiet_gc() -> Iterator[None]:
-    """Keep the collector from walking every record that is held, as in a worker of Spark."""
+    """Disable garbage collection for the block, as a Spark worker does."""
     gc.collect()
     gc.disable()
     try:

@@ -1,4 +1,4 @@
-"""The most memory that `deltamirror run` holds, driver, JVM and workers together."""
+"""Measure the peak memory of `deltamirror run`: driver, JVM and workers together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RUN_S = 300.0
 def measure(ground: Ground, alias: str, topic: str) -> int:
     """Return the peak in bytes of a process that mirrors all of *topic*, from start to end.
 
-    Raises RuntimeError with its last words where it fails.
+    Raises RuntimeError with the end of its log if it fails.
     """
     file = ground.settings_file(alias, topic)
     command = [sys.executable, "-m", "deltamirror", "--config", str(file), "run"]

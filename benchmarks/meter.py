@@ -1,4 +1,4 @@
-"""What a stretch of work costs: seconds, CPU seconds and memory, read from Linux's /proc."""
+"""Meters of wall seconds, CPU seconds and memory, read from Linux's /proc."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLE_S = 0.1
 
 @dataclass(frozen=True)
 class Cost:
-    """What *records* cost: wall seconds, CPU seconds of our processes, and of the brokers."""
+    """Cost of *records*: wall seconds, CPU seconds of our processes, CPU seconds of the brokers."""
 
     records: int
     seconds: float
@@ -25,24 +25,24 @@ class Cost:
 
     @property
     def records_per_s(self) -> float:
-        """Records per second."""
+        """Return records per second."""
         return self.records / self.seconds
 
     @property
     def cpu_s_per_million(self) -> float:
-        """CPU seconds of driver, JVM and workers per million records."""
+        """Return the CPU seconds of driver, JVM and workers per million records."""
         return self.cpu_s * 1e6 / self.records
 
     @property
     def broker_cpu_s_per_million(self) -> float:
-        """CPU seconds of both brokers per million records."""
+        """Return the CPU seconds of both brokers per million records."""
         return self.broker_cpu_s * 1e6 / self.records
 
 
 class Meter:
-    """Runs from its making until `stop`: a process with its children, and *brokers* apart.
+    """Meter of a process with its children, and of *brokers* apart, from creation until `stop`.
 
-    The process is this one unless *pid* names another.
+    The process is *pid*, or this one.
     """
 
     def __init__(self, brokers: Sequence[int], pid: int | None = None) -> None:
@@ -52,7 +52,7 @@ class Meter:
         self._begun = time.perf_counter()
 
     def stop(self, records: int) -> Cost:
-        """Return what *records* cost since the meter was made."""
+        """Return the cost of *records* since the meter was created."""
         seconds = time.perf_counter() - self._begun
         cpu_s, broker_cpu_s = self._now()
         return Cost(records, seconds, cpu_s - self._cpu_s, broker_cpu_s - self._broker_cpu_s)
@@ -64,9 +64,9 @@ class Meter:
 
 
 class PeakMemory:
-    """The most memory that a process and all its children held together, in bytes.
+    """Peak memory of a process and all its children together, in bytes.
 
-    PSS: a page that several processes share counts once.
+    It is PSS: a page that several processes share counts once.
     """
 
     def __init__(self, pid: int) -> None:
@@ -76,7 +76,7 @@ class PeakMemory:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[None]:
-        """Look ten times a second while the block runs."""
+        """Sample ten times a second while the block runs."""
         thread = threading.Thread(target=self._run, name="memory", daemon=True)
         thread.start()
         try:
@@ -112,7 +112,7 @@ def _cpu_s(pid: int) -> float:
 
 
 def _stat(pid: int) -> list[str]:
-    # The name in brackets may hold blanks: what counts comes behind it.
+    # The name in brackets may have blanks, so split only the rest.
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 

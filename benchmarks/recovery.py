@@ -1,4 +1,4 @@
-"""`python -m benchmarks.recovery`: how long after `kill -9` a restarted run replays again."""
+"""`python -m benchmarks.recovery`: time from `kill -9` until a restarted run replays again."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from resources.config.load import read_config
 RECORDS = 1_000_000
 SIZE_BYTES = 100
 KILL_AFTER = 0.1
-"""The share of the records that lies on the target when the run is killed."""
+"""Share of the records that are on the target when the run is killed."""
 
 WAIT_S = 120.0
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """Seconds from the kill to a record that the restarted run committed, and what lay where.
+    """Seconds from the kill to a record that the restarted run committed.
 
-    *replayed* of *records* had been written to the target by the run that was killed.
+    The killed run had written *replayed* of *records* to the target.
     """
 
     records: int
@@ -49,8 +49,8 @@ class Recovery:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--rounds", type=click.IntRange(1), default=3, help="Their median is reported.")
-@click.option("--records", type=click.IntRange(1000), default=RECORDS, help="Of each round.")
+@click.option("--rounds", type=click.IntRange(1), default=3, help="The median is reported.")
+@click.option("--records", type=click.IntRange(1000), default=RECORDS, help="Records per round.")
 def main(rounds: int, records: int) -> None:
     """Kill a run in the middle, start it again, and time its first new record on the target."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -70,7 +70,7 @@ def main(rounds: int, records: int) -> None:
 
 
 def measure(home: Path, rounds: int, records: int) -> list[Recovery]:
-    """Return what *rounds* took: each with a lake and a remote topic of its own."""
+    """Return the results of *rounds*. Each round has its own lake and remote topic."""
     with ground(home) as on:
         on.fill("orders", records, SIZE_BYTES)
         return [_round(on, f"round{number}", "orders", records) for number in range(rounds)]
@@ -85,19 +85,19 @@ def _round(on: Ground, alias: str, topic: str, records: int) -> Recovery:
         killed_at = time.perf_counter()
         _kill(first)
     with _run(file):
-        # The dead wrote below these ends: a record behind them is of the run that took over.
+        # The killed run wrote below these ends, so a record after them is of the restarted run.
         ends = target.ends()
-        target.read_one_behind(ends)
+        target.read_one_after(ends)
         seconds = time.perf_counter() - killed_at
     replayed = sum(ends.values())
     if replayed >= records:
-        raise RuntimeError("the run was killed too late, nothing was left: take more --records")
+        raise RuntimeError("the run was killed after the last record: increase --records")
     return Recovery(records, replayed, round(seconds, 2))
 
 
 @contextmanager
 def _run(file: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Start `deltamirror run` on *file*; what is left of it ends with the block."""
+    """Start `deltamirror run` on *file*; kill its processes after the block."""
     command = [sys.executable, "-m", "deltamirror", "--config", str(file), "run"]
     with (
         file.with_name("run.log").open("ab") as out,
@@ -110,7 +110,7 @@ def _run(file: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End *process*, its JVM and its workers at once, as a power cut does."""
+    """Kill *process*, its JVM and its workers at once, as a power cut does."""
     for pid in tree(process.pid):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -118,7 +118,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 class Target:
-    """The remote *topic* of a round, as a reader of the target sees it."""
+    """Reader of the remote *topic* of a round."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self._settings, self._topic = settings, topic
@@ -131,16 +131,16 @@ class Target:
                 if run.poll() is not None:
                     raise RuntimeError(f"deltamirror run ended with {run.returncode}")
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"{records} records were not there in {WAIT_S:.0f} s")
+                    raise TimeoutError(f"{records} records did not arrive in {WAIT_S:.0f} s")
                 time.sleep(0.05)
 
     def ends(self) -> dict[int, int]:
-        """Return the offset behind the last record of each partition, committed or not."""
+        """Return the high watermark of each partition, which counts uncommitted records too."""
         with self._reader("read_uncommitted") as reader:
             return self._ends(reader)
 
-    def read_one_behind(self, ends: Mapping[int, int]) -> None:
-        """Return when a committed record lies at or behind *ends*. Raises TimeoutError."""
+    def read_one_after(self, ends: Mapping[int, int]) -> None:
+        """Wait until there is a committed record at or after *ends*. Raises TimeoutError."""
         deadline = time.monotonic() + WAIT_S
         with self._reader("read_committed") as reader:
             reader.assign([TopicPartition(self._topic, p, at) for p, at in ends.items()])
@@ -152,7 +152,7 @@ class Target:
 
     def _ends(self, reader: Consumer) -> dict[int, int]:
         ends = dict.fromkeys(range(PARTITIONS), 0)
-        with suppress(KafkaException):  # not there yet
+        with suppress(KafkaException):  # the topic does not exist yet
             for p in ends:
                 ends[p] = reader.get_watermark_offsets(TopicPartition(self._topic, p), 5.0)[1]
         return ends

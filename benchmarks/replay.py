@@ -1,4 +1,4 @@
-"""Replay alone: from a staged lake to a target that has nothing of it, committed and mapped."""
+"""Measure replay alone: from a staged lake to an empty target, including the offset map."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.config.config import Config
 def measure(
     ground: Ground, config: Config, records: int, workers: SparkWorkers | None = None
 ) -> Cost:
-    """Return what replaying the lake of *config* costs. Raises RuntimeError: not all went."""
+    """Return the cost of replaying the lake of *config*. Raises RuntimeError if not all is sent."""
     context = MirrorContext(config)
     replaying = FlowReplayer(context, config.flows[0], workers or Warmed(config.tasks_max))
     meter = Meter(ground.broker_pids)

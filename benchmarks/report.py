@@ -1,4 +1,4 @@
-"""A run's numbers: as JSON, as a table for the terminal, as the block of the README pages."""
+"""Report of a run: JSON, a table for the terminal, and a block of the README pages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spread(values: Sequence[float], digits: int) -> dict[str, float]:
 
 
 def throughput(measure: str, size_bytes: int, rounds: Sequence[Cost]) -> dict[str, Any]:
-    """Return what *rounds* of one measure come to."""
+    """Return the medians and spreads of the *rounds* of one measure."""
     return {
         "measure": measure,
         "size_bytes": size_bytes,
@@ -55,7 +55,7 @@ def throughput(measure: str, size_bytes: int, rounds: Sequence[Cost]) -> dict[st
 
 
 def machine() -> dict[str, Any]:
-    """Return what the numbers were made on; no names and no paths."""
+    """Describe this machine and its software, without host names and paths."""
     cpu = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
@@ -74,9 +74,9 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Return the last commit of the product's files, with a + where they differ from it.
+    """Return the last commit of the product's files, with a + if the files differ from it.
 
-    What a benchmark itself has written is none of them: parts are run one after the other.
+    Files that a benchmark has written do not count, because parts run one after the other.
     """
     try:
         found = _git("log", "-1", "--format=%h", "--abbrev=10", "--", *PRODUCT)
@@ -87,7 +87,7 @@ def commit() -> str:
 
 
 def save(result: Mapping[str, Any], folder: Path = RESULTS, *, name: str = "bench") -> Path:
-    """Write *result* of the command *name* beside the former ones, one file a day."""
+    """Write *result* of the command *name* to the file of the day; return its path."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name}-{result['date']}.json"
     file.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -95,7 +95,7 @@ def save(result: Mapping[str, Any], folder: Path = RESULTS, *, name: str = "benc
 
 
 def newest(name: str, folder: Path = RESULTS) -> dict[str, Any] | None:
-    """Return the last result of the command *name* that was saved; None: there is none."""
+    """Return the last saved result of the command *name*, or None."""
     days = sorted(folder.glob(f"{name}-[0-9]*.json"))
     found: dict[str, Any] = json.loads(days[-1].read_text(encoding="utf-8")) if days else {}
     return found or None
@@ -121,7 +121,7 @@ def table(result: Mapping[str, Any]) -> Table:
 
 
 def sentences(result: Mapping[str, Any]) -> list[str]:
-    """Return delay and memory in words."""
+    """Return one sentence for the delay and one for the memory."""
     delay, memory = result["delay_s"], result["memory"]
     peaks = " and ".join(
         f"{row['peak_mib']:,} MiB with {row['records']:,} records waiting" for row in memory
@@ -136,7 +136,7 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """Return *result* as a page shows it."""
+    """Return *result* as Markdown."""
     sizes = sorted({row["size_bytes"] for row in result["throughput"]})
     heads = [head for size in sizes for head in (f"{size:,} B: records/s", "CPU s / million")]
     lines = [f"| | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
@@ -162,7 +162,7 @@ def markdown(result: Mapping[str, Any]) -> str:
 
 
 def fill_pages(result: Mapping[str, Any], pages: Sequence[Path] = PAGES) -> list[Path]:
-    """Put *result* between the marks of *pages*; return those that were written."""
+    """Write *result* between the markers of *pages*; return the pages that were changed."""
     written = []
     for page in pages:
         text = page.read_text(encoding="utf-8") if page.exists() else ""
@@ -175,5 +175,5 @@ def fill_pages(result: Mapping[str, Any], pages: Sequence[Path] = PAGES) -> list
 
 
 def _git(*arguments: str) -> str:
-    asked = ["git", "-C", str(ROOT), *arguments]
-    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

@@ -1,7 +1,7 @@
-"""Where Python's threads spend their CPU time: a look at each, two hundred times a second.
+"""Sampler of the CPU time of Python's threads by source file, two hundred times a second.
 
-A thread's CPU time since the last look belongs to the innermost function of ours that it is in:
-what pyarrow or zlib do counts for the file that called them.
+A thread's CPU time since the last sample is added to the file of its innermost frame in our code.
+So the time of pyarrow or zlib counts for the file that called them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import schemas
 
 _EVERY_S = 0.005
 _SWITCH_S = 0.0005
-"""How soon a look gets its turn: as it is, it would wait until calls that let others run."""
+"""Switch interval of the interpreter. With the default, a sample would wait for calls that release
+the interpreter lock."""
 
 _ELSEWHERE = "elsewhere"
 PRODUCT = Path(schemas.__file__).resolve().parent.parent
-"""Where the packages measured lie: the repository, or where its wheel is installed."""
+"""Folder of the measured packages: the repository, or the folder of its installed wheel."""
 
 _OURS = tuple(
     f"{PRODUCT / name}/" for name in ("assets", "deltamirror", "pipeline", "resources", "schemas")
@@ -29,10 +30,10 @@ _OURS = tuple(
 
 
 class Sampler:
-    """Watches the threads of this process in a `with` block.
+    """Sample the threads of this process in a `with` block.
 
-    Afterwards *files* has the CPU seconds by file, relative to `PRODUCT`; *own_s* are those of
-    the looking itself, and *numbers* those that the kernel gave to all threads that are Python's.
+    Afterwards *files* has the CPU seconds by file, relative to `PRODUCT`. *own_s* has the CPU
+    seconds of the sampler itself. *numbers* has the kernel's ids of all Python threads.
     """
 
     def __init__(self) -> None:
@@ -47,7 +48,7 @@ class Sampler:
     def __enter__(self) -> Sampler:
         sys.setswitchinterval(_SWITCH_S)
         self._look()
-        self.files.clear()  # what was before does not count
+        self.files.clear()  # drop the time before the block
         self._thread.start()
         return self
 
@@ -74,7 +75,7 @@ class Sampler:
             try:
                 used_s = time.clock_gettime(_clock(number))
             except OSError:
-                continue  # it has just ended
+                continue  # the thread has just ended
             spent_s = used_s - self._used.get(number, 0.0)
             self._used[number] = used_s
             if spent_s > 0:
@@ -82,10 +83,10 @@ class Sampler:
 
 
 def _clock(number: int) -> int:
-    """Return the clock of the CPU time of a thread, by the kernel's number of it.
+    """Return the id of the CPU clock of the thread with the kernel's id *number*.
 
-    As Linux makes them for `pthread_getcpuclockid` (include/linux/posix-timers_types.h), which must
-    not be asked about a thread that may have ended.
+    It is computed as Linux does (include/linux/posix-timers_types.h). `pthread_getcpuclockid` must
+    not be called for a thread that may have ended.
     """
     return ~number << 3 | 0b110
 

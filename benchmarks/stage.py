@@ -1,4 +1,4 @@
-"""Staging alone: from the source broker into an empty lake, committed."""
+"""Measure staging alone: from the source broker into an empty lake, including the commits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from schemas.config.config import Config
 def measure(
     ground: Ground, config: Config, records: int, workers: SparkWorkers | None = None
 ) -> Cost:
-    """Return what staging the one topic of *config* costs. Raises RuntimeError: not all came."""
+    """Return the cost of staging the topic of *config*. Raises RuntimeError if not complete."""
     context = MirrorContext(config)
     (alias,) = config.sources()
     staging = SourceStager(context, alias, workers or Warmed(config.tasks_max))

@@ -1,4 +1,4 @@
-"""CPU seconds of a process by thread, from Linux's /proc: whatever language a thread runs."""
+"""CPU seconds of a process by thread, from Linux's /proc, so for threads of any language."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.meter import TICKS_PER_S
 
 @dataclass(frozen=True)
 class Threads:
-    """What the living threads of a process have used until now: name and CPU seconds, by number.
+    """Name and CPU seconds of the running threads of a process, by the kernel's thread id.
 
     Linux keeps 15 characters of a name.
     """
@@ -22,10 +22,10 @@ class Threads:
 
     @classmethod
     def of(cls, pid: int) -> Threads:
-        """Look at process *pid*."""
+        """Read the threads of process *pid*."""
         used = {}
         for folder in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(OSError):  # it has just ended
+            with suppress(OSError):  # the thread has just ended
                 head, _, rest = (folder / "stat").read_text().rpartition(")")
                 ticks = rest.split()[11:13]
                 used[int(folder.name)] = (

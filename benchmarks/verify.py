@@ -1,4 +1,4 @@
-"""`python -m benchmarks.verify`: how fast sides that agree are compared, both clusters read."""
+"""`python -m benchmarks.verify`: speed of `verify` on sides that agree, with both clusters read."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from benchmarks.meter import Cost
     from schemas.config.config import Config
 
-# The processes of `verify` import the file that was started, this one, once more: so what it needs
-# is imported where it is used, as in the command line.
+# The processes of `verify` import this file again, because it is the main module. So functions
+# import what they need, as the commands do.
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--size", default=100, type=click.IntRange(1), help="Bytes of a record's value.")
-@click.option("--records", default=2_000_000, type=click.IntRange(1000), help="To compare.")
-@click.option("--rounds", default=3, type=click.IntRange(1), help="Their median is reported.")
+@click.option("--records", default=2_000_000, type=click.IntRange(1000), help="Records to compare.")
+@click.option("--rounds", default=3, type=click.IntRange(1), help="The median is reported.")
 def main(size: int, records: int, rounds: int) -> None:
     """Mirror one topic, then verify it *rounds* times: records/s, CPU, both clusters read."""
-    # As Ctrl-C does: the brokers end with the run.
+    # Handle SIGTERM as Ctrl-C, so that the brokers end with the run.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     from benchmarks import report
     from benchmarks.ground import PARTITIONS
@@ -43,7 +43,7 @@ def main(size: int, records: int, rounds: int) -> None:
 
 
 def run(home: Path, size: int, records: int, rounds: int) -> list[Cost]:
-    """Return what each round costs, on two brokers in *home*."""
+    """Return the cost of each round, on two brokers in *home*."""
     from benchmarks import both
     from benchmarks.ground import ground
 
@@ -60,7 +60,7 @@ def run(home: Path, size: int, records: int, rounds: int) -> list[Cost]:
 
 
 def measure(ground: Ground, config: Config, records: int) -> Cost:
-    """Return what comparing all sides costs. Raises RuntimeError where they do not agree."""
+    """Return the cost of comparing all sides. Raises RuntimeError if they differ."""
     from benchmarks.meter import Meter
     from deltamirror.context import MirrorContext
     from deltamirror.verification.verify import verify
@@ -71,7 +71,7 @@ def measure(ground: Ground, config: Config, records: int) -> Cost:
     cost = meter.stop(found.totals["records"])
     context.close()
     if not found.is_same or cost.records != records:
-        raise RuntimeError(f"{records} records were to agree: {found.to_json()}")
+        raise RuntimeError(f"expected {records} records without differences: {found.to_json()}")
     return cost
 
 

@@ -1,4 +1,4 @@
-"""Workers that have begun before anything is measured."""
+"""Worker pools that have started before anything is measured."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
 
 
 class Warmed(SparkWorkers):
-    """As `SparkWorkers`; a crew is returned when all of it is there."""
+    """`SparkWorkers` that return a pool after all of its workers have started."""
 
     def worker_pool(self, make: Callable[[], Work[Job, Answer]]) -> WorkerPool[Job, Answer]:
-        """Return workers for one duty; see `Workers.crew`."""
+        """Return the workers of one role; see `SparkWorkers.worker_pool`."""
         worker_pool = super().worker_pool(make)
         worker_pool.start(self.cores)
         worker_pool.wait_started()

@@ -1,4 +1,4 @@
-"""How long a loop waits after a failure, and when a run that is to end stops hoping."""
+"""Backoff of a loop after failures, and the limit after which a run until caught up gives up."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Backoff:
         self._failed: tuple[float, float] | None = None  # first and last of the failures in a row
 
     def succeeded(self) -> None:
-        """Forget the failures before this."""
+        """Reset the backoff after a successful tick."""
         self._wait, self._failed = self._timings.backoff_initial_s, None
         self._needs_operator = False
 
     def failed(self, *, needs_operator: bool = False) -> float:
-        """Note a failure now; return how many seconds to wait before the next try.
+        """Record a failure; return how many seconds to wait before the next try.
 
-        One that *needs_operator* does not pass by itself: nothing is gained by hoping on.
+        With *needs_operator* the backoff is exhausted at once: retries cannot help.
         """
         self._needs_operator = needs_operator
         now = time.monotonic()
@@ -37,9 +37,9 @@ class Backoff:
         return wait
 
     def is_exhausted(self) -> bool:
-        """Return whether nothing but failures came for too long, up to the last of them.
+        """Return whether only failures came for longer than `failure_timeout_s`.
 
-        A try that is under way may be the one that works: its time does not count.
+        The time ends at the last failure, so a try that is still running does not count.
         """
         failed = self._failed
         if self._needs_operator:
@@ -48,7 +48,7 @@ class Backoff:
 
 
 def needs_operator(error: DeltamirrorError) -> bool:
-    """Return whether only a person can mend what *error* tells."""
+    """Return whether *error* lasts until an operator changes the configuration or permissions."""
     return isinstance(error, ConfigError | PermissionMissingError)
 
 
@@ -57,11 +57,11 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def wrap_unexpected_errors() -> Iterator[None]:
-    """Raise DefectError for any error that is none of ours: a loop goes on and says so."""
+    """Raise DefectError for any unexpected exception, so that a bug does not end the loop."""
     try:
         yield
     except DeltamirrorError:
         raise
     except Exception as error:
-        log.exception("a defect")
-        raise DefectError(error) from error
+        log.exception("unexpected error")
+        raise DefectError(f"{type(error).__name__}: {error}".partition("\n")[0]) from error

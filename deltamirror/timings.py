@@ -50,7 +50,7 @@ class Timings:
     """How often pending offset syncs are written."""
 
     maintain_interval_s: float = 600.0
-    """How often a run does what `deltamirror maintain` does."""
+    """How often a run does the work of `deltamirror maintain`."""
 
     optimize_interval_s: float = 60.0
     """How often a run joins small files of small tables and writes checkpoints that are due."""

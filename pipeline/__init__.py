@@ -1,8 +1,8 @@
-"""Rules as pure functions: planning, ordering, mapping, translating, comparing.
+"""Rules of staging, replay, offset mapping, translation and verification, without I/O.
 
-Belongs here: functions of values, batches and offsets, one package a subject. If a rule needs a
-cluster or the lake, it declares a small Protocol beside the function that calls it.
-Does not: connections (`resources/`), the order of steps (`deltamirror/`), nouns (`schemas/`).
+Belongs here: functions of values, batches and offsets, one package per subject. If a rule needs a
+cluster or the lake, its module declares a small Protocol for it.
+Does not: connections (`resources/`), the order of steps (`deltamirror/`), values (`schemas/`).
 
 It imports `schemas` only.
 """

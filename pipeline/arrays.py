@@ -1,4 +1,4 @@
-"""Array types that several rules share."""
+"""Array types that several modules of `pipeline` use."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A digest over records that does not depend on where they lie or how they were batched.
+"""Digest of records that does not depend on their offsets or on how they were batched.
 
-Each column of the content goes through its own hash as a stream: timestamps, the lengths of keys,
-values and headers (-1: null), and their bytes. Streams know no batches, so two readings of the
-same records give the same digest however they were cut. Offsets are left out: they differ
-downstream. XXH3 with 128 bits: it finds accidents, it is not meant against an adversary.
+Each column of the content has its own streaming hash: timestamps, the lengths of keys, values and
+headers (-1: null), and their bytes. A stream does not see the borders of batches, so the same
+records give the same digest for every batching. Offsets are not hashed because they differ
+downstream. XXH3 with 128 bits detects accidental damage; it does not resist an adversary.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ STREAMS = (
 
 
 class Digest:
-    """The digest of records in order; `add` batches, then ask `hexdigest`."""
+    """The digest of a sequence of records: `add` the batches in order, then call `hexdigest`."""
 
     def __init__(self) -> None:
         self._streams = {name: xxhash.xxh3_128() for name in STREAMS}
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Take in *batch* (columns of `records`); return the bytes of its keys, values, headers."""
+        """Hash *batch* (columns of `records`); return the bytes of its keys, values, headers."""
         timestamps = batch.column("timestamp_ms").fill_null(-1)
         self._streams["timestamps"].update(_fixed(timestamps, np.int64).data)
         size = self._binary("key", batch.column("key"))
@@ -43,23 +43,24 @@ class Digest:
         return size + self._headers(batch)
 
     def hexdigest(self) -> str:
-        """Return 32 hexadecimal digits over everything taken in."""
+        """Return the digest of all added records as 32 hexadecimal digits."""
         whole = xxhash.xxh3_128()
         for name in STREAMS:
             whole.update(self._streams[name].digest())
         return whole.hexdigest()
 
     def _binary(self, name: str, array: pa.Array) -> int:
-        """Take in a binary or string column; return its bytes."""
+        """Hash a binary or string column; return the number of its bytes."""
         lengths, data = _lengths_and_bytes(array)
         self._streams[f"{name}_lengths"].update(lengths.data)
         self._streams[f"{name}s"].update(data)
         return len(data)
 
     def _headers(self, batch: pa.RecordBatch) -> int:
-        """Take in the headers; return the bytes of their keys and values.
+        """Hash the headers; return the bytes of their keys and values.
 
-        No headers and an empty list are one thing on the wire, and so here.
+        Null and an empty list have the same digest, because Kafka's record format encodes both
+        as zero headers.
         """
         headers = cast(pa.ListArray, batch.column("headers"))
         counts = np.diff(np.asarray(headers.offsets)).astype(np.int32)
@@ -72,7 +73,7 @@ class Digest:
 
 
 def _exact_keys(headers: pa.ListArray, raw: pa.Array) -> pa.Array:
-    """Return the keys of all *headers* as bytes, those of *raw* where it has them."""
+    """Return the keys of all *headers* as bytes, from *raw* for each row that has raw keys."""
     rows = zip(headers.to_pylist(), raw.to_pylist(), strict=True)
     return pa.array(
         [k for pairs, raw in rows for k in raw or [h["key"].encode() for h in pairs or ()]],
@@ -87,7 +88,7 @@ def _fixed(array: pa.Array, dtype: type[np.int64]) -> np.ndarray[tuple[int], np.
 def _lengths_and_bytes(
     array: pa.Array,
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], memoryview]:
-    """Return the length of every item (-1: null) and the bytes of all, without copying them."""
+    """Return the length of every item (-1: null) and the bytes of all items, without a copy."""
     _, offsets_buffer, data_buffer = array.buffers()
     if len(array) == 0 or offsets_buffer is None:
         return np.empty(0, np.int32), memoryview(b"")

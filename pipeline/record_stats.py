@@ -1,6 +1,6 @@
-"""Columns of records in; the bytes of their values and the spread of their timestamps out.
+"""Measure a batch of records: the bytes of its values and the statistics of its timestamps.
 
-A few passes over whole columns: some 0.1 ms for 50,000 records, nothing per record in Python.
+A few vectorized passes over whole columns: about 0.1 ms for 50,000 records.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ from schemas.monitoring.stats import EMPTY, RecordStats, ValueStats
 
 
 def measure_records(rows: pa.RecordBatch) -> RecordStats:
-    """Return what the records of *rows* (columns as in `records`) weigh."""
+    """Return the value bytes and timestamp statistics of *rows* (columns as in `records`)."""
     value_bytes = pc.sum(pc.binary_length(rows.column("value"))).as_py() or 0
     return RecordStats(value_bytes, timestamp_stats(rows.column("timestamp_ms")))
 
 
 def timestamp_stats(timestamps: pa.Array) -> ValueStats:
-    """Return how *timestamps* (int64, ms since 1970) spread; Kafka's -1 is none."""
+    """Return count, sum, min, max and last of *timestamps* (int64, ms since 1970).
+
+    Nulls and negative values (Kafka's -1: no timestamp) are not counted.
+    """
     known = (timestamps.drop_null() if timestamps.null_count else timestamps).to_numpy()
     if not len(known):
         return EMPTY
     low = int(known.min())
     if low < 0:
         return timestamp_stats(pa.array(known[known >= 0]))
-    # A chunk's timestamps may sum up to more than 64 bits hold; what they are above the least
-    # one is small, and exact as a float.
+    # The sum of a batch's timestamps can exceed 64 bits. The sum of their distances from the
+    # minimum is small, and exact as a float.
     above = int((known - low).sum(dtype=np.float64))
     return ValueStats(len(known), len(known) * low + above, low, int(known.max()), int(known[-1]))

@@ -1,7 +1,7 @@
-"""The configuration file and Spark as Dagster's resources. No other file here knows Dagster.
+"""Dagster resources for the configuration file and Spark.
 
-What a resource's field holds is shown to everybody who sees Dagster's UI: so the file's path is a
-field and what stands in the file never is.
+No other module of `resources` imports Dagster. Dagster's UI shows the fields of a resource to all
+its users, so the file's path is a field and the file's content is not.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from resources.spark.session import SparkWorkers, spark_session
 from schemas.config.config import Config
 
 
-class MirrorFile(dg.ConfigurableResource):  # type: ignore[type-arg] # it makes nothing but itself
-    """The mm2.properties file at *path*, read anew by every run."""
+class MirrorFile(dg.ConfigurableResource):  # type: ignore[type-arg] # it provides only itself
+    """The mm2.properties file at *path*; every run reads it again."""
 
-    path: str = Field(description="The mm2.properties file; its secrets stay in it.")
+    path: str = Field(description="Path of the mm2.properties file. Its content is not shown.")
 
     def config(self) -> Config:
-        """Return what the file says. Raises ConfigError for what cannot be meant."""
+        """Return the file's configuration. Raises ConfigError if it is invalid."""
         return read_config(Path(self.path))
 
 
 class Spark(LazyPySparkResource):
-    """dagster-pyspark's session, which is the one that staging and replay run their tasks on."""
+    """dagster-pyspark's session: the same one that runs the tasks of staging and replay."""
 
     spark_config: dict[str, Any] = Field(
-        default={}, description="Settings of Spark SQL for the session; seen by all, no secrets."
+        default={},
+        description="Spark SQL settings of the session. The UI shows them: put no secrets here.",
     )
 
     def _init_session(self) -> None:
@@ -43,6 +44,6 @@ class Spark(LazyPySparkResource):
             self._spark_session = session
 
     def workers(self, cores: int) -> SparkWorkers:
-        """Return the session's Python workers, *cores* of them at a time."""
+        """Return the session's Python workers, *cores* for each role."""
         self._init_session()
         return SparkWorkers(cores)

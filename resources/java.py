@@ -1,4 +1,4 @@
-"""The Java that Spark, Kafka's brokers and the downloads run on."""
+"""Find the Java executable for Spark, Kafka's brokers and the download of jars."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _ANSWER_SECONDS = 30
 
 @functools.cache
 def java() -> Path:
-    """Return the `java` to run: JAVA_HOME's if that is set, else the one on PATH.
+    """Return the `java` of JAVA_HOME if that is set, else the one on PATH.
 
-    Raises JavaMissingError when there is none, or when it is older than Java 17.
+    Raises JavaMissingError if there is none or if it is older than Java 17.
     """
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if found is None:
-        raise JavaMissingError("there is no java on PATH and JAVA_HOME is not set")
+        raise JavaMissingError("PATH has no java, and JAVA_HOME is not set")
     version = java_version(Path(found))
     if int(version.split(".")[0]) < MIN_VERSION:
         raise JavaMissingError(f"{found} is version {version}")
@@ -32,9 +32,9 @@ def java() -> Path:
 
 
 def java_version(executable: Path) -> str:
-    """Return the version *executable* reports, such as `17.0.15`, or `1.8.0_402` for Java 8.
+    """Return the version that *executable* prints, such as `17.0.15`, or `1.8.0_402` for Java 8.
 
-    Raises JavaMissingError when it cannot be run or says something else.
+    Raises JavaMissingError if it cannot be run or prints no version.
     """
     try:
         answer = subprocess.run(
@@ -42,15 +42,15 @@ def java_version(executable: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissingError(f"{executable} cannot be run ({error})") from error
-    # A JVM with JAVA_TOOL_OPTIONS set says so in a line before its version.
+    # With JAVA_TOOL_OPTIONS set, a JVM prints another line before its version.
     match = re.search(r'version "([\d._]+)', answer.stderr)
     if match is None:
-        raise JavaMissingError(f"{executable} does not say its version")
+        raise JavaMissingError(f"{executable} does not print its version")
     return match[1]
 
 
 if __name__ == "__main__":
-    # `make setup` asks before it fetches anything, with whatever Python it finds.
+    # `make setup` runs this before it downloads anything, with the system's Python.
     try:
         java()
     except JavaMissingError as error:

@@ -19,7 +19,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 10.0
-"""How long one read from a caller, or one write to it, may take."""
+"""Time limit of one read from a client, or one write to it."""
 
 Page = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 """A WSGI application."""
@@ -58,7 +58,7 @@ def serving(host: str, port: int, pages: Mapping[str, Page]) -> Iterator[str | N
 def _route(
     pages: Mapping[str, Page], environ: dict[str, Any], start_response: Callable[..., Any]
 ) -> Iterable[bytes]:
-    """Answer with the page of the path, to HEAD without its body."""
+    """Return the page of the path; for HEAD, without its body."""
     status, headers, body = _answer(pages, environ)
     length = ("Content-Length", str(len(body)))
     start_response(status, [*headers, length, ("Server", "deltamirror")])
@@ -72,10 +72,10 @@ def _answer(pages: Mapping[str, Page], environ: dict[str, Any]) -> _Answer:
     if path not in pages:
         return _refusal(HTTPStatus.NOT_FOUND)
     head: list[Any] = []
-    # prometheus_client's page refuses HEAD, and takes 1.5 times as long for OpenMetrics.
-    asked = {**environ, "REQUEST_METHOD": "GET", "HTTP_ACCEPT": ""}
+    # prometheus_client's page rejects HEAD, and takes 1.5 times as long for OpenMetrics.
+    request = {**environ, "REQUEST_METHOD": "GET", "HTTP_ACCEPT": ""}
     try:
-        body = b"".join(pages[path](asked, lambda *given: head.extend(given)))
+        body = b"".join(pages[path](request, lambda *given: head.extend(given)))
     except Exception:  # a page that fails must not disturb the run
         log.exception("%s failed", path)
         return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR)
@@ -95,13 +95,13 @@ class _Server(ThreadingWSGIServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        """Bind without HTTPServer's reverse look-up of the host name, which can take long."""
+        """Bind without HTTPServer's reverse lookup of the host name, which can take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = "", self.server_address[1]
         self.setup_environ()
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Log a caller that timed out or hung up at debug level only."""
+        """Log a client that timed out or disconnected at debug level only."""
         log.debug("%s", client_address, exc_info=True)
 
 
@@ -109,7 +109,7 @@ class _Handler(WSGIRequestHandler):
     timeout = REQUEST_TIMEOUT_S
 
     def get_stderr(self) -> io.StringIO:
-        """Discard the traceback of a caller that stops reading: it is no error of the run."""
+        """Discard the traceback of a client that stops reading: it is no error of the run."""
         return io.StringIO()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name

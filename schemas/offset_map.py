@@ -1,4 +1,4 @@
-"""Where records went, run-length encoded."""
+"""Offset runs, and translations of committed offsets."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class OffsetRun:
 
     @property
     def upstream_end(self) -> int:
-        """Return the upstream offset behind the run."""
+        """Return the upstream offset after the run."""
         return self.upstream_start + self.length
 
     @property
     def downstream_end(self) -> int:
-        """Return the downstream offset behind the run."""
+        """Return the downstream offset after the run."""
         return self.downstream_start + self.length
 
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """A committed offset on the source and the offset that continues it on the target.
+    """A committed offset on the source, and the offset on the target at which a group resumes.
 
-    *downstream_offset* is None where nothing of the partition has arrived yet. *topic_id* is the
-    incarnation whose offsets these are.
+    *downstream_offset* is None if no record of the partition has arrived. *topic_id* is the
+    incarnation of the offsets.
     """
 
     topic: str
@@ -68,9 +68,9 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class GroupTranslation:
-    """Where *group* resumes in one partition, from its commit seen at *seen_at_ms*.
+    """Where *group* resumes in one partition, translated from its commit read at *seen_at_ms*.
 
-    *metadata* is what the group keeps beside its offset: Kafka Streams its time, others nothing.
+    *metadata* is the metadata of the committed offset. Kafka Streams stores its stream time there.
     """
 
     group: str

@@ -1,6 +1,6 @@
-"""Every Delta table once: columns, key, layout.
+"""Describe every Delta table: columns, key and layout.
 
-The table itself, its check and its page in docs/tables.md are made from this.
+The table, its schema check and its section in docs/tables.md are made from this description.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Column:
-    """A column by its name, its Delta type and a sentence."""
+    """A column: its name, its Delta type and its meaning."""
 
     name: str
     type: str
@@ -21,7 +21,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the lake: what one row is, its columns, its key, how its files are laid out."""
+    """A table of the lake: the meaning of a row, its columns, its key and its layout of files."""
 
     name: str
     row: str
@@ -32,7 +32,7 @@ class Table:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """Return the columns that *text* lists, one a line: name, type, `!` if never null, meaning."""
+    """Return the columns of *text*, one per line: name, type, `!` if never null, meaning."""
     columns = []
     for line in text.strip().splitlines():
         name, type_, mark, meaning = line.split(None, 3)
@@ -41,11 +41,11 @@ def _columns(text: str) -> tuple[Column, ...]:
 
 
 CHECKPOINT_EVERY = 1_000
-"""Commits from one checkpoint to the next at most: who opens a table reads each since the last."""
+"""Maximum number of commits between two checkpoints. A reader reads each commit after the last."""
 
-# A file that a commit replaced stays a day, for whoever reads an older version (a long `verify`);
-# vacuum is bound by the same day. Loops add a small file four times a second, which merging
-# replaces: for longer, the disk would fill with them.
+# Replaced files are kept for one day, for readers of an older version (a long `verify`); vacuum
+# keeps them for the same time. Loops add a small file four times a second and compaction replaces
+# them, so a longer retention would fill the disk.
 APPEND_ONLY = {
     "delta.appendOnly": "true",
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
@@ -53,7 +53,7 @@ APPEND_ONLY = {
     "delta.deletedFileRetentionDuration": "interval 1 day",
 }
 
-# Retention takes records out, which an append-only table refuses.
+# Retention deletes records, and an append-only table rejects that.
 DELETABLE = {**APPEND_ONLY, "delta.appendOnly": "false"}
 
 RECORDS = Table(
@@ -63,16 +63,16 @@ RECORDS = Table(
         """
         slot            int     !  (crc32(topic) + partition) mod 16
         topic           string  !  the topic's name on the source
-        topic_id        string  !  its incarnation: Kafka's topic id, with +1 after a cut log
+        topic_id        string  !  its incarnation: Kafka's topic id, with +1 after a truncated log
         partition       int     !  the partition on the source, and on every target
         offset          long    !  the offset on the source
-        timestamp_ms    long    ?  the record's timestamp, raw: -1 is Kafka's "none"
+        timestamp_ms    long    ?  the record's timestamp, unchanged: -1 is Kafka's "none"
         timestamp_type  int     ?  0 not available, 1 CreateTime, 2 LogAppendTime
         leader_epoch    int     ?  epoch of the leader that the record was read from
-        key             binary  ?  the key; null and empty are two things
+        key             binary  ?  the key; null and empty are different
         value           binary  ?  the value; null is a tombstone
         headers         headers ?  keys and values in order, duplicates kept
-        raw_header_keys binaries ? all keys of `headers` as bytes, where one of them is not UTF-8
+        raw_header_keys binaries ? all keys of `headers` as bytes, if one of them is not UTF-8
         """
     ),
     key=("topic_id", "partition", "offset"),
@@ -82,29 +82,29 @@ RECORDS = Table(
 
 SEGMENTS = Table(
     name="segments",
-    row="a staged range and what was found in it",
+    row="a staged range, with the number and digest of its records",
     columns=_columns(
         """
         topic             string ! the topic's name
         topic_id          string ! its incarnation
         partition         int    ! the partition
         start             long   ! first offset of the range
-        end               long   ! offset behind the range
-        count             long   ! records found in it
+        end               long   ! offset after the range
+        count             long   ! number of records in it
         size_bytes        long   ! bytes of keys, values and headers
         first             long   ? offset of the first record
         last              long   ? offset of the last record
         min_timestamp_ms  long   ? smallest timestamp
         max_timestamp_ms  long   ? largest timestamp
-        leader_epoch      int    ? epoch of the leader then: none of its records is newer
+        leader_epoch      int    ? the leader's epoch when the range was planned
         low               long   ! log start when the range was planned
         stable            long   ! last stable offset when it was planned
         high              long   ! high watermark when it was planned
-        gap_cause         string ! what is known of why offsets hold no record; empty: all do
+        gap_cause         string ! why offsets have no record; empty: every offset has one
         digest            string ! over timestamp, key, value and headers of its records, in order
         staged_at_ms      long   ! when it was committed
         sequence          long   ! lowest sequence of the files that hold its records
-        version           long   ! version of `records` whose commit holds it
+        version           long   ! version of `records` whose commit added it
         """
     ),
     key=("topic", "topic_id", "partition", "start"),
@@ -113,16 +113,16 @@ SEGMENTS = Table(
 
 GROUP_OFFSETS = Table(
     name="group_offsets",
-    row="a group's committed offset at a time",
+    row="a group's committed offset at one time",
     columns=_columns(
         """
         group            string ! the consumer group
         topic            string ! the topic's name
-        topic_id         string ! its incarnation when it was seen
+        topic_id         string ! its incarnation at that time
         partition        int    ! the partition
         committed        long   ! next offset that the group will read
-        metadata         string ! what the group keeps beside the offset; Kafka Streams does
-        seen_at_ms       long   ! when the snapshot was taken
+        metadata         string ! the metadata of the commit; Kafka Streams stores its stream time
+        seen_at_ms       long   ! time of the snapshot
         """
     ),
     key=("group", "topic", "partition", "seen_at_ms"),
@@ -142,9 +142,9 @@ OFFSET_MAP = Table(
         target_topic_id   string ! its topic id
         target_partition  int    ! the partition on the target
         downstream_start  long   ! offset of the same record on the target
-        length            long   ! how many
-        run_id            string ! which process wrote it
-        committed_at      long   ! when, ms since 1970
+        length            long   ! number of records
+        run_id            string ! id of the process that wrote the row
+        committed_at      long   ! time of the commit
         """
     ),
     key=("target_topic_id", "target_partition", "downstream_start"),
@@ -162,8 +162,8 @@ CHECKPOINTS = Table(
         upstream_offset   long   ! committed on the source
         target_topic      string ! the remote topic
         downstream_offset long   ! where the group resumes on the target
-        metadata          string ! what the group keeps beside its offset
-        translated_at_ms  long   ! when
+        metadata          string ! the metadata of the group's commit
+        translated_at_ms  long   ! time of the translation
         """
     ),
     key=("group", "topic", "partition", "translated_at_ms"),
@@ -172,7 +172,7 @@ CHECKPOINTS = Table(
 
 LAG = Table(
     name="lag",
-    row="how far a partition is at a time",
+    row="a partition's replication lag at one time",
     columns=_columns(
         """
         topic           string ! the source topic
@@ -182,7 +182,7 @@ LAG = Table(
         replayed        long   ! next offset to replay
         lag             long   ! offsets of the source not yet on the target
         age_ms          long   ? age of the oldest staged record not yet on the target
-        measured_at_ms  long   ! when
+        measured_at_ms  long   ! time of the measurement
         """
     ),
     key=("topic", "partition", "measured_at_ms"),
@@ -191,7 +191,7 @@ LAG = Table(
 
 VERIFICATION = Table(
     name="verification",
-    row="what a comparison found in a partition",
+    row="a partition's result of a comparison",
     columns=_columns(
         """
         topic           string ! the source topic
@@ -199,9 +199,9 @@ VERIFICATION = Table(
         records         long   ! records compared
         lost            long   ! missing downstream
         duplicated      long   ! more than once downstream
-        reordered       long   ! out of their order downstream
-        altered         long   ! with another content downstream
-        verified_at_ms  long   ! when
+        reordered       long   ! in a different order downstream
+        altered         long   ! with different content downstream
+        verified_at_ms  long   ! time of the comparison
         """
     ),
     key=("topic", "partition", "verified_at_ms"),
@@ -210,15 +210,15 @@ VERIFICATION = Table(
 
 CONTROL = Table(
     name="control",
-    row="an operator's order",
+    row="an operator's request",
     columns=_columns(
         """
         order        string ! pause, resume, accept-gap or restart
-        scope        string ! cluster alias or flow that it is for
+        scope        string ! cluster alias or flow of the request
         topic        string ? the topic; null: all of the scope
         partition    int    ? the partition; null: all of the topic
-        detail       string ! numbers of the order as JSON
-        ordered_at_ms long  ! when
+        detail       string ! numbers of the request as JSON
+        ordered_at_ms long  ! time of the request
         """
     ),
     key=("scope", "topic", "partition", "ordered_at_ms"),
@@ -233,11 +233,11 @@ REPLAYS = Table(
         replay_id      string ! its id
         flow           string ! source and target
         topic          string ! the source topic
-        target_topic   string ! where it was written
+        target_topic   string ! the topic that it writes
         plan           string ! offset ranges by partition, as JSON
         state          string ! planned, done or failed
         records        long   ! records written
-        at_ms          long   ! when
+        at_ms          long   ! time of the state
         """
     ),
     key=("replay_id", "at_ms"),

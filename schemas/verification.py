@@ -1,4 +1,4 @@
-"""What a comparison of source, stage and target found."""
+"""Findings of a comparison of source, stage and target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from schemas.errors import DeltamirrorError, DifferencesFoundError
 from schemas.kafka.partition import TopicPartition
 
 LOST, DUPLICATED, REORDERED, ALTERED = KINDS = ("lost", "duplicated", "reordered", "altered")
-"""The four differences that there are."""
+"""The four kinds of differences."""
 
 GONE_UPSTREAM, EXPIRED_STAGED, EXPIRED_DOWNSTREAM, NEVER_COPIED, FOREIGN = EXPLAINED = (
     "gone_upstream",
@@ -19,22 +19,22 @@ GONE_UPSTREAM, EXPIRED_STAGED, EXPIRED_DOWNSTREAM, NEVER_COPIED, FOREIGN = EXPLA
     "never_copied",
     "foreign",
 )
-"""What is told and is no difference: records that retention or compaction took on one side, what
-MirrorMaker 2 had left out when it was taken over from, and other producers' records on the target.
+"""Counts that are reported and are not differences: records that retention or compaction deleted on
+one side, records that MirrorMaker 2 had not copied before the import, and other producers' records.
 """
 
 SOURCE, STAGED, TARGET = SIDES = ("source", "staged", "target")
-"""Where a flow's records are, and what is compared."""
+"""The three sides on which a flow's records are compared."""
 
 MAX_DIFFERENCES = 20
-"""Differences of a partition that are told one by one."""
+"""Maximum number of differences of a partition that are listed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One record that differs: *offset* is the source's, *detail* says where and how.
+    """One record that differs: *offset* is the source's, *detail* is a text with the difference.
 
-    It differs between *sides*; one side alone differs from what was noted when it was made.
+    It differs between *sides*. If there is one side only, it differs from its own segment or map.
     """
 
     kind: str
@@ -45,10 +45,10 @@ class Difference:
 
 @dataclass
 class PartitionFindings:
-    """What was found in one partition of a flow: *records* staged ones were compared.
+    """Findings in one partition of a flow; *records* is the number of compared staged records.
 
-    *altered* are the offsets of altered records: each is counted once, though an altered stage
-    differs from both clusters. *errors* stood in the way of a comparison.
+    *altered* are the offsets of altered records. Each is counted once, although an altered staged
+    record differs from both clusters. *errors* prevented a comparison.
     """
 
     flow: str
@@ -62,7 +62,7 @@ class PartitionFindings:
     def add(
         self, kind: str, offset: int, sides: tuple[str, ...], detail: str, count: int = 1
     ) -> None:
-        """Count a difference between *sides*, and keep it where it is one of the first."""
+        """Count a difference between *sides*, and list it if it is one of the first."""
         if kind == ALTERED:
             if offset in self.altered:
                 return
@@ -72,28 +72,28 @@ class PartitionFindings:
             self.differences.append(Difference(kind, offset, sides, detail))
 
     def add_errors(self, errors: Iterable[DeltamirrorError]) -> None:
-        """Note what stood in the way, each thing once."""
+        """Add *errors*, without those that have the text of an earlier one."""
         for error in errors:
             if str(error) not in map(str, self.errors):
                 self.errors.append(error)
 
     @property
     def is_same(self) -> bool:
-        """Return whether nothing differs and nothing stood in the way."""
+        """Return whether nothing differs and no error occurred."""
         return not self.errors and not any(self.counts[kind] for kind in KINDS)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the partition's entry."""
+        """Return the partition's entry in the JSON of `verify`."""
         where = {"topic": self.partition.topic, "partition": self.partition.partition}
         return {**where, "records": self.records, **self.counts}
 
 
 @dataclass(frozen=True)
 class FlowFindings:
-    """What was found in one flow; *errors* concern all of it.
+    """Findings in one flow; *errors* concern the whole flow.
 
-    *resumed* records were compared by a former run that did not come to its end. *sample*: how
-    much of all was to be compared, 0 to 1; 1: everything.
+    *resumed* is the number of records that an earlier, interrupted run compared. *sample* is the
+    share of records to compare, 0 to 1.
     """
 
     flow: str
@@ -103,15 +103,15 @@ class FlowFindings:
     sample: float = 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the flow's entry: its sums, and each of its partitions."""
+        """Return the flow's entry in the JSON of `verify`: its sums and its partitions."""
         entries = [each.to_json() for each in self.partitions]
-        told = {"resumed": self.resumed, "sample": self.sample}
-        return {"flow": self.flow, **_totals(self.partitions), **told, "partitions": entries}
+        progress = {"resumed": self.resumed, "sample": self.sample}
+        return {"flow": self.flow, **_totals(self.partitions), **progress, "partitions": entries}
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What a run of `verify` found."""
+    """Findings of a run of `verify`."""
 
     flows: Sequence[FlowFindings]
 
@@ -122,12 +122,12 @@ class Verification:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Return the sums over all flows by name: records, the differences, what is explained."""
+        """Return the sums over all flows by name: records, differences, explained counts."""
         return _totals(self.partitions)
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """Return what could not be compared, and why."""
+        """Return the errors that prevented comparisons, as JSON objects."""
         found = [_error(flow.flow, None, error) for flow in self.flows for error in flow.errors]
         return found + [_error(p.flow, p.partition, e) for p in self.partitions for e in p.errors]
 
@@ -137,7 +137,7 @@ class Verification:
         return not self.errors and all(each.is_same for each in self.partitions)
 
     def check(self) -> None:
-        """Raise DifferencesFoundError unless all is the same."""
+        """Raise DifferencesFoundError if there is a difference or an error."""
         if self.is_same:
             return
         totals = self.totals
@@ -152,7 +152,7 @@ class Verification:
         raise DifferencesFoundError(f"of {totals['records']:,} records {text}{failed}{first}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `verify --format json` prints (DESIGN 4)."""
+        """Return the output of `verify --format json`."""
         return {
             **self.totals,
             "flows": [flow.to_json() for flow in self.flows],

@@ -1,7 +1,7 @@
-"""What can be asked of the lake's tables beyond their rows, in SQL that engines agree on.
+"""SQL views over the lake's tables, in SQL that all supported engines accept.
 
-Columns with a keyword's name (`end`, `offset`) are written with their table, so that none needs
-quotes, which each engine writes in its own way.
+Columns with a keyword's name (`end`, `offset`) are qualified with their table. So they need no
+quotes, which differ between engines.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from schemas.tables import Column
 
 @dataclass(frozen=True)
 class View:
-    """A question to `records` and `segments` of one source cluster: a row, its columns, its SQL."""
+    """A view over `records` and `segments` of one source cluster: its row, its columns, its SQL."""
 
     name: str
     row: str
@@ -23,71 +23,72 @@ class View:
 
 GAPS = View(
     name="gaps",
-    row="an interval of upstream offsets that holds no record",
+    row="an interval of upstream offsets without records",
     columns=(
         Column("topic", "string", "the topic's name", nullable=False),
         Column("topic_id", "string", "its incarnation", nullable=False),
         Column("partition", "int", "the partition", nullable=False),
         Column("start_offset", "long", "first offset of the interval", nullable=False),
-        Column("end_offset", "long", "offset behind it", nullable=False),
+        Column("end_offset", "long", "offset after it", nullable=False),
         Column(
             "offsets",
             "long",
-            "how many of them hold no record: fewer than there are where the records between them "
-            "have left the stage",
+            "number of its offsets without a record; smaller than the interval if records in it "
+            "were deleted from the stage",
             nullable=False,
         ),
-        Column("cause", "string", "what is known of why", nullable=False),
+        Column("cause", "string", "why they have no record", nullable=False),
         Column(
             "version",
             "long",
-            "version of `records` that staged the range it lies in",
+            "version of `records` that staged its range",
             nullable=False,
         ),
-        Column("staged_at_ms", "long", "when that was", nullable=False),
+        Column("staged_at_ms", "long", "time of that commit", nullable=False),
     ),
-    # Records are sorted by three numbers and no text: there may be a lot of them.
+    # Sorting uses three numbers and no text, because there can be many records.
     sql="""\
 WITH incomplete AS (
   SELECT * FROM segments s WHERE s.end - s.start > s.count
 ),
-lives AS (
+incarnations AS (
   SELECT i.topic, i.topic_id, i.partition,
-         row_number() OVER (ORDER BY i.topic, i.topic_id, i.partition) AS life
+         row_number() OVER (ORDER BY i.topic, i.topic_id, i.partition) AS incarnation
   FROM incomplete i
   GROUP BY i.topic, i.topic_id, i.partition
 ),
 points AS (
-  -- at the same offset: what ends there (0), what begins there (1), the record (2)
-  SELECT l.life, s.end AS at, 0 AS kind FROM segments s
-  JOIN lives l ON l.topic = s.topic AND l.topic_id = s.topic_id AND l.partition = s.partition
+  -- order at the same offset: end of a range (0), start of a range (1), record (2)
+  SELECT l.incarnation, s.end AS at, 0 AS kind FROM segments s
+  JOIN incarnations l ON l.topic = s.topic AND l.topic_id = s.topic_id AND l.partition = s.partition
   UNION ALL
-  SELECT l.life, s.start AS at, 1 AS kind FROM segments s
-  JOIN lives l ON l.topic = s.topic AND l.topic_id = s.topic_id AND l.partition = s.partition
+  SELECT l.incarnation, s.start AS at, 1 AS kind FROM segments s
+  JOIN incarnations l ON l.topic = s.topic AND l.topic_id = s.topic_id AND l.partition = s.partition
   UNION ALL
-  SELECT l.life, r.offset AS at, 2 AS kind FROM records r
-  JOIN lives l ON l.topic = r.topic AND l.topic_id = r.topic_id AND l.partition = r.partition
+  SELECT l.incarnation, r.offset AS at, 2 AS kind FROM records r
+  JOIN incarnations l ON l.topic = r.topic AND l.topic_id = r.topic_id AND l.partition = r.partition
 ),
 placed AS (
-  SELECT p.life, p.at, p.kind,
+  SELECT p.incarnation, p.at, p.kind,
          lag(CASE WHEN p.kind = 2 THEN p.at + 1 ELSE p.at END)
-           OVER (PARTITION BY p.life ORDER BY p.at, p.kind) AS since,
+           OVER (PARTITION BY p.incarnation ORDER BY p.at, p.kind) AS since,
          max(CASE WHEN p.kind = 1 THEN p.at END)
-           OVER (PARTITION BY p.life ORDER BY p.at, p.kind
+           OVER (PARTITION BY p.incarnation ORDER BY p.at, p.kind
                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS segment
   FROM points p
 ),
 held AS (
-  SELECT p.life, p.segment, count(*) AS held FROM placed p WHERE p.kind = 2
-  GROUP BY p.life, p.segment
+  SELECT p.incarnation, p.segment, count(*) AS held FROM placed p WHERE p.kind = 2
+  GROUP BY p.incarnation, p.segment
 ),
 ranges AS (
-  SELECT l.life, i.topic, i.topic_id, i.partition, i.start AS first_offset, i.end AS end_offset,
-         i.end - i.start - i.count AS offsets, i.count - coalesce(h.held, 0) AS gone,
+  SELECT l.incarnation, i.topic, i.topic_id, i.partition, i.start AS first_offset,
+         i.end AS end_offset, i.end - i.start - i.count AS offsets,
+         i.count - coalesce(h.held, 0) AS gone,
          i.gap_cause AS cause, i.version, i.staged_at_ms
   FROM incomplete i
-  JOIN lives l ON l.topic = i.topic AND l.topic_id = i.topic_id AND l.partition = i.partition
-  LEFT JOIN held h ON h.life = l.life AND h.segment = i.start
+  JOIN incarnations l ON l.topic = i.topic AND l.topic_id = i.topic_id AND l.partition = i.partition
+  LEFT JOIN held h ON h.incarnation = l.incarnation AND h.segment = i.start
 ),
 firsts AS (
   SELECT s.topic, s.topic_id, s.partition, s.start AS first_offset, s.low, s.version,
@@ -97,7 +98,7 @@ firsts AS (
 )
 SELECT g.topic, g.topic_id, g.partition, h.since AS start_offset, h.at AS end_offset,
        h.at - h.since AS offsets, g.cause, g.version, g.staged_at_ms
-FROM placed h JOIN ranges g ON g.life = h.life AND g.first_offset = h.segment
+FROM placed h JOIN ranges g ON g.incarnation = h.incarnation AND g.first_offset = h.segment
 WHERE h.since < h.at AND h.at <= g.end_offset AND g.gone <= 0
 UNION ALL
 SELECT g.topic, g.topic_id, g.partition, g.first_offset AS start_offset, g.end_offset,

@@ -1,1 +1,4 @@
-"""Generators and checks for whoever changes deltamirror. Not in the wheel."""
+"""Generate pages of docs/ and check the repository. Not in the wheel.
+
+Nothing that a run, a command or the demo needs belongs here.
+"""

@@ -1,8 +1,8 @@
 """Build the wheel, install it where the source is out of reach, and run the tests there.
 
-From the repository's root tests import the source even if the wheel is broken: a package that
-was forgotten shows only here. The new environment borrows the dependencies of .venv, which are
-the same pinned ones, and nothing else: the editable install's link to the source is left out.
+In the repository's root, tests import the source even if a package is missing from the wheel. The
+new environment uses the pinned dependencies of .venv, but not the link to the source that the
+editable install has there.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def install(wheel: Path, folder: Path) -> Path:
     site_packages = folder / "lib" / version / "site-packages"
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site_packages)
-    # A path in a .pth file is searched, but the .pth files in it are not read: so the editable
-    # install's link to the source stays behind.
+    # Python searches a path in a .pth file, but does not read .pth files there: so the editable
+    # install's link to the source has no effect.
     (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return python
 
 
 def copy_all_but_packages(folder: Path) -> None:
-    """Copy what tests may look at (themselves, documents, settings) into the new *folder*."""
+    """Copy all files that tests read, except the packages of the wheel, into the new *folder*."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -74,7 +74,7 @@ def copy_all_but_packages(folder: Path) -> None:
 
 
 def prove_origin(python: Path, elsewhere: Path) -> None:
-    """Stop if the new interpreter would import a package of ours from anywhere but the wheel."""
+    """Raise SystemExit if the new interpreter imports a package from anywhere but the wheel."""
     script = f"import {', '.join(PACKAGES)}; print(*(p.__file__ for p in ({', '.join(PACKAGES)})))"
     found = subprocess.run(
         [python, "-c", script], cwd=elsewhere, check=True, capture_output=True, text=True

@@ -1,1 +1,1 @@
-"""deltamirror beside Apache Kafka's MirrorMaker 2: same machine, brokers, data, and in turn."""
+"""Comparison of deltamirror and MirrorMaker 2, in turn on the same machine, brokers and data."""

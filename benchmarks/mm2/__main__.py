@@ -34,7 +34,7 @@ _say: Say = Console(stderr=True).print
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured."""
+    """Loads, streams and rounds of a comparison."""
 
     loads: Sequence[Load | Flights]
     streams: Sequence[Stream]
@@ -72,24 +72,34 @@ FULL_PARTS: dict[str, Callable[[Ground, Plan], Iterable[Part]]] = {
     "growth": lambda on, plan: [growth.measure(on, plan.growth, plan.rounds, _say)],
     "cost": lambda on, plan: [parts.costs(on, plan.costs, _say)],
 }
-"""Each gives what it has measured, as soon as it has."""
+"""Parts by name. Each yields its results as soon as they are measured."""
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--full", is_flag=True, help="Every size, codec and rate, growth, cost: hours.")
 @click.option(
-    "--part", "chosen", multiple=True, type=click.Choice(list(FULL_PARTS)), help="Only it. [all]"
+    "--full", is_flag=True, help="Measure every size, codec and rate, growth and cost: hours."
 )
 @click.option(
-    "--load", "named", multiple=True, metavar="NAME", help="Of catch-up only it: 100-4-none. [all]"
+    "--part",
+    "chosen",
+    multiple=True,
+    type=click.Choice(list(FULL_PARTS)),
+    help="Only this part. [all]",
+)
+@click.option(
+    "--load",
+    "named",
+    multiple=True,
+    metavar="NAME",
+    help="Only this load of catch-up, as 100-4-none. [all]",
 )
 @click.option("--rounds", type=click.IntRange(1), help="Their median is reported. [3]")
 @click.option("--readme", is_flag=True, help="Put the numbers into the README pages, too.")
 def main(
     full: bool, chosen: Sequence[str], named: Sequence[str], rounds: int | None, readme: bool
 ) -> None:
-    """Measure deltamirror beside MirrorMaker 2: catch-up, latency, failover precision."""
-    # As Ctrl-C does: brokers and rivals end with the run.
+    """Compare deltamirror with MirrorMaker 2: catch-up, latency, failover precision."""
+    # Handle SIGTERM as Ctrl-C, so that brokers and rivals end with the run.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     plan, measured = (FULL, FULL_PARTS) if full else (SHORT, PARTS)
     if unknown := [name for name in chosen if name not in measured]:
@@ -105,7 +115,7 @@ def main(
         tempfile.TemporaryDirectory(prefix="deltamirror-bench-") as home,
         closing(run(Path(home), plan, dict.fromkeys(chosen or measured))) as steps,
     ):
-        for found in steps:  # what was measured stays, whatever the next step comes to
+        for found in steps:  # results are kept even if the next step fails
             result = results.joined(former, {**found, "command": command})
             file = report.save(result, name=name)
     click.echo(pages.markdown(result))
@@ -117,9 +127,9 @@ def main(
 
 
 def run(home: Path, plan: Plan, chosen: Iterable[str]) -> Generator[dict[str, Any]]:
-    """Give the numbers of the *chosen* parts, measured in one run on two brokers in *home*.
+    """Yield the numbers of the *chosen* parts, measured in one run on two brokers in *home*.
 
-    After each step they are given again, with those of the steps before.
+    After each step it yields the numbers of all steps so far.
     """
     begun = time.perf_counter()
     began_with = {"commit": report.commit(), "machine": report.machine()}

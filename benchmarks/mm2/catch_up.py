@@ -1,4 +1,4 @@
-"""A backlog from the source to the target: when the first record is there, and when the last."""
+"""Measure a backlog's way to the target: the times of its first and its last record."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _LOOK_S = 0.05
 class CatchUp:
     """A rival's run over a backlog of *records*, from its process's start.
 
-    *first_s*: the first record is visible to a read_committed consumer of the target; *last_s*:
-    the last one of every partition is. *before* of the records were visible at the first look
-    that saw any. *cost* is of everything, starting included, and *peak_bytes* the most memory of
-    the rival's processes together.
+    *first_s*: the first record is visible to a read_committed consumer of the target. *last_s*:
+    the last record of every partition is visible. *before* records were visible at the first
+    poll that saw any. *cost* includes the start. *peak_bytes* is the peak memory of the rival's
+    processes together.
     """
 
     records: int
@@ -39,13 +39,13 @@ class CatchUp:
 
     @property
     def records_per_s(self) -> float:
-        """Records per second between the two looks: starting is not in it, nor what it brought."""
+        """Return records per second from the first to the last poll, without *before*."""
         return (self.records - self.before) / (self.last_s - self.first_s)
 
 
 @dataclass(frozen=True)
 class Backlog:
-    """A filled source topic: its last record and its content in each partition."""
+    """A filled source topic: last record and content of each partition."""
 
     topic: Topic
     last: Mapping[int, Record | None]
@@ -53,24 +53,24 @@ class Backlog:
 
     @property
     def records(self) -> int:
-        """All of its records."""
+        """Return the number of its records."""
         return sum(content.records for content in self.contents.values())
 
     def remote(self, on: Ground, flow: Flow) -> Topic:
-        """Return the topic as *flow* makes it on the target."""
+        """Return the remote topic of *flow*."""
         return Topic(on.target, flow.remote(self.topic.name), self.topic.partitions)
 
 
 def backlog(on: Ground, name: str, partitions: int) -> Backlog:
-    """Read what the topic *name* of the source holds."""
+    """Read the content of the source topic *name*."""
     topic = Topic(on.source, name, partitions)
     return Backlog(topic, topic.lasts(topic.ends()), topic.contents())
 
 
 def measure(on: Ground, flow: Flow, backlog: Backlog) -> CatchUp:
-    """Run *flow* until all of *backlog* is on the target, and see that it is the very same.
+    """Run *flow* until all of *backlog* is on the target, and compare the contents.
 
-    Raises RuntimeError where the rival ends, or the target differs; TimeoutError.
+    Raises RuntimeError if the rival ends or the target differs; TimeoutError.
     """
     remote = backlog.remote(on, flow)
     begun = time.perf_counter()
@@ -96,11 +96,11 @@ def until_caught_up(
     backlog: Backlog,
     wait_s: float = WAIT_S,
 ) -> None:
-    """Return when the last record of every partition is visible. Raises as `measure`."""
+    """Wait until the last record of every partition is visible. Raises as `measure`."""
     give_up_at = time.monotonic() + wait_s
     left = {p: content.records for p, content in backlog.contents.items()}
     while left:
-        # Markers count in offsets: as many offsets as records do not say that all is there.
+        # Transaction markers take offsets too, so the end offset does not prove the last record.
         ends = {p: end for p, end in remote.ends().items() if end >= left.get(p, end + 1)}
         for partition, last in remote.lasts(ends).items():
             if last == backlog.last[partition]:
@@ -112,9 +112,9 @@ def until_caught_up(
 
 
 def verify(flow: Flow, wait_s: float = WAIT_S) -> None:
-    """Let deltamirror's own auditor compare source, stage and target.
+    """Run `deltamirror verify` on source, stage and target.
 
-    Raises RuntimeError where they differ, subprocess.TimeoutExpired.
+    Raises RuntimeError if they differ, subprocess.TimeoutExpired.
     """
     command = [sys.executable, "-m", "deltamirror", "--config", str(flow.file), "verify"]
     command += ["--format", "json"]
@@ -130,9 +130,9 @@ def verify(flow: Flow, wait_s: float = WAIT_S) -> None:
 def until_first(
     remote: Topic, flow: Flow, process: subprocess.Popen[bytes], before: int = 0
 ) -> tuple[float, int]:
-    """Return when more than *before* records are visible, and how many are (markers among them).
+    """Wait for more than *before* visible offsets; return the time and the number of offsets.
 
-    Raises RuntimeError where the rival ends, TimeoutError.
+    Offsets include transaction markers. Raises RuntimeError if the rival ends, TimeoutError.
     """
     give_up_at = time.monotonic() + WAIT_S
     while (visible := sum(remote.ends().values())) <= before:
@@ -141,7 +141,7 @@ def until_first(
 
 
 def go_on(flow: Flow, process: subprocess.Popen[bytes], give_up_at: float) -> None:
-    """Wait until the next look. Raises RuntimeError: the rival ended; TimeoutError."""
+    """Wait for the next poll. Raises RuntimeError if the rival ended, TimeoutError."""
     rivals.check(flow, process)
     if time.monotonic() > give_up_at:
         raise TimeoutError(f"{flow.rival.words}: not caught up in time")

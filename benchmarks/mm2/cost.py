@@ -1,4 +1,4 @@
-"""Where a record's CPU time goes: by file of ours, and by kind of thread in MirrorMaker 2."""
+"""Profile a record's CPU time: by file in deltamirror, by kind of thread in MirrorMaker 2."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _JAVA = {
     "C1 ": COMPILER,
     "C2 ": COMPILER,
 }
-"""Groups of threads by how their names begin."""
+"""Groups of threads by the prefix of their names."""
 
 
 @dataclass
 class Spent:
-    """CPU seconds that *records* took in one *step*: of all threads, and by where they went."""
+    """CPU seconds that *records* took in one *step*: in total, and by file or kind of thread."""
 
     step: str
     records: int
@@ -48,7 +48,7 @@ class Spent:
 def ours(on: Ground, alias: str, backlog: Backlog) -> list[Spent]:
     """Stage and replay *backlog* in this process without Spark, and read it in a bare loop.
 
-    Raises RuntimeError: the target differs from the source.
+    Raises RuntimeError if the target differs from the source.
     """
     flow = rivals.flow(on, rivals.OURS, alias, backlog.topic.name)
     config = read_config(flow.file)
@@ -60,7 +60,7 @@ def ours(on: Ground, alias: str, backlog: Backlog) -> list[Spent]:
             stage.measure(on, config, records, workers)
         with _profiled("replay", records) as replayed:
             replay.measure(on, config, records, workers)
-    workers.let_go()
+    workers.release()
     remote = backlog.remote(on, flow)
     if remote.contents() != backlog.contents:
         raise RuntimeError(f"{flow.rival.words}: the target differs from the source")
@@ -71,9 +71,9 @@ def ours(on: Ground, alias: str, backlog: Backlog) -> list[Spent]:
 
 
 def theirs(on: Ground, alias: str, backlog: Backlog) -> Spent:
-    """Let MirrorMaker 2 catch up, exactly once; count from the first record on the target on.
+    """Let MirrorMaker 2 catch up, exactly once; measure from the first record on the target.
 
-    Raises RuntimeError: it ended, or the target differs from the source.
+    Raises RuntimeError if it ended, or if the target differs from the source.
     """
     flow = rivals.flow(on, rivals.EXACTLY_ONCE, alias, backlog.topic.name)
     remote = backlog.remote(on, flow)
@@ -90,7 +90,7 @@ def theirs(on: Ground, alias: str, backlog: Backlog) -> Spent:
 
 
 def _bare(settings: Mapping[str, Any], backlog: Backlog) -> Spent:
-    """Return what reading *backlog* takes where nothing is taken out of a message."""
+    """Return the cost of reading *backlog* without reading the content of a message."""
     partitions = tuple(range(backlog.topic.partitions))
     begun = time.process_time()
     consume.consume(consume.Job(settings, backlog.topic.name, partitions, backlog.records))
@@ -99,7 +99,7 @@ def _bare(settings: Mapping[str, Any], backlog: Backlog) -> Spent:
 
 @contextmanager
 def _profiled(step: str, records: int) -> Iterator[Spent]:
-    """Fill in what this process spends in the block."""
+    """Yield the cost of *step*; fill it with this process's CPU time in the block."""
     spent = Spent(step, records)
     before, begun = Threads.of(os.getpid()), time.process_time()
     with Sampler() as sampler:
@@ -110,7 +110,7 @@ def _profiled(step: str, records: int) -> Iterator[Spent]:
     )
     native.pop(REST, None)
     spent.places = {**sampler.files, **native}
-    # Also what threads used that have ended since.
+    # This includes the time of threads that have ended since.
     spent.places[REST] = spent.cpu_s - sum(spent.places.values())
 
 

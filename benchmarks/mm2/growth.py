@@ -1,4 +1,4 @@
-"""What becomes of the mirrors as there is more: topics, staged records, cores."""
+"""Measure growth: more topics, more staged records, more cores."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from benchmarks.mm2.rivals import EXACTLY_ONCE, OURS
 Rows = list[dict[str, Any]]
 
 WITH_TOPICS = (EXACTLY_ONCE, OURS)
-"""Those that get many topics."""
+"""Rivals that are measured with many topics."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """Numbers that rise: of topics, of records in one lake, and of `tasks.max` with *loads*.
+    """Steps of growth: topics, records in one lake, and `tasks.max` with *loads*.
 
-    With many topics *idle_s* seconds count, behind *warm_s*.
+    With many topics, *idle_s* seconds are measured after *warm_s*.
     """
 
     topics: Sequence[int] = (10, 100, 1_000)
@@ -35,7 +35,7 @@ class Growth:
 
 
 def measure(on: Ground, growth: Growth, rounds: int, say: Say) -> Part:
-    """Let everything grow that *growth* says; only the cores are measured in *rounds*."""
+    """Measure all steps of *growth*. Only the cores are measured in *rounds*."""
     return {
         "growth_topics": topics(on, growth, say),
         "growth_staged": lake(on, growth, say),
@@ -44,7 +44,7 @@ def measure(on: Ground, growth: Growth, rounds: int, say: Say) -> Part:
 
 
 def topics(on: Ground, growth: Growth, say: Say) -> Rows:
-    """Make more and more topics, all but one of them idle."""
+    """Measure each number of topics, all but one of them idle."""
     rows = []
     for count in growth.topics:
         field = Field(count)
@@ -61,7 +61,7 @@ def topics(on: Ground, growth: Growth, say: Say) -> Rows:
 
 
 def lake(on: Ground, growth: Growth, say: Say) -> Rows:
-    """Stage more and more records in one lake."""
+    """Measure each number of staged records in one lake."""
     flow = rivals.flow(on, OURS, "grows", staged.TOPIC, more=staged.LINES)
     rows = []
     for found in staged.measure(on, flow, growth.staged):
@@ -72,7 +72,7 @@ def lake(on: Ground, growth: Growth, say: Say) -> Rows:
 
 
 def cores(on: Ground, growth: Growth, rounds: int, say: Say) -> Rows:
-    """Catch up with more and more tasks, round after round; each other round backwards."""
+    """Measure catch-up with each number of tasks; every second round in reverse order."""
     rows = []
     for load in growth.loads:
         say(f"filling {load.topic} with {load.records:,} records")

@@ -1,4 +1,4 @@
-"""Many topics, all but one idle: what only being there costs."""
+"""Measure the cost of many topics, all but one of them idle."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ WAIT_S = 600.0
 
 @dataclass(frozen=True)
 class Idle:
-    """A rival with many topics of `RECORDS` records, and one that gets `RATE` a second.
+    """Results of a rival with many topics of `RECORDS` records, and one with `RATE` records/s.
 
-    *all_s*: from its process's start until every topic's first record is visible on the target.
-    *cost* is of some time after that, *peak_bytes* of all. *ticks* are ours.
+    *all_s* is the time from its start until every topic's first record is visible on the target.
+    *cost* is that of the measured time after it, *peak_bytes* that of the whole run. *ticks* are
+    deltamirror's.
     """
 
     all_s: float
@@ -38,22 +39,22 @@ class Idle:
 
 @dataclass(frozen=True)
 class Field:
-    """*count* topics of the source: one that is busy, and the rest with one partition each."""
+    """*count* topics of the source: one busy topic, and idle topics with one partition each."""
 
     count: int
 
     @property
     def busy(self) -> str:
-        """The name of the busy one."""
+        """Return the name of the busy topic."""
         return f"idle-{self.count}-busy"
 
     @property
     def idle(self) -> list[str]:
-        """The names of the others."""
+        """Return the names of the idle topics."""
         return [f"idle-{self.count}-{i}" for i in range(1, self.count)]
 
     def fill(self, on: Ground) -> None:
-        """Make the topics, and write the idle ones."""
+        """Create all topics, and write the records of the idle ones."""
         make_topic(on.source, self.busy)
         admin = AdminClient({"bootstrap.servers": on.source.bootstrap_servers})
         made = admin.create_topics([NewTopic(name, 1, 1) for name in self.idle])
@@ -66,20 +67,20 @@ class Field:
         flush(producer)
 
     def delete(self, on: Ground) -> None:
-        """Remove the topics from the source."""
+        """Delete the topics on the source."""
         Topics(on.source, [self.busy, *self.idle]).delete()
 
     def pairs(self, on: Ground, flow: Flow) -> Iterator[tuple[Topics, Topics]]:
-        """Give the topics of the source and of the target that have to be the same."""
+        """Yield pairs of source and target topics whose contents have to be equal."""
         for names, partitions in ((self.idle, 1), ([self.busy], PARTITIONS)):
             remote = [flow.remote(name) for name in names]
             yield Topics(on.source, names, partitions), Topics(on.target, remote, partitions)
 
 
 def measure(on: Ground, flow: Flow, field: Field, warm_s: float, for_s: float) -> Idle:
-    """Run *flow* until every topic of *field* is there, *warm_s* more, and then *for_s* that count.
+    """Run *flow* until every topic of *field* arrived; wait *warm_s*; then measure *for_s*.
 
-    Raises RuntimeError where the rival ends, or the target differs; TimeoutError.
+    Raises RuntimeError if the rival ends or the target differs; TimeoutError.
     """
     writer = Writer(on, field.busy, RATE)
     writer.write_once()
@@ -110,7 +111,7 @@ def measure(on: Ground, flow: Flow, field: Field, warm_s: float, for_s: float) -
 
 
 def _until_there(remote: Topics, flow: Flow, process: subprocess.Popen[bytes]) -> None:
-    """Return when every topic has a visible record."""
+    """Wait until every topic has a visible record."""
     give_up_at = time.monotonic() + WAIT_S
     while not (remote.are_there() and all(remote.ends().values())):
         catch_up.go_on(flow, process, give_up_at)

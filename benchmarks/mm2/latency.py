@@ -1,4 +1,4 @@
-"""A steady stream: the time from a record's `produce` to its being read on the target."""
+"""Measure latency in a steady stream: from a record's `produce` to its read on the target."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _PADDING = b"v" * (SIZE_BYTES - _STAMP.size)
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds from `produce` to a read_committed consumer of the target, of *records* records.
+    """Seconds from `produce` to a read_committed consumer of the target, for *records* records.
 
-    *rate* is what was asked for and *achieved* what the writer held, in records per second; *cost*
+    *rate* is the requested and *achieved* the measured rate of the writer, in records/s. *cost*
     and *peak_bytes* are the rival's during the measured part.
     """
 
@@ -43,9 +43,9 @@ class Latency:
 
 
 def measure(on: Ground, flow: Flow, topic: str, rate: int, warm_s: float, for_s: float) -> Latency:
-    """Write *rate* records a second through *flow*; those of the first *warm_s* do not count.
+    """Write *rate* records a second through *flow*; measure after *warm_s* for *for_s* seconds.
 
-    Raises RuntimeError where the rival ends or a record is missing, TimeoutError.
+    Raises RuntimeError if the rival ends or a record is missing, TimeoutError.
     """
     make_topic(on.source, topic)
     remote = Topic(on.target, flow.remote(topic))
@@ -86,7 +86,7 @@ def measure(on: Ground, flow: Flow, topic: str, rate: int, warm_s: float, for_s:
 
 
 class Writer:
-    """Writes records that carry the moment of their writing, to all partitions in turn."""
+    """Writer of records that carry the time of their `produce`, to all partitions in turn."""
 
     def __init__(self, on: Ground, topic: str, rate: int) -> None:
         self._topic, self._rate = topic, rate
@@ -94,7 +94,7 @@ class Writer:
             {
                 "bootstrap.servers": on.source.bootstrap_servers,
                 "acks": "all",
-                "enable.idempotence": True,  # what is sent again would be read twice
+                "enable.idempotence": True,  # a retried record would be read twice
                 "linger.ms": 1,
                 "log_level": 2,
             }
@@ -102,13 +102,13 @@ class Writer:
         self.written = 0
 
     def write_once(self, records: int = PARTITIONS) -> int:
-        """Write *records* at once, one for each partition if not told, and return how many."""
+        """Write *records* at once, by default one for each partition; return their number."""
         self._write(records)
         flush(self._producer)
         return records
 
     def write_for(self, seconds: float) -> int:
-        """Write at the rate for *seconds* and return how many records these were."""
+        """Write at the rate for *seconds*; return the number of records."""
         begun, before = time.perf_counter(), self.written
         while (passed := time.perf_counter() - begun) < seconds:
             self._write(int(passed * self._rate) - (self.written - before))
@@ -125,7 +125,7 @@ class Writer:
 
 
 class _Reader:
-    """Reads the target in a thread of its own, and keeps when each record was written and read."""
+    """Thread that reads the target and keeps each record's times of writing and reading."""
 
     def __init__(self, on: Ground, topic: str) -> None:
         self._consumer = Consumer(
@@ -152,15 +152,15 @@ class _Reader:
         self._consumer.close()
 
     def read_until(self, records: int) -> None:
-        """Return when *records* were read in all. Raises TimeoutError."""
+        """Wait until *records* were read in all. Raises TimeoutError."""
         give_up_at = time.monotonic() + WAIT_S
         while len(self._seen) < records:
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"{len(self._seen)} of {records} records came")
+                raise TimeoutError(f"{len(self._seen)} of {records} records arrived")
             time.sleep(0.05)
 
     def delays(self, begun: float, ended: float) -> list[float]:
-        """Return the seconds of each record that was written between the two moments."""
+        """Return the latency in seconds of each record written from *begun* to *ended*."""
         return [read - written for written, read in self._seen if begun <= written <= ended]
 
     def _run(self) -> None:

@@ -1,4 +1,4 @@
-"""What there is to mirror: backlogs of random letters, and the demo's real data."""
+"""Loads to mirror: backlogs of random letters, and the demo's real data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Load:
         return f"load-{self.name}"
 
     def fill(self, on: Ground) -> None:
-        """Make the topic, and write it."""
+        """Create the topic and write its records."""
         on.fill(
             self.topic,
             self.records,
@@ -44,7 +44,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Flights:
-    """The demo's flights as JSON, over and over until there are *records*.
+    """The demo's flights as JSON, repeated until there are *records*.
 
     Keys, headers, timestamps and the partition of a key are those of the demo.
     """
@@ -65,7 +65,7 @@ class Flights:
         return f"load-{self.name}"
 
     def fill(self, on: Ground) -> None:
-        """Make the topic, and write it. Raises DemoDataMissingError."""
+        """Create the topic and write its records. Raises DemoDataMissingError."""
         make_topic(on.source, self.topic, self.partitions)
         producer = producer_of(on.source, self.compression, demo_kafka.PARTITIONER)
         left = self.records

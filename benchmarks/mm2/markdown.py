@@ -1,4 +1,4 @@
-"""Tables in Markdown: lines, and numbers as a reader wants them."""
+"""Markdown tables: lines and formatted numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Row = Mapping[str, Any]
 
 
 def head(names: Sequence[str], words: int = 2) -> list[str]:
-    """Return the first two lines of a table, whose first *words* columns are not numbers."""
+    """Return the two head lines of a table. Its first *words* columns are text."""
     return [line(names), "|" + "---|" * words + "---:|" * (len(names) - words)]
 
 
@@ -19,7 +19,7 @@ def line(cells: Iterable[str]) -> str:
 
 
 def cell(value: Row | float | None) -> str:
-    """Return a number or a spread as it stands in a table; None: there is none."""
+    """Return a number or a spread as a table cell; None gives an empty cell."""
     if value is None:
         return ""
     if isinstance(value, Mapping):
@@ -29,5 +29,5 @@ def cell(value: Row | float | None) -> str:
 
 
 def number(value: float) -> str:
-    """Return *value* with thousands apart, and no digits behind the point that say nothing."""
+    """Return *value* with thousands separators, without digits that are not significant."""
     return f"{value:,.0f}" if value == round(value) and value >= 10 else f"{value:,g}"

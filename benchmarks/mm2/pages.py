@@ -1,4 +1,4 @@
-"""A comparison as tables in Markdown: for the terminal, and for `benchmarks/README.md`."""
+"""Format a comparison as Markdown tables, for the terminal and for `benchmarks/README.md`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORDS = {rival.name: rival.words for rival in RIVALS}
 
 
 def markdown(result: Row) -> str:
-    """Return the tables of *result*, and what they were made on."""
+    """Return the tables of *result*, and a line on command, commit and machine."""
     tables = [
         _table(result.get("catch_up", []), _load, _CATCH_UP),
         _ratio_table(result.get("catch_up_ratios", []), _load),
@@ -26,12 +26,12 @@ def markdown(result: Row) -> str:
         _failover_table(result.get("failover", [])),
         *pages_full.tables(result),
     ]
-    told = f"{made_on(result)}, in brackets the lowest and the highest."
-    return "\n\n".join([*(table for table in tables if table), told])
+    source = f"{made_on(result)}, in brackets the lowest and the highest."
+    return "\n\n".join([*(table for table in tables if table), source])
 
 
 def made_on(result: Row) -> str:
-    """Return by which command *result* was made, of which commit, and on what."""
+    """Return a line with the command, the commit and the machine of *result*."""
     made = result["machine"]
     return (
         f"Made by {_by(result['command'])} on {result['date']}, commit {result['commit']}, in "
@@ -42,19 +42,19 @@ def made_on(result: Row) -> str:
 
 
 def _by(command: str) -> str:
-    """Return *command* for the page; of one that was run part by part, how many there were."""
+    """Return *command* for the page; for a run in parts, with the number of parts."""
     parts = command.split("; ")
     whole = re.split(" --(?:part|load) ", parts[0])[0]
     return f"`{command}`" if len(parts) == 1 else f"`{whole}` in {len(parts)} parts"
 
 
 def marks(name: str) -> tuple[str, str]:
-    """Return what stands before and behind the tables named *name*."""
+    """Return the markers before and after the tables named *name*."""
     return f"<!-- {name} -->", f"<!-- /{name} -->"
 
 
 def fill(text: str, name: str, page: Path = PAGE) -> None:
-    """Put *text* between the marks of *name* in *page*. Raises ValueError: there are none."""
+    """Write *text* between the markers of *name* in *page*. Raises ValueError without them."""
     begins, ends = marks(name)
     before, begin, rest = page.read_text(encoding="utf-8").partition(begins)
     _, end, after = rest.partition(ends)

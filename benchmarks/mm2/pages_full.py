@@ -1,4 +1,4 @@
-"""The tables that only the full comparison has: growth, and where a record's CPU time goes."""
+"""Tables of the full comparison only: growth, and a record's CPU time by file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.mm2.rivals import OURS, RIVALS
 from benchmarks.sampler import PRODUCT
 
 LEAST = 0.01
-"""Places with a smaller share of a step's CPU time are told together."""
+"""Files and threads with a smaller share of a step's CPU time share one line."""
 
 _WORDS = {rival.name: rival.words for rival in RIVALS}
 _TICKS = {
@@ -47,7 +47,7 @@ _THREADS = "all threads"
 
 
 def tables(result: Row) -> list[str]:
-    """Return the tables of what *result* has of these parts."""
+    """Return the tables of those of these parts that *result* has."""
     found = [
         _table(
             result.get("growth_topics", []),
@@ -97,7 +97,7 @@ def _cost_table(rows: Sequence[Row]) -> str:
 
 
 def _places(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
-    """Return CPU seconds by place and size, the whole first, the greatest next."""
+    """Return CPU seconds by file or thread group, then by size; total first, then descending."""
     whole = {row["size_bytes"]: row["cpu_s_per_million"] for row in rows if not row["where"]}
     found: dict[str, dict[int, float]] = {}
     small = dict.fromkeys(whole, 0.0)
@@ -117,9 +117,9 @@ def _places(rows: Sequence[Row]) -> dict[str, dict[int, float]]:
 
 
 def _what(where: str) -> str:
-    """Return the first sentence of the file *where*; of what is no file, nothing."""
+    """Return the first docstring line of the file *where*, or "" if it is no file."""
     file = PRODUCT / where
     if not where.endswith(".py") or not file.exists():
         return ""
-    told = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    return told.partition("\n")[0]
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return docstring.partition("\n")[0]

@@ -1,4 +1,4 @@
-"""The parts of a comparison: each runs every rival in turn, round after round."""
+"""Parts of a comparison. Each part runs every rival in turn, in several rounds."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from benchmarks.mm2.rivals import EXACTLY_ONCE, OURS, RIVALS, STOCK, Rival
 T = TypeVar("T")
 
 FAILING_OVER = (STOCK, OURS)
-"""Those whose groups fail over: the tuned ones write fewer offset syncs, for speed."""
+"""Rivals whose groups fail over. The tuned ones write fewer offset syncs, for speed."""
 
 Say = Callable[[str], None]
 Part = dict[str, list[dict[str, Any]]]
-"""Rows by kind: medians of each rival, and ratios."""
+"""Rows by kind: medians of each rival, and ratios between rivals."""
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A steady stream of *rate* records a second, of which *for_s* seconds count."""
+    """A steady stream of *rate* records/s, measured for *for_s* seconds after *warm_s*."""
 
     rate: int
     warm_s: float = 10.0
@@ -32,9 +32,9 @@ class Stream:
 
 
 def catch_ups(on: Ground, loads: Sequence[Load | Flights], rounds: int, say: Say) -> Iterator[Part]:
-    """Let every rival bring every one of *loads* to the target, *rounds* times.
+    """Measure the catch-up of every rival with each of *loads*, *rounds* times.
 
-    A load is given when it is done: all of them take hours.
+    Results are yielded after each load, because all loads together take hours.
     """
     for load in loads:
         say(f"filling {load.topic} with {load.records:,} records")
@@ -70,7 +70,7 @@ def _catch_up(
 
 
 def latencies(on: Ground, streams: Sequence[Stream], rounds: int, say: Say) -> Part:
-    """Let every rival carry every one of *streams*, *rounds* times."""
+    """Measure the latency of every rival with each of *streams*, *rounds* times."""
     rows, ratios = [], []
     for stream in streams:
         say(f"a stream of {stream.rate:,} records a second")
@@ -94,7 +94,7 @@ def _latency(on: Ground, stream: Stream, say: Say, rival: Rival, number: int) ->
 
 
 def failovers(on: Ground, load: Load, lags: Sequence[int], say: Say) -> Part:
-    """Let groups that lag *lags* records of *load* fail over, behind MirrorMaker 2 and us."""
+    """Measure the failover of groups that lag *lags* records of *load*, for `FAILING_OVER`."""
     topic = f"failover-{load.topic}"
     say(f"filling {topic} with {load.records:,} records")
     on.fill(topic, load.records, load.size_bytes, partitions=load.partitions)
@@ -114,7 +114,7 @@ def failovers(on: Ground, load: Load, lags: Sequence[int], say: Say) -> Part:
 
 
 def costs(on: Ground, loads: Sequence[Load], say: Say) -> Part:
-    """See where the CPU time of each of *loads* goes, in MirrorMaker 2 and in deltamirror."""
+    """Profile the CPU time of each of *loads* in MirrorMaker 2 and in deltamirror."""
     rows = []
     for load in loads:
         say(f"filling {load.topic} with {load.records:,} records")
@@ -146,7 +146,7 @@ _LATENCY_RATIOS: dict[str, Callable[[latency.Latency], float]] = {
 
 
 def _in_turn(rounds: int, measure: Callable[[Rival, int], T]) -> dict[str, list[T]]:
-    """Measure every rival in every round; in each other round backwards: none is always last."""
+    """Measure every rival in every round; every second round in reverse order."""
     found: dict[str, list[T]] = {rival.name: [] for rival in RIVALS}
     for number in range(rounds):
         for rival in RIVALS if number % 2 == 0 else RIVALS[::-1]:

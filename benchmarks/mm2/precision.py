@@ -1,4 +1,4 @@
-"""A failover: how many records a group reads again, or never, after its offsets were translated."""
+"""Measure a failover's precision: records that a group reads again or skips on the target."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ SYNCED = (
     "sync.group.offsets.interval.seconds = 1\n"
     "emit.checkpoints.interval.seconds = 1\n"
 )
-"""What the file says besides: the mirror itself commits the group's offsets on the target."""
+"""More lines of the file: the mirror itself commits the group's offsets on the target."""
 
 WAIT_S = 120.0
 STANDS_S = 10.0
-"""How long offsets stay the same to be taken for final: many rounds of a sync each second."""
+"""Seconds without a change after which offsets are final; groups are synced each second."""
 
 
 @dataclass(frozen=True)
 class Precision:
     """A group that lags *lag* records on the source, over all partitions, and then fails over.
 
-    *reread* records it had read already come again, *skipped* ones never come; *unknown* partitions
-    have no offset on the target, so that the group begins where its consumers' settings say.
+    It reads *reread* records again and skips *skipped* records. *unknown* partitions have no offset
+    on the target, so the group starts there by its consumers' auto.offset.reset.
     """
 
     lag: int
@@ -44,9 +44,9 @@ class Precision:
 
 
 def measure(on: Ground, flow: Flow, backlog: Backlog, lags: Sequence[int]) -> list[Precision]:
-    """Commit a group of each of *lags* on the source, and see where it stands on the target.
+    """Commit offsets of a group for each of *lags* on the source; compare its target offsets.
 
-    *flow* has `SYNCED` in its file. Raises RuntimeError where the rival ends, TimeoutError.
+    *flow* has `SYNCED` in its file. Raises RuntimeError if the rival ends, TimeoutError.
     """
     remote = backlog.remote(on, flow)
     offsets = {lag: _behind(backlog, lag) for lag in lags}
@@ -60,7 +60,7 @@ def measure(on: Ground, flow: Flow, backlog: Backlog, lags: Sequence[int]) -> li
         while found != before or not any(found.values()):
             rivals.check(flow, process)
             if time.monotonic() > give_up_at:
-                raise TimeoutError(f"{flow.rival.words}: groups do not stand after {WAIT_S:.0f} s")
+                raise TimeoutError(f"{flow.rival.words}: offsets still change after {WAIT_S:.0f} s")
             time.sleep(STANDS_S)
             before, found = found, _standing(on, flow, remote, lags)
     precise = [_compare(remote, lag, offsets[lag], found[lag]) for lag in lags]
@@ -107,8 +107,8 @@ def _compare(
 ) -> Precision:
     reread = skipped = 0
     for partition, offset in downstream.items():
-        # A record's key is its number in the whole topic, dealt to the partitions in turn; the
-        # source holds nothing else, so that a record's offset there is its number in its partition.
+        # A record's key is its number in the topic, and records go to the partitions in turn. The
+        # source has no other records, so a record's source offset is its number in the partition.
         key = remote.key_at(partition, offset)
         end = upstream[partition] + lag // remote.partitions
         stands = end if key is None else int(key) // remote.partitions

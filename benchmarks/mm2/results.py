@@ -1,4 +1,4 @@
-"""What the rounds come to: medians with their spread, and ours to theirs, round by round."""
+"""Compute results of rounds: medians with spread, and ratios to each rival round by round."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 _BY_LOAD = ("catch_up", "catch_up_ratios")
 
 Case = Mapping[str, Any]
-"""What a measure was taken of: size, partitions, rate, ..."""
+"""Parameters of a measure: size, partitions, rate, ..."""
 
 
 def catch_up_row(rival: str, case: Case, rounds: Sequence[CatchUp]) -> dict[str, Any]:
-    """Return what *rival*'s *rounds* over one backlog come to."""
+    """Return the row of *rival*'s *rounds* over one backlog."""
     return {
         "rival": rival,
         **case,
@@ -39,7 +39,7 @@ def catch_up_row(rival: str, case: Case, rounds: Sequence[CatchUp]) -> dict[str,
 
 
 def latency_row(rival: str, case: Case, rounds: Sequence[Latency]) -> dict[str, Any]:
-    """Return what *rival*'s *rounds* at one rate come to, in milliseconds."""
+    """Return the row of *rival*'s *rounds* at one rate, in milliseconds."""
     return {
         "rival": rival,
         **case,
@@ -54,7 +54,7 @@ def latency_row(rival: str, case: Case, rounds: Sequence[Latency]) -> dict[str, 
 
 
 def idle_row(rival: str, topics: int, found: Idle) -> dict[str, Any]:
-    """Return what *rival* is like with so many *topics*; a minute of it is as long as it says."""
+    """Return the row of *rival* with *topics* topics; costs are per minute."""
     minutes = found.cost.seconds / 60
     return {
         "rival": rival,
@@ -68,7 +68,7 @@ def idle_row(rival: str, topics: int, found: Idle) -> dict[str, Any]:
 
 
 def staged_row(found: Grown) -> dict[str, Any]:
-    """Return what deltamirror is like with a lake of that size."""
+    """Return the row of deltamirror with a lake of one size."""
     return {
         "records": found.records,
         "brought": found.cost.records,
@@ -85,12 +85,12 @@ def staged_row(found: Grown) -> dict[str, Any]:
 
 
 def cores_row(tasks: int, size_bytes: int, rounds: Sequence[CatchUp]) -> dict[str, Any]:
-    """Return what *rounds* of deltamirror over one backlog come to, with so many *tasks*."""
+    """Return the row of deltamirror's *rounds* over one backlog with *tasks* tasks."""
     return {"tasks": tasks, **catch_up_row(OURS.name, {"size_bytes": size_bytes}, rounds)}
 
 
 def cost_rows(side: str, size_bytes: int, spent: Spent) -> list[dict[str, Any]]:
-    """Return where the CPU time of *side* went in one step, and the whole of it (*where* is "")."""
+    """Return rows of *side*'s CPU time in one step by *where*; the total has *where* ""."""
     return [
         {
             "rival": side,
@@ -105,7 +105,7 @@ def cost_rows(side: str, size_bytes: int, spent: Spent) -> list[dict[str, Any]]:
 
 
 def precision_row(rival: str, found: Precision) -> dict[str, Any]:
-    """Return where a group of *rival*'s stands after it failed over."""
+    """Return the row of *rival*'s failover precision."""
     return {
         "rival": rival,
         "lag": found.lag,
@@ -116,9 +116,10 @@ def precision_row(rival: str, found: Precision) -> dict[str, Any]:
 
 
 def joined(former: Mapping[str, Any] | None, result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *result* with the parts and loads that only *former* has, both of one product.
+    """Return *result* with the parts and loads that only *former* has, if both may be joined.
 
-    So a long comparison can be run in parts: at one commit without changes, on one machine.
+    So a long comparison can be run in parts. Commit, machine and number of rounds must be the same,
+    and the commit must be without changes.
     """
     same = ("commit", "machine", "rounds")
     if former is None or "+" in result["commit"] or any(former[k] != result[k] for k in same):
@@ -140,7 +141,7 @@ def joined(former: Mapping[str, Any] | None, result: Mapping[str, Any]) -> dict[
 def ratios(
     case: Case, measure: str, by_rival: Mapping[str, Sequence[float]]
 ) -> list[dict[str, Any]]:
-    """Return our *measure* divided by each rival's, of the same round, over all rounds."""
+    """Return deltamirror's *measure* divided by each rival's of the same round, as spreads."""
     ours = by_rival[OURS.name]
     return [
         {

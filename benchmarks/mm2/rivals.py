@@ -1,4 +1,4 @@
-"""The four that are measured: MirrorMaker 2 in three settings, and deltamirror."""
+"""Rivals that are measured: MirrorMaker 2 with three sets of settings, and deltamirror."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from resources.java import java
 SETTINGS = Path(__file__).with_name("settings")
 STOP_S = 60.0
 
-# What Kafka's own start script gives to the JVM (bin/kafka-run-class.sh, connect-mirror-maker.sh).
+# JVM options of Kafka's start scripts (bin/kafka-run-class.sh, connect-mirror-maker.sh).
 _JVM = (
     "-Xms256M",
     "-Xmx2G",
@@ -38,7 +38,7 @@ _MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 
 @dataclass(frozen=True)
 class Rival:
-    """One that mirrors: *name*, which is its file in `settings/`, and what a table calls it."""
+    """A program to measure: *name* is its file in `settings/`, *words* its name in tables."""
 
     name: str
     words: str
@@ -54,7 +54,7 @@ RIVALS = (STOCK, TUNED, EXACTLY_ONCE, OURS)
 
 @dataclass(frozen=True)
 class Flow:
-    """A flow of one rival from the source, which goes by *alias*: its file, and where it lands."""
+    """A flow of one rival, from the source broker under the name *alias*."""
 
     rival: Rival
     alias: str
@@ -62,7 +62,7 @@ class Flow:
 
     @property
     def log(self) -> Path:
-        """What the rival says."""
+        """Return the path of the rival's log."""
         return self.file.with_name("log")
 
     def remote(self, topic: str) -> str:
@@ -70,23 +70,24 @@ class Flow:
         return f"{self.alias}.{topic}"
 
     def forget(self) -> None:
-        """Remove its folder, with the lake: disks are finite."""
+        """Remove the flow's folder and its lake to free disk space."""
         shutil.rmtree(self.file.parent)
 
 
 def flow(
     on: Ground, rival: Rival, alias: str, topics: str, groups: str = "", more: str = ""
 ) -> Flow:
-    """Write the file of a flow of *topics* and *groups*, regular expressions; *more* lines win.
+    """Write the file of a flow of *topics* and *groups* (regular expressions); return the flow.
 
-    The one source broker goes by another *alias* each time: remote topics, progress and lake are
+    *more* lines override others. Each call gives the source broker another *alias*. So remote
+    topics, progress and lake are
     new each time, while the source is filled only once.
     """
     folder = on.home / alias
     folder.mkdir()
     written = [SETTINGS / "common.properties", SETTINGS / f"{rival.name}.properties"]
     text = "".join(part.read_text() for part in written) + more
-    said = {
+    values = {
         "source": alias,
         "source_servers": on.source.bootstrap_servers,
         "target_servers": on.target.bootstrap_servers,
@@ -94,13 +95,13 @@ def flow(
         "groups": groups,
     }
     file = folder / "mm2.properties"
-    file.write_text(text.format_map(said))
+    file.write_text(text.format_map(values))
     return Flow(rival, alias, file)
 
 
 @contextlib.contextmanager
 def running(flow: Flow) -> Iterator[subprocess.Popen[bytes]]:
-    """Run *flow*'s rival in a process of its own for a block; it ends as its users end it."""
+    """Run *flow*'s rival in a process for the block; end it with SIGTERM, as its users do."""
     command = _ours(flow.file) if flow.rival.is_ours else _mm2(flow.file)
     with (
         flow.log.open("ab") as log,
@@ -115,7 +116,7 @@ def running(flow: Flow) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def check(flow: Flow, process: subprocess.Popen[bytes]) -> None:
-    """Raise RuntimeError with its last words where the rival has ended by itself."""
+    """Raise RuntimeError with the end of its log if the rival has ended."""
     if process.poll() is not None:
         words = flow.log.read_text(errors="replace")[-1_000:]
         raise RuntimeError(f"{flow.rival.words} ended with {process.returncode}: {words}")
@@ -129,12 +130,12 @@ def _mm2(file: Path) -> list[str]:
     logging = file.with_name("log4j2.properties")
     logging.write_text(LOGGING)
     jars = os.pathsep.join(sorted(str(jar) for jar in kafka_home().glob("*.jar")))
-    told = f"-Dlog4j2.configurationFile={logging}"
-    return [str(java()), *_JVM, told, "-cp", jars, _MAIN, str(file)]
+    option = f"-Dlog4j2.configurationFile={logging}"
+    return [str(java()), *_JVM, option, "-cp", jars, _MAIN, str(file)]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    # A number may be another process's by then: number and beginning together name one.
+    # A process id may be reused; id and start time together identify a process.
     family = {pid: started_at(pid) for pid in tree(process.pid)}
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):

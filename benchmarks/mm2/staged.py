@@ -1,4 +1,4 @@
-"""One lake that grows: what a small tick, memory, logs and a start are like when it is large."""
+"""Measure one growing lake: small ticks, memory, logs and start-up at each size."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ SIZE_BYTES = 100
 RANDOM_BYTES = 30
 CODEC = "lz4"
 LINES = f"target.producer.compression.type = {CODEC}\n"
-"""What the file says besides; with values of which 30 bytes are random, 100 M fit a small disk."""
+"""More lines of the file. With 30 random bytes in a value, 100 M records fit a small disk."""
 
 SMALL = 1_000
 RESTS_S = 10.0
 _LEAST_PER_S = 20_000
-"""Records a second below which a run is given up."""
+"""Records per second below which a run times out."""
 
 
 @dataclass(frozen=True)
 class Grown:
-    """A lake of *records*: what it cost to get there from the former size, and to be there.
+    """Results of a lake of *records*. *cost* is that of its growth from the size before.
 
-    *start_s* is from the process's start to the first record that it brings; *rests_bytes* the most
-    memory in that process, which carries some small batches after it. Sizes are of files.
+    *start_s* is the time from a process's start to its first record on the target. *rests_bytes* is
+    the peak memory of that process, which mirrors some small batches. Sizes are those of files.
     """
 
     records: int
@@ -51,10 +51,10 @@ class Grown:
 
 
 def measure(on: Ground, flow: Flow, sizes: Sequence[int]) -> Iterator[Grown]:
-    """Let *flow* bring `TOPIC` of each of *sizes*, rising, into one lake and to the target.
+    """Let *flow* mirror `TOPIC` through one lake; yield the results at each of *sizes*, rising.
 
-    In the end everything is compared with the source, and deleted. Raises RuntimeError: the rival
-    ended, or the target differs; TimeoutError.
+    At the end everything is compared with the source and deleted. Raises RuntimeError if the rival
+    ended or the target differs; TimeoutError.
     """
     make_topic(on.source, TOPIC)
     growing = _Growing(on, flow)
@@ -64,7 +64,7 @@ def measure(on: Ground, flow: Flow, sizes: Sequence[int]) -> Iterator[Grown]:
 
 
 class _Growing:
-    """The topic, its remote one, and how many records were written and compared."""
+    """Source topic, remote topic and number of written records of one growing lake."""
 
     def __init__(self, on: Ground, flow: Flow) -> None:
         self._on, self._flow = on, flow
@@ -72,7 +72,7 @@ class _Growing:
         self._written = 0
 
     def to(self, size: int) -> Grown:
-        """Return what it is like with *size* records."""
+        """Grow to *size* records, and return the results."""
         grown = size - self._written
         self._write(grown)
         cost, peak_bytes = self._catch_up(grown)
@@ -93,9 +93,9 @@ class _Growing:
         )
 
     def compare(self) -> None:
-        """Compare all of the target with the source, in order, and delete both topics.
+        """Compare the whole target with the source, in order, and delete both topics.
 
-        Raises RuntimeError: they differ.
+        Raises RuntimeError if they differ.
         """
         if self._remote.contents() != self._source.contents():
             raise RuntimeError(f"{self._flow.rival.words}: the target differs from the source")
@@ -110,13 +110,13 @@ class _Growing:
         return records
 
     def _backlog(self) -> Backlog:
-        # The source holds nothing but records: its offsets count them.
+        # The source has no transaction markers, so its end offsets count its records.
         ends = self._source.ends()
         contents = {p: Content(end, 0) for p, end in ends.items()}
         return Backlog(self._source, self._source.lasts(ends), contents)
 
     def _catch_up(self, records: int) -> tuple[Cost, int]:
-        """Return what bringing *records* costs, start included, and the most memory meanwhile."""
+        """Return the cost of mirroring *records*, start included, and the peak memory in bytes."""
         wait_s = catch_up.WAIT_S + records / _LEAST_PER_S
         with rivals.running(self._flow) as process:
             meter = Meter(self._on.broker_pids, process.pid)
@@ -127,7 +127,7 @@ class _Growing:
         return cost, memory.peak_bytes
 
     def _start(self) -> tuple[float, int]:
-        """Return the seconds of a start to its first record, and the most memory it then holds."""
+        """Return the seconds from a start to the first record, and the peak memory in bytes."""
         before = sum(self._remote.ends().values())
         self._write(SMALL)
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A full comparison as the README tells it: a number of each rival, and ours divided by it."""
+"""Format the README's summary of a full comparison: numbers of each rival, and ratios."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _10_K: _Case = {"rate": 10_000}
 
 @dataclass(frozen=True)
 class _Measure:
-    """A line: its words, the *column* of the *part*'s rows of that *case*, what a ratio is of."""
+    """A table line: text, *column* of the rows of *part* and *case*, and the measure of a ratio."""
 
     words: str
     part: str
@@ -45,12 +45,12 @@ _MEASURES = (
 
 
 def is_whole(result: Row) -> bool:
-    """Return whether *result* has every part that the README tells of."""
+    """Return whether *result* has every part that the README shows."""
     return all(result.get(part) for part in ("catch_up", "latency", "failover"))
 
 
 def markdown(result: Row) -> str:
-    """Return the lines of *result*, which is whole, and what they were made on."""
+    """Return the table of *result*, which is whole, and a line on command, commit and machine."""
     lines = head(["", *(rival.words for rival in ORDER)], words=1)
     for measure in _MEASURES:
         rows = _rows(result[measure.part], measure.case)
@@ -58,17 +58,17 @@ def markdown(result: Row) -> str:
         cells = []
         for rival in ORDER:
             (row,) = [row for row in rows if row["rival"] == rival.name]
-            told = number(row[measure.column]["median"])
+            text = number(row[measure.column]["median"])
             for ratio in ratios:
                 if (ratio["to"], ratio["measure"]) == (rival.name, measure.ratio):
-                    told += f" ({number(ratio['median'])})"
-            cells.append(told)
+                    text += f" ({number(ratio['median'])})"
+            cells.append(text)
         lines.append(line([measure.words, *cells]))
     reread = {r["rival"]: f"{r['reread']:,}" for r in _rows(result["failover"], {"lag": LAG})}
     words = f"records that a group with a lag of {LAG:,} reads again on the target"
     lines.append(line([words, *(reread.get(rival.name, "") for rival in ORDER)]))
-    told = f"{made_on(result)}; in brackets deltamirror's number divided by that one's."
-    return "\n".join([*lines, "", told])
+    source = f"{made_on(result)}; in brackets deltamirror's number divided by that one's."
+    return "\n".join([*lines, "", source])
 
 
 def _rows(rows: Sequence[Row], case: _Case) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Single ticks of deltamirror's two loops over one lake, with new records and without."""
+"""Measure single ticks of deltamirror's two loops over one lake, with and without new records."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ TIMES = 20
 
 @dataclass
 class Ticks:
-    """Seconds: of learning what is in the lake, at the start, and of each tick.
+    """Seconds of opening, which reads the state of the lake, and of each tick.
 
-    An idle tick finds nothing: what it takes is looking and planning.
+    An idle tick finds no records: its time is that of reading watermarks and planning.
     """
 
     open_s: float = 0.0
@@ -34,10 +34,10 @@ class Ticks:
 
 
 def measure(flow: Flow, write: Callable[[], int]) -> Ticks:
-    """Call *write*, which says how many records it wrote, then each loop twice; `TIMES`.
+    """Call *write*, which returns its number of records, then each loop twice; `TIMES` times.
 
-    The loops of `deltamirror run` are called here one after the other, with its workers, which have
-    begun before. The lake has to be left alone by others. Raises RuntimeError: not all came.
+    The loops of `deltamirror run` are called one after the other, with workers that have started
+    before. No other process may use the lake. Raises RuntimeError if records are missing.
     """
     config = read_config(flow.file)
     context, workers, ticks = MirrorContext(config), Warmed(config.tasks_max), Ticks()
@@ -62,7 +62,7 @@ def measure(flow: Flow, write: Callable[[], int]) -> Ticks:
                 )
             _, idle_stage_s = _timed(staging.tick)
             _, idle_replay_s = _timed(replaying.tick)
-            if number:  # the first one connects
+            if number:  # the first round connects
                 ticks.stage_s.append(stage_s)
                 ticks.replay_s.append(replay_s)
                 ticks.idle_stage_s.append(idle_stage_s)

@@ -1,4 +1,4 @@
-"""Topics on the source or on the target, as an application sees them: what is visible, and what."""
+"""Topics on the source or on the target, with the records that an application sees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_THERE_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.UNKNOWN_LEADER_EPOCH,  # the leader has not heard of its election
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # the leader does not know of its election yet
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._NOENT,  # no partition has a leader
 )
@@ -33,14 +33,14 @@ _NOT_THERE_YET = (
 
 @dataclass(frozen=True)
 class Content:
-    """What a partition's records come to: how many, and a sum over keys and values in order."""
+    """Number of a partition's records, and a checksum of their keys and values in order."""
 
     records: int
     crc: int
 
 
 class Topics:
-    """*names* on *broker*, each with so many *partitions*, as read_committed sees them."""
+    """Topics *names* on *broker*, each with *partitions* partitions, read with read_committed."""
 
     def __init__(self, broker: Broker, names: Collection[str], partitions: int = 1) -> None:
         self._broker, self.names = broker, frozenset(names)
@@ -48,22 +48,22 @@ class Topics:
         self.places = [(name, p) for name in names for p in range(partitions)]
 
     def are_there(self) -> bool:
-        """Return whether the broker lists all of them."""
+        """Return whether the broker lists all topics."""
         return self.names <= set(self._admin.list_topics(timeout=ANSWER_S).topics)
 
     def ends(self) -> dict[Place, int]:
-        """Return the last stable offset of each partition; 0 where the topic is not there yet."""
-        asked = self._admin.list_offsets(
+        """Return the last stable offset of each partition; 0 if the topic does not exist yet."""
+        futures = self._admin.list_offsets(
             {TopicPartition(*place): OffsetSpec.latest() for place in self.places},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=ANSWER_S,
         )
         found = dict.fromkeys(self.places, 0)
-        for partition, answer in asked.items():
+        for partition, answer in futures.items():
             try:
                 found[partition.topic, partition.partition] = answer.result().offset
             except KafkaException as error:
-                # The client itself waits for a topic to come, and then says that time is out.
+                # The client itself waits for a missing topic, and then reports a timeout.
                 code = error.args[0].code()
                 is_missing = code == KafkaError._TIMED_OUT and not self.are_there()
                 if code not in _NOT_THERE_YET and not is_missing:
@@ -71,7 +71,7 @@ class Topics:
         return found
 
     def contents(self, since: Mapping[Place, int] | None = None) -> dict[Place, Content]:
-        """Read everything that is visible, *since* these offsets, and return what it comes to."""
+        """Read all visible records, from *since* if given; return the content by partition."""
         ends = self.ends()
         counts, sums = dict.fromkeys(ends, 0), dict.fromkeys(ends, 0)
         for message in self.read(since or dict.fromkeys(ends, 0), ends):
@@ -82,14 +82,14 @@ class Topics:
         return {place: Content(counts[place], sums[place]) for place in ends}
 
     def delete(self) -> None:
-        """Delete them: what was measured is not needed any more, and disks are finite."""
+        """Delete the topics to free disk space."""
         for answer in self._admin.delete_topics(list(self.names)).values():
             answer.result(ANSWER_S)
 
     def read(self, start: Mapping[Place, int], until: Mapping[Place, int]) -> Generator[Message]:
-        """Give every visible record from *start* to *until*. Raises TimeoutError, KafkaException.
+        """Yield every visible record from *start* to *until*. Raises TimeoutError, KafkaException.
 
-        TimeoutError is for a reader to whom nothing comes, which cannot be a rival's fault.
+        TimeoutError means that the reader gets no records, which cannot be the rival's fault.
         """
         consumer = Consumer(
             {
@@ -98,10 +98,10 @@ class Topics:
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
-                "fetch.wait.max.ms": 10,  # the end is told when this is over: it is a measure's end
+                "fetch.wait.max.ms": 10,  # the delay of the reported end, which is measured too
                 "auto.offset.reset": "error",
                 "queued.min.messages": 100_000,
-                "fetch.queue.backoff.ms": 5,  # with a second, its rest from fetching is most of it
+                "fetch.queue.backoff.ms": 5,  # the default, 1 s, would dominate the time
             }
         )
         try:
@@ -125,7 +125,7 @@ class Topics:
 
 
 def at(message: Message) -> tuple[Place, int]:
-    """Return the place and the offset of *message*, which every message read has."""
+    """Return the partition and the offset of *message*."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None

@@ -1,5 +1,5 @@
-"""The command line: one module for each command of `deltamirror`.
+"""Commands of `deltamirror`: one module for each command or group of commands.
 
 Belongs here: options, tables for people, JSON for scripts, exit codes.
-Does not: work. A command calls one function of another package and shows what it returns.
+Does not belong here: the work. A command calls a function of another package and prints the result.
 """

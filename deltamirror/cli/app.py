@@ -1,8 +1,10 @@
-"""How a command meets a person or a script: its options, its answer, its errors.
+"""Command framework: common options, output format, errors and exit codes.
 
-A command takes `@options` and `@click.pass_obj` (a `Console`). Its answer goes to stdout through
-`Console.show`, once; logs and errors go to stderr. With `--format json` stdout holds one JSON
-object and nothing else, also where the command fails: `{"error": {"type", "message", "hint"}}`.
+A command takes `@common_options` and `@click.pass_obj` (a `Console`). It prints its answer to
+stdout with one call of `Console.show`. Logs and errors go to stderr. With `--format json` stdout
+holds one JSON object and nothing else. If the command fails, this object is
+`{"error": {"type", "message", "hint"}}`.
+
 Exit codes: 0 done, 1 failed or found something (`ctx.exit(1)` after the answer), 2 bad usage or
 configuration, 130 interrupted.
 """
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from schemas.config.config import CONFIG_VARIABLE
 from schemas.errors import ConfigError, DeltamirrorError
@@ -32,19 +35,19 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEBUG_VARIABLE = "DELTAMIRROR_DEBUG"
 
-# Tables that go to a file or a pipe are not cut at a terminal's 80 columns.
+# Tables in a file or a pipe are not limited to the 80 columns of a terminal.
 PIPE_WIDTH = 200
 
 
 class Console:
-    """What a command was told about its surroundings: the file to read, the way to answer."""
+    """Configuration file and output format of a command."""
 
     def __init__(self) -> None:
         self.path = Path(os.environ.get(CONFIG_VARIABLE, "mm2.properties"))
         self.format = "table"
 
     def config(self) -> Config:
-        """Return what the configuration file says. Raises ConfigError for what cannot be meant."""
+        """Return the configuration. Raises ConfigError if the file is invalid."""
         from resources.config.load import read_config
 
         return read_config(self.path)
@@ -52,20 +55,20 @@ class Console:
     def show(
         self, data: Mapping[str, Any], table: RenderableType | Callable[[], RenderableType]
     ) -> None:
-        """Print the command's answer: *data* as JSON, or *table* (or what it returns) with rich."""
+        """Print *data* as JSON, or *table* with rich. *table* may be a function that returns it."""
         if self.format == "json":
             click.echo(json.dumps(data, indent=2))
             return
         from rich.console import Console as Rich
 
-        # Names such as `orders[a]` are text here, not rich's markup.
+        # rich would read a name such as `orders[a]` as markup.
         rich = Rich(
             markup=False, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
         )
         rich.print(table() if callable(table) else table)
 
     def print_error(self, kind: str, message: str, hint: str) -> None:
-        """Print an error: one line and its hint on stderr, or one JSON object on stdout."""
+        """Print an error and its hint: two lines on stderr, or one JSON object on stdout."""
         if self.format == "json":
             click.echo(
                 json.dumps({"error": {"type": kind, "message": message, "hint": hint}}, indent=2)
@@ -77,7 +80,10 @@ class Console:
 
 
 def common_options(command: Command) -> Command:
-    """Give *command* `--config` and `--format`; said twice, the one nearest to the command wins."""
+    """Add `--config` and `--format` to *command*.
+
+    Both are allowed before and after the command's name. The option after the name wins.
+    """
 
     def set_path(context: click.Context, _: click.Parameter, value: Path | None) -> None:
         if value is not None:
@@ -92,30 +98,31 @@ def common_options(command: Command) -> Command:
         type=click.Path(path_type=Path, dir_okay=False),
         callback=set_path,
         expose_value=False,
-        help=f"MirrorMaker 2's file.  [default: ${CONFIG_VARIABLE}, else ./mm2.properties]",
+        help="The configuration file, in MirrorMaker 2's format.  "
+        f"[default: ${CONFIG_VARIABLE}, else ./mm2.properties]",
     )
     output = click.option(
         "--format",
         type=click.Choice(["table", "json"]),
         callback=set_format,
         expose_value=False,
-        help="A table for people or JSON for scripts.  [default: table]",
+        help="Print a table for people or JSON for scripts.  [default: table]",
     )
     return config(output(command))
 
 
 class CommandLine(click.Group):
-    """A group whose errors are lines for people, never tracebacks."""
+    """Click group that prints every error as a message and a hint, without a traceback."""
 
     def main(self, args: Sequence[str] | None = None, *_: object, **extra: Any) -> NoReturn:  # noqa: ANN401 - click's own
-        """Run the command that *args* name and end the process with its exit code."""
+        """Run the command in *args* and end the process with its exit code."""
         console = Console()
         extra |= {"standalone_mode": False, "obj": console}
         args = sys.argv[1:] if args is None else list(args)
         try:
             code = super().main(args, **extra)
         except Exception as error:
-            # A usage error comes before any option's value is known.
+            # Click raises a usage error before it has processed `--format`.
             if isinstance(error, click.UsageError) and _asks_for_json(args):
                 console.format = "json"
             sys.exit(_print_exception(console, error))
@@ -124,9 +131,12 @@ class CommandLine(click.Group):
 
 
 def _print_exception(console: Console, error: Exception) -> int:
-    """Print *error* and return the exit code it means."""
-    if isinstance(error, click.Abort):  # click's word for Ctrl-C
+    """Print *error* and return its exit code."""
+    if isinstance(error, click.Abort):  # Ctrl-C
         return 130
+    if isinstance(error, NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
     if isinstance(error, click.UsageError):
         help_of = error.ctx.command_path if error.ctx else "deltamirror"
         console.print_error("UsageError", error.format_message(), f"See `{help_of} --help`.")
@@ -139,13 +149,13 @@ def _print_exception(console: Console, error: Exception) -> int:
         return 2 if isinstance(error, ConfigError) else 1
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
-    # The text of an error that nobody foresaw could hold a secret; its type and place cannot.
+    # The text of an unexpected error may hold a secret. Its type and its source line do not.
     at = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(at.filename).name}, line {at.lineno}"
     console.print_error(
         type(error).__name__,
         f"unexpected {type(error).__name__} ({where}): this is a defect of deltamirror",
-        f"Please report it with the traceback that {DEBUG_VARIABLE}=1 shows.",
+        f"Set {DEBUG_VARIABLE}=1 to print the traceback, and report the defect with it.",
     )
     return 1
 

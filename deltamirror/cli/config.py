@@ -1,4 +1,4 @@
-"""`deltamirror config`: what becomes of every key of mm2.properties."""
+"""`deltamirror config check`: report how each key of mm2.properties is treated."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from deltamirror.cli.app import Console, common_options
 from resources.config.load import check_config, read_config
 from schemas.config.keys import KeyCheck, KeyStatus
 
-# Only what needs attention is coloured: among coloured lines nobody sees the red one.
+# Only keys that need attention are coloured.
 STYLES = {KeyStatus.NO_EFFECT: "yellow", KeyStatus.REFUSED: "red", KeyStatus.UNKNOWN: "red"}
 BAD = (KeyStatus.REFUSED, KeyStatus.UNKNOWN)
 
 
-@click.group("config")
+@click.group("config", epilog="Example: deltamirror config check")
 def config_group() -> None:
-    """Look at the configuration file."""
+    """Check the configuration file."""
 
 
-@config_group.command("check")
+@config_group.command("check", epilog="Example: deltamirror config check --config mm2.properties")
 @common_options
 @click.pass_context
 def check_command(context: click.Context) -> None:
-    """Say of every key whether it is honoured, translated, without effect, refused or unknown.
+    """Show the status of every key in the file.
 
-    Ends with exit code 2 where a key is refused or unknown. Secrets are not shown.
+    A key is honoured, translated, without effect, refused or unknown. The exit code is 2 if a key
+    is refused or unknown. Secrets are not shown.
     """
     console = context.ensure_object(Console)
     checks = check_config(console.path)
     is_bad = any(each.status in BAD for each in checks)
     if not is_bad:
-        # Keys that are good one by one may still not go together: this raises.
+        # Each key may be valid, but not their combination. Then this raises ConfigError.
         read_config(console.path)
     console.show({"keys": [_key_json(each) for each in checks]}, lambda: _keys_table(checks))
     context.exit(2 if is_bad else 0)

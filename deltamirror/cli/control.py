@@ -1,4 +1,4 @@
-"""`deltamirror accept-gap`, `pause`, `resume`: orders, carried out by the loop in charge."""
+"""`deltamirror accept-gap`, `pause`, `resume`: write requests, which staging and replay apply."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import flow_option
-from schemas.errors import ConfigError, DeltamirrorError, TopicMissingError
+from deltamirror.cli.options import check_source, flow_option
+from schemas.errors import DeltamirrorError, TopicMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,40 +17,43 @@ if TYPE_CHECKING:
     from deltamirror.context import MirrorContext
     from schemas.config.config import Config
 
-topic_option = click.option("--topic", metavar="T", help="Only this topic of the source.")
+topic_option = click.option("--topic", metavar="T", help="Only this source topic.")
 partition_option = click.option(
     "--partition", type=click.IntRange(0), help="Only this partition of the topic."
 )
 
 
-@click.command("accept-gap")
+@click.command(
+    "accept-gap", epilog="Example: deltamirror accept-gap --cluster us-east --topic orders"
+)
 @click.option("--cluster", "alias", required=True, metavar="A", help="The source cluster.")
-@click.option("--topic", required=True, metavar="T", help="The topic whose records are gone.")
+@click.option("--topic", required=True, metavar="T", help="The topic whose records are missing.")
 @partition_option
 @common_options
 @click.pass_obj
 def accept_gap_command(console: Console, alias: str, topic: str, partition: int | None) -> None:
-    """Go on past records that the source no longer holds; what is missing stays on record.
+    """Continue after records that the source no longer has.
 
-    Only what stands in the way when the order is carried out is accepted, and only once.
+    The missing offsets are recorded in `segments`, and `deltamirror gaps` shows them. One command
+    accepts only the gaps that block staging when the request is applied, and only once.
     """
     from deltamirror.control import ACCEPT_GAP
 
     config = console.config()
-    if alias not in config.sources():
-        known = ", ".join(config.sources())
-        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    check_source(config, alias)
     _add_request(
         console,
         config,
         (ACCEPT_GAP, alias, f"stage {alias}"),
         (topic, partition),
         lambda context: _check_topic_exists(context, alias, topic, partition),
-        "records in `segments` what is missing and goes on behind it",
+        "records the missing offsets of {} in `segments` and continues after them",
     )
 
 
-@click.command("pause")
+@click.command(
+    "pause", epilog="Example: deltamirror pause --flow 'us-east->eu-west' --topic orders"
+)
 @flow_option
 @topic_option
 @partition_option
@@ -59,22 +62,27 @@ def accept_gap_command(console: Console, alias: str, topic: str, partition: int 
 def pause_command(
     console: Console, flow_name: str, topic: str | None, partition: int | None
 ) -> None:
-    """Stop replaying a flow, a topic or a partition. Staging goes on, so nothing is lost."""
+    """Pause the replay of a flow, a topic or a partition.
+
+    Staging continues, so no record is lost.
+    """
     from deltamirror.control import PAUSE
 
     _request_for_flow(
-        console, PAUSE, flow_name, (topic, partition), "stops replaying it; staging goes on"
+        console, PAUSE, flow_name, (topic, partition), "does not replay {}; staging continues"
     )
 
 
-@click.command("resume")
+@click.command(
+    "resume", epilog="Example: deltamirror resume --flow 'us-east->eu-west' --topic orders"
+)
 @flow_option
 @topic_option
 @partition_option
 @click.option(
     "--restart-topic",
     metavar="T",
-    help="Replay this topic of the source from the beginning of the stage: its target topic was "
+    help="Replay this source topic from the beginning of the stage, because its target topic was "
     "re-created.",
 )
 @common_options
@@ -86,27 +94,30 @@ def resume_command(
     partition: int | None,
     restart_topic: str | None,
 ) -> None:
-    """Go on with what was paused, and try again what was left out after an error."""
+    """Resume a paused flow, and retry failed partitions.
+
+    With --topic or --partition: only that topic or partition.
+    """
     from deltamirror.control import RESTART, RESUME
 
     if restart_topic is not None:
         if topic is not None:
-            raise click.UsageError("--restart-topic and --topic exclude each other")
-        then = "replays it from the beginning of the stage"
+            raise click.UsageError("--restart-topic and --topic cannot be used together")
+        then = "replays {} from the beginning of the stage"
         _request_for_flow(console, RESTART, flow_name, (restart_topic, partition), then)
         return
     _request_for_flow(
-        console, RESUME, flow_name, (topic, partition), "goes on, also where it met an error"
+        console, RESUME, flow_name, (topic, partition), "replays {}, also after an error"
     )
 
 
 def _request_for_flow(
     console: Console, order: str, flow_name: str, at: tuple[str | None, int | None], then: str
 ) -> None:
-    """Give *order* for a flow, or a topic and partition of it."""
+    """Add the request *order* for a flow, or for a topic or a partition of it."""
     topic, partition = at
     if partition is not None and topic is None:
-        raise click.UsageError("--partition needs --topic")
+        raise click.UsageError("--partition requires --topic")
     config = console.config()
     flow = config.flow(flow_name).flow
 
@@ -125,7 +136,10 @@ def _add_request(
     check: Callable[[MirrorContext], None],
     then: str,
 ) -> None:
-    """Write the order *what* (order, scope, duty) once *check* agrees, and say what comes of it."""
+    """Write the request *what* (order, scope, role) after *check*, and print its effect *then*.
+
+    `{}` in *then* is replaced by the name of the flow, cluster, topic or partition.
+    """
     from deltamirror.context import MirrorContext
     from deltamirror.control import ControlTable
 
@@ -133,12 +147,14 @@ def _add_request(
     topic, partition = at
     with closing(MirrorContext(config)) as context:
         check(context)
-        said = context.status_file.read(role)
+        status = context.status_file.read(role)
         context.lake.ensure_exists()
         ControlTable(context.lake.control).add_request(order, scope, topic, partition)
-    is_running = said is not None and said["is_alive"] and said["state"] != "stopped"
-    who = "the running loop, at its next tick" if is_running else "the next `deltamirror run`"
-    place = "" if topic is None else f" {topic}" if partition is None else f" {topic}[{partition}]"
+    is_running = status is not None and status["is_alive"] and status["state"] != "stopped"
+    who = "The running loop" if is_running else "The next `deltamirror run`"
+    subject = scope
+    if topic is not None:
+        subject = f"{topic if partition is None else f'{topic}[{partition}]'} of {scope}"
     data = {
         "order": order,
         "scope": scope,
@@ -146,13 +162,13 @@ def _add_request(
         "partition": partition,
         "is_running": is_running,
     }
-    console.show(data, f"{order} {scope}{place}: {who}, {then}.")
+    console.show(data, f"Noted. {who} {then.format(subject)}.")
 
 
 def _check_topic_exists(
     context: MirrorContext, alias: str, topic: str, partition: int | None
 ) -> None:
-    """Raise TopicMissingError where neither the stage nor the source knows *topic*."""
+    """Raise TopicMissingError if neither the stage nor the source has *topic*."""
     import pyarrow.compute as pc
 
     staged = context.lake.segments(alias).rows(["partition"], where=pc.field("topic") == topic)
@@ -162,9 +178,9 @@ def _check_topic_exists(
     try:
         found = context.cluster(alias).topics([topic]).get(topic)
     except DeltamirrorError as error:
-        # What is not staged can only be known by the source.
-        raise TopicMissingError(topic, f"staged of {alias}, and {error}") from error
+        # Only the source can confirm a topic that is not staged.
+        raise TopicMissingError(topic, location=f"staged of {alias}, and {error}") from error
     if found is None:
-        raise TopicMissingError(topic, f"on cluster {alias}, and none is staged")
+        raise TopicMissingError(topic, location=f"on cluster {alias}, and none is staged")
     if partition is not None and partition >= found.partitions:
-        raise TopicMissingError(f"{topic}[{partition}]", f"on cluster {alias}")
+        raise TopicMissingError(f"{topic}[{partition}]", location=f"on cluster {alias}")

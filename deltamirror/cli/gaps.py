@@ -1,4 +1,4 @@
-"""`deltamirror gaps`: which offsets of the source hold no record in the stage, and why."""
+"""`deltamirror gaps`: list source offsets without a staged record, and their causes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deltamirror.cli.app import Console, common_options
-from schemas.errors import ConfigError
+from deltamirror.cli.options import check_source
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,24 +18,23 @@ if TYPE_CHECKING:
     from deltamirror.context import MirrorContext
 
 
-@click.command("gaps")
+@click.command("gaps", epilog="Example: deltamirror gaps --cluster us-east --topic orders")
 @click.option("--cluster", "alias", metavar="A", help="Only this source cluster.")
 @click.option("--topic", metavar="T", help="Only this topic.")
 @common_options
 @click.pass_obj
 def gaps_command(console: Console, alias: str | None, topic: str | None) -> None:
-    """Show the offsets of the source that no staged record has, and what is known of why.
+    """Show source offsets without a staged record.
 
-    JSON has each interval; the table adds them up by partition and cause. docs/tables.md has the
-    same as SQL.
+    Each gap has a cause, such as transaction markers or an accepted gap. The table adds up the
+    gaps of a partition by cause; JSON has every interval. docs/tables.md has the same query as SQL.
     """
     from deltamirror.context import MirrorContext
 
     config = console.config()
     sources = config.sources()
-    if alias is not None and alias not in sources:
-        known = ", ".join(sources)
-        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    if alias is not None:
+        check_source(config, alias)
     with closing(MirrorContext(config)) as context:
         rows = list(_gaps(context, sources if alias is None else [alias], topic))
     console.show({"gaps": rows}, lambda: _gaps_table(rows))

@@ -1,4 +1,4 @@
-"""`deltamirror groups`: the source's consumer groups, and where they resume on the target."""
+"""`deltamirror groups`: snapshot the source's consumer groups; plan their target offsets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import as_of_option, flow_option, offset_text
+from deltamirror.cli.options import as_of_option, check_source, flow_option, offset_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from deltamirror.groups.plan import GroupPlan
 
 
-@click.group("groups")
+@click.group("groups", epilog="Example: deltamirror groups snapshot")
 def groups() -> None:
-    """Consumer groups: what they have committed, and where they resume on the target."""
+    """Snapshot consumer groups and plan their failover."""
 
 
-@groups.command("snapshot")
+@groups.command("snapshot", epilog="Example: deltamirror groups snapshot --cluster us-east")
 @click.option("--cluster", "alias", help="Only this source cluster.")
 @common_options
 @click.pass_context
 def snapshot_command(context: click.Context, alias: str | None) -> None:
-    """Write down what the source's groups have committed now.
+    """Store the current commits of the source's groups.
 
-    Ends with exit code 1 where a group could not be read; the others are written all the same.
+    If a group cannot be read, the exit code is 1. The commits of the other groups are stored.
     """
     from rich.table import Table
 
@@ -37,6 +37,8 @@ def snapshot_command(context: click.Context, alias: str | None) -> None:
 
     console: Console = context.obj
     config = console.config()
+    if alias is not None:
+        check_source(config, alias)
     with closing(MirrorContext(config)) as mirror_context:
         aliases = (alias,) if alias else config.sources()
         found = [(each, snapshot_groups(mirror_context, each)) for each in aliases]
@@ -52,16 +54,20 @@ def snapshot_command(context: click.Context, alias: str | None) -> None:
     context.exit(1 if any(snapshot.read_errors for _, snapshot in found) else 0)
 
 
-@groups.command("plan")
+@groups.command(
+    "plan",
+    epilog="Example: deltamirror groups plan --flow 'us-east->eu-west' --group billing",
+)
 @flow_option
 @click.option("--group", help="Only this group.")
 @as_of_option
 @common_options
 @click.pass_obj
 def plan_command(console: Console, flow_name: str, group: str | None, as_of: int | None) -> None:
-    """Show what would be set for the groups on the target. Nothing is changed.
+    """Show the offsets to set for groups on the target.
 
-    An offset below the target's log start is raised to it; records that are gone are counted.
+    The command changes nothing. An offset below the target's log start is raised to the log start,
+    and the records that are gone are counted.
     """
     from deltamirror.context import MirrorContext
     from deltamirror.groups.plan import plan_groups, plans_as_json

@@ -1,7 +1,7 @@
-"""`deltamirror`: what an operator types. Each command is in a file `deltamirror/cli/` of its own.
+"""Entry point `deltamirror`. Each command is in its own file of `deltamirror/cli/`.
 
-Dagster, Spark, Kafka's client and Delta are imported inside the commands that need them, so that
-`deltamirror --help` answers at once.
+Commands import Dagster, Spark, Kafka's client and Delta inside their functions, so that
+`deltamirror --help` prints at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ from deltamirror.cli.translate import translate_command
 from deltamirror.cli.verify import verify_command
 
 
-@click.group(cls=CommandLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandLine,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: deltamirror run --config mm2.properties",
+)
 @click.version_option(package_name="deltamirror")
 @common_options
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`deltamirror maintain`: retention, compaction and vacuum, now; or an offset map made anew."""
+"""`deltamirror maintain`: apply retention, compact and vacuum; rebuild a map; restage files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deltamirror.cli.app import Console, common_options
-from schemas.errors import ConfigError
+from deltamirror.cli.options import check_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from schemas.errors import DeltamirrorError
 
 
-@click.command("maintain")
-@click.option("--cluster", "alias", metavar="A", help="Only what is staged of this source cluster.")
+@click.command("maintain", epilog="Example: deltamirror maintain --cluster us-east")
+@click.option("--cluster", "alias", metavar="A", help="Only the stage of this source cluster.")
 @click.option(
     "--rebuild-map",
     is_flag=True,
-    help="Compare a flow's offset map with its target, write what is missing; nothing else.",
+    help="Only compare the offset map with the target, and write the missing runs.",
 )
-@click.option("--flow", "flow_name", metavar="A->B", help="The flow whose map is rebuilt.")
+@click.option("--flow", "flow_name", metavar="A->B", help="With --rebuild-map: only this flow.")
 @click.option(
     "--restage",
     "is_restaging",
     is_flag=True,
-    help="Read all of the stage, put back what is missing, torn or rewritten; nothing else.",
+    help="Only read the whole stage, and restore missing, damaged or rewritten files.",
 )
 @common_options
 @click.pass_obj
@@ -46,24 +46,27 @@ def maintain_command(
     flow_name: str | None,
     is_restaging: bool,
 ) -> None:
-    """Remove what has served its time, join small files, delete what no version needs.
+    """Apply retention, compact small files and vacuum.
 
-    A running loop does the same by itself; while one holds the cluster, this ends with an error.
-    With --rebuild-map: pair the stage with the target of --flow, or of every flow, instead. With
-    --restage: read what the stage's files no longer hold from the source again, instead.
+    `deltamirror run` does this automatically. While it stages the cluster, this command fails.
+
+    With --rebuild-map, pair the stage with the target of --flow, or of every flow, instead. With
+    --restage, read the records that are missing in the stage's files from the source again,
+    instead.
     """
     if rebuild_map and alias is None and not is_restaging:
         _rebuild_maps(console, flow_name)
         return
     if rebuild_map or flow_name:
-        raise click.UsageError("--rebuild-map goes with --flow alone, --cluster without it")
+        raise click.UsageError(
+            "--rebuild-map can be combined with --flow only, and --flow with --rebuild-map only"
+        )
     from deltamirror.context import MirrorContext
     from deltamirror.maintenance.maintain import maintain
 
     config = console.config()
-    if alias is not None and alias not in config.sources():
-        known = ", ".join(config.sources())
-        raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    if alias is not None:
+        check_source(config, alias)
     if is_restaging:
         _restage(console, [alias] if alias else config.sources())
         return
@@ -98,7 +101,7 @@ def _restaged_table(
     from rich.console import Group
     from rich.table import Table
 
-    table = Table("cluster", "files replaced", "ranges put back", "records", "from the source")
+    table = Table("cluster", "files replaced", "ranges restored", "records", "from the source")
     for each in done:
         numbers = (each.files, each.segments, each.records, each.from_source)
         table.add_row(each.alias, *(f"{number:,}" for number in numbers))

@@ -1,4 +1,4 @@
-"""`deltamirror import-mm2` and `export-mm2`: each goes on where the other stopped."""
+"""`deltamirror import-mm2` and `export-mm2`: take over from MirrorMaker 2, and hand back to it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from schemas.errors import DeltamirrorError
 
 
-@click.command("import-mm2")
+@click.command("import-mm2", epilog="Example: deltamirror import-mm2 --dry-run")
 @click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
-@click.option("--dry-run", is_flag=True, help="Stage and compare, but take nothing over.")
+@click.option("--dry-run", is_flag=True, help="Stage and compare, but import nothing.")
 @common_options
 @click.pass_context
 def import_command(context: click.Context, flow_name: str | None, dry_run: bool) -> None:
-    """Take over what a MirrorMaker 2, now stopped, has mirrored under the same file.
+    """Take over from a stopped MirrorMaker 2.
 
-    Reads its source offsets and offset syncs, stages the source, finds each record on the target
-    and goes on at the very next one. Ends with exit code 1 where a partition is not taken over.
+    MirrorMaker 2 must have run with the same file. The command reads its source offsets and offset
+    syncs, stages the source and finds each staged record on the target. Replay then continues at
+    the next record. The exit code is 1 if a partition is not imported.
     """
     from deltamirror.context import MirrorContext
     from deltamirror.mm2.import_flow import import_mm2
@@ -44,15 +45,16 @@ def import_command(context: click.Context, flow_name: str | None, dry_run: bool)
     context.exit(1 if any(each.errors for each in done) else 0)
 
 
-@click.command("export-mm2")
+@click.command("export-mm2", epilog="Example: deltamirror export-mm2 --flow 'us-east->eu-west'")
 @click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
 @common_options
 @click.pass_context
 def export_command(context: click.Context, flow_name: str | None) -> None:
-    """Let a MirrorMaker 2 that is started next go on where deltamirror, now stopped, is.
+    """Hand flows back to MirrorMaker 2.
 
-    Notes progress as MirrorMaker 2 notes its own, and pauses the flow here: `import-mm2` takes it
-    back. Ends with exit code 1 where a partition cannot be handed on.
+    Stop `deltamirror run` first. The command writes progress in MirrorMaker 2's own format, so that
+    MirrorMaker 2 continues at the next record when it is started. It also pauses the flow in
+    deltamirror; `import-mm2` takes it back. The exit code is 1 if a partition cannot be exported.
     """
     from rich.table import Table
 
@@ -64,7 +66,7 @@ def export_command(context: click.Context, flow_name: str | None) -> None:
     flows = [config.flow(flow_name)] if flow_name else list(config.flows)
     with closing(MirrorContext(config)) as mirror_context:
         done = [export_mm2(mirror_context, flow) for flow in flows]
-    table = Table("flow", "partition", "MirrorMaker 2 goes on at")
+    table = Table("flow", "partition", "MirrorMaker 2 continues at")
     for each in done:
         for at, offset in sorted(each.next_offsets.items()):
             table.add_row(each.flow, str(at), str(offset))
@@ -112,19 +114,21 @@ def _import_table(done: Sequence[Mm2Import]) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table("flow", "partition", "goes on at", "records paired", "not on the target", "notes")
-    for takeover in done:
-        for each in takeover.imported:
+    table = Table(
+        "flow", "partition", "continues at", "records paired", "not on the target", "notes"
+    )
+    for imported in done:
+        for each in imported.imported:
             row = _partition_json(each)
             table.add_row(
-                takeover.flow,
+                imported.flow,
                 str(each.target),
                 str(row["next_offset"]),
                 f"{row['paired']:,}",
                 f"{row['missing']:,}",
                 "; ".join(_partition_notes(row)) or "-",
             )
-    errors = [error for takeover in done for error in takeover.errors]
+    errors = [error for imported in done for error in imported.errors]
     return Group(table, *(f"{error} {error.hint}" for error in errors))
 
 
@@ -136,5 +140,8 @@ def _partition_notes(row: dict[str, Any]) -> list[str]:
         notes.append(f"{row['others']:,} copies or aborted records on the target")
     if row["doubtful_until"] is not None:
         interval = f"[{row['next_offset']}, {row['doubtful_until']})"
-        notes.append(f"{interval} may be there already: that cannot be known, so it is sent")
+        notes.append(
+            f"records at {interval} may be on the target already; this cannot be determined, so "
+            "they are sent again"
+        )
     return notes

@@ -1,4 +1,4 @@
-"""`deltamirror plan`: a dry run. Nothing is made, neither topics nor the lake."""
+"""`deltamirror plan`: a dry run. It creates neither topics nor the lake."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-@click.command("plan")
+@click.command("plan", epilog="Example: deltamirror plan --flow 'us-east->eu-west'")
 @click.option("--flow", "flow_name", metavar="A->B", help="Only this flow.")
 @common_options
 @click.pass_context
 def plan_command(context: click.Context, flow_name: str | None) -> None:
-    """Show what would be created, changed, staged and replayed. Nothing is changed.
+    """Show what `run` would do. Nothing is changed.
 
-    Ends with exit code 1 where something waits for an operator.
+    The plan lists what would be created, changed, staged and replayed. The exit code is 1 if a
+    partition waits for an operator or a topic cannot be created.
     """
     from deltamirror.context import MirrorContext
     from deltamirror.monitoring.dry_run import dry_run
@@ -35,8 +36,8 @@ def plan_command(context: click.Context, flow_name: str | None) -> None:
     with closing(MirrorContext(config)) as mirror_context:
         data = dry_run(mirror_context, flows)
     console.show(data, lambda: _plan_tables(data))
-    troubled = any(cluster["troubles"] for cluster in data["clusters"])
-    context.exit(1 if troubled or any(flow["refused"] for flow in data["flows"]) else 0)
+    is_blocked = any(cluster["troubles"] for cluster in data["clusters"])
+    context.exit(1 if is_blocked or any(flow["refused"] for flow in data["flows"]) else 0)
 
 
 def _plan_tables(data: Mapping[str, Any]) -> Group:
@@ -64,23 +65,24 @@ def _plan_tables(data: Mapping[str, Any]) -> Group:
     for cluster in data["clusters"]:
         for row in _by_topic(cluster["stage"]):
             steps.add_row(cluster["cluster"], "stage", row)
-        for trouble in cluster["troubles"]:
-            text = f"{trouble['message']}\n{trouble['hint']}"
+        for error in cluster["troubles"]:
+            text = f"{error['message']}\n{error['hint']}"
             steps.add_row(cluster["cluster"], "waits for you", text)
     for flow in data["flows"]:
         for row in _by_topic(flow["replay"]):
             steps.add_row(flow["flow"], "replay", row)
         if flow["error"]:
-            steps.add_row(flow["flow"], "not known", flow["error"])
-    left_out = Table("flow", "not mirrored", "why", title="Left out", title_justify="left")
+            steps.add_row(flow["flow"], "unknown", flow["error"])
+    left_out = Table("flow", "not mirrored", "reason", title="Left out", title_justify="left")
     for flow in data["flows"]:
         for topic in flow["not_mirrored"]:
             left_out.add_row(flow["flow"], topic["topic"], topic["reason"])
-    return Group(steps, *([left_out] if left_out.row_count else []))
+    done = steps if steps.row_count else "Nothing to do: in sync."
+    return Group(done, *([left_out] if left_out.row_count else []))
 
 
 def _altered(step: Row) -> str:
-    """Return a topic and a line for each setting that would change, the default where it is."""
+    """Return the topic and a line for each setting that would change; unset is `default`."""
     lines = [
         f"{name}: {step['before'][name] or 'default'} -> {value or 'default'}"
         for name, value in sorted(step["configs"].items())
@@ -89,12 +91,12 @@ def _altered(step: Row) -> str:
 
 
 def _by_topic(ranges: Sequence[Row]) -> list[str]:
-    """Return a line for each topic: how many partitions have how many offsets to go."""
+    """Return a line for each topic: its number of remaining offsets, and its first 4 ranges."""
     lines = []
     for topic in dict.fromkeys(each["topic"] for each in ranges):
         own = [each for each in ranges if each["topic"] == topic]
         offsets = sum(each["end"] - each["start"] for each in own)
-        places = ", ".join(f"[{r['partition']}] {r['start']} to {r['end']}" for r in own[:4])
+        shown = ", ".join(f"[{r['partition']}] {r['start']} to {r['end']}" for r in own[:4])
         more = f", and {len(own) - 4} more partitions" if len(own) > 4 else ""
-        lines.append(f"{topic}: {offsets} offsets ({places}{more})")
+        lines.append(f"{topic}: {offsets} offsets ({shown}{more})")
     return lines

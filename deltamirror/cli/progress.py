@@ -1,4 +1,4 @@
-"""What `deltamirror run` shows while records move."""
+"""Progress bars and totals of `deltamirror run`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from schemas.staging.segment import Segment
 
 
 class RunProgressListener(Listener):
-    """Counts what moved and, on a terminal, shows a bar for each flow.
+    """Count records and, on a terminal, show a bar for each flow.
 
-    A bar's length is what was staged so far for the flow's source since the run began.
+    A bar's total is the number of records staged for the flow's source since the run began.
     """
 
     def __init__(self, *, is_quiet: bool) -> None:
@@ -62,12 +62,12 @@ class RunProgressListener(Listener):
             self._show(flow)
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Count a tick that failed; the loop itself logs it."""
+        """Count a failed tick. The loop logs the error."""
         with self._lock:
             self._errors += 1
 
     def summary(self) -> dict[str, Any]:
-        """Return what moved in the whole run."""
+        """Return the totals of the run."""
         return {
             "staged": sum(self._staged.values()),
             "replayed": sum(self._replayed.values()),

@@ -1,4 +1,4 @@
-"""`deltamirror replay`: what was staged, once more, to a topic of its own."""
+"""`deltamirror replay`: write staged records to a separate topic."""
 
 from __future__ import annotations
 
@@ -19,23 +19,35 @@ if TYPE_CHECKING:
 TIME = "ISO 8601 or ms since 1970."
 
 
-@click.command("replay")
+@click.command(
+    "replay",
+    epilog="Example: deltamirror replay --flow 'A->B' --topic orders --dry-run",
+)
 @flow_option
-@click.option("--topic", required=True, metavar="T", help="The topic of the source.")
-@click.option("--as-of", type=time_ms, metavar="TIME", help=f"What was staged at this time. {TIME}")
-@click.option("--from-offset", type=click.IntRange(0), help="From this offset of the source on.")
-@click.option("--to-offset", type=click.IntRange(0), help="Up to this offset, not included.")
+@click.option("--topic", required=True, metavar="T", help="The source topic.")
 @click.option(
-    "--from-time", type=time_ms, metavar="TIME", help=f"From the first record as young. {TIME}"
+    "--as-of", type=time_ms, metavar="TIME", help=f"The records staged at or before TIME. {TIME}"
+)
+@click.option("--from-offset", type=click.IntRange(0), help="From this source offset.")
+@click.option("--to-offset", type=click.IntRange(0), help="Up to this source offset, exclusive.")
+@click.option(
+    "--from-time",
+    type=time_ms,
+    metavar="TIME",
+    help=f"From the first record with a timestamp at or after TIME. {TIME}",
 )
 @click.option(
     "--to-time",
     type=time_ms,
     metavar="TIME",
-    help=f"Up to the first as young, not included. {TIME}",
+    help=f"Up to the first record with a timestamp at or after TIME, exclusive. {TIME}",
 )
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.")
-@click.option("--target-topic", metavar="X", help="Where to; new or empty.  [default: a new one]")
+@click.option(
+    "--target-topic",
+    metavar="X",
+    help="The topic to write to; it must not exist or be empty.  [default: a new topic]",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan and write nothing.")
 @common_options
 @click.pass_obj
@@ -52,17 +64,19 @@ def replay_command(
     target_topic: str | None,
     dry_run: bool,
 ) -> None:
-    """Write staged records of a topic to a topic of their own on the target, in their order.
+    """Write staged records to a separate target topic.
 
-    For audits: the same plan gives the same records in the same order. The mirror goes on
-    meanwhile, untouched.
+    For audits: the same plan gives the same records in the same order. Mirroring is not affected
+    and continues meanwhile.
     """
     from deltamirror.context import MirrorContext
     from deltamirror.replay.point_in_time import replay_point_in_time
 
     ways = [as_of], [from_offset, to_offset], [from_time, to_time]
     if sum(any(value is not None for value in way) for way in ways) > 1:
-        raise click.UsageError("choose one of --as-of, --from/--to-offset and --from/--to-time")
+        raise click.UsageError(
+            "--as-of, --from-offset/--to-offset and --from-time/--to-time cannot be combined"
+        )
     selection = Selection(partition, as_of, from_offset, to_offset, from_time, to_time)
     config = console.config()
     with closing(MirrorContext(config)) as context:
@@ -83,4 +97,5 @@ def _result_table(plan: ReplayPlan, records: int, dry_run: bool) -> Group:
         table.add_row(name, each.incarnation, str(each.start), str(each.end))
     where = f"{plan.target_topic} on {plan.flow.flow.target}"
     done = f"{records:,} records written to {where} (replay {plan.replay_id})"
-    return Group(table, f"nothing was written; it would go to {where}" if dry_run else done)
+    dry = f"Dry run: nothing was written. The records would be written to {where}"
+    return Group(table, dry if dry_run else done)

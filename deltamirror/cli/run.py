@@ -1,4 +1,4 @@
-"""`deltamirror run`: MirrorMaker 2's dedicated mode."""
+"""`deltamirror run`: mirror until stopped, as MirrorMaker 2's dedicated mode does."""
 
 from __future__ import annotations
 
@@ -20,18 +20,22 @@ if TYPE_CHECKING:
     from deltamirror.cli.progress import RunProgressListener
 
 
-@click.command("run")
-@click.option("--clusters", metavar="B,...", help="Only flows into these clusters, as MM2 has it.")
+@click.command("run", epilog="Example: deltamirror run --until-caught-up")
+@click.option(
+    "--clusters",
+    metavar="B,...",
+    help="Only flows into these clusters, as MirrorMaker 2's --clusters.",
+)
 @click.option("--flow", "flows", multiple=True, metavar="A->B", help="Only this flow; repeatable.")
 @click.option(
     "--until-caught-up",
     is_flag=True,
-    help="End when everything that the sources held at the start has arrived.",
+    help="End when every record that the sources had at the start has been replayed.",
 )
 @click.option(
     "--standby",
     is_flag=True,
-    help="Wait for flows that other processes replay; take over each whose process has died.",
+    help="Wait for flows that other processes replay. Take over a flow after its process ended.",
 )
 @common_options
 @click.pass_obj
@@ -42,14 +46,19 @@ def run_command(
     until_caught_up: bool,
     standby: bool,
 ) -> None:
-    """Stage every source and replay every flow, until stopped (Ctrl-C or SIGTERM)."""
+    """Mirror until stopped with Ctrl-C or SIGTERM.
+
+    The command stages every source and replays every flow.
+    """
     from deltamirror.cli.progress import RunProgressListener
     from deltamirror.listener import installed_listeners
     from deltamirror.monitoring.metrics_server import serve_metrics
     from deltamirror.run.supervisor import build_mirror
 
     if standby and until_caught_up:
-        raise click.UsageError("--standby waits for ever: it does not go with --until-caught-up")
+        raise click.UsageError(
+            "--standby and --until-caught-up cannot be used together: a standby waits without end"
+        )
 
     config = console.config()
     targets = [alias.strip() for alias in clusters.split(",")] if clusters else None
@@ -77,7 +86,7 @@ def _print_summary(console: Console, listener: RunProgressListener) -> None:
 
 
 def _log_to_stderr() -> None:
-    """Send warnings and what loops say to stderr, a line each."""
+    """Log warnings of all packages, and deltamirror's own messages from INFO, to stderr."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.WARNING,
@@ -88,7 +97,7 @@ def _log_to_stderr() -> None:
 
 @contextmanager
 def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
-    """Let SIGINT and SIGTERM set *stop*; a second one ends the process at once."""
+    """Set *stop* on the first SIGINT or SIGTERM; end the process at once on the second."""
 
     def handle(number: int, _: FrameType | None) -> None:
         if stop.is_set():
@@ -104,7 +113,7 @@ def _stop_on_signals(stop: threading.Event) -> Iterator[None]:
 
 
 def _exit_if_loops_hang() -> None:
-    """End the process now if a loop has not come back: what it does is settled by the next run."""
+    """End the process at once if a loop still runs. The next run recovers its open transaction."""
     if any(t.daemon and t.name.startswith(("stage ", "replay ")) for t in threading.enumerate()):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,11 +1,11 @@
-"""`deltamirror status` and `deltamirror lag`: how far everything is."""
+"""`deltamirror status` and `deltamirror lag`: show state and lag of flows and partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from deltamirror.cli.app import Console, common_options
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
     from deltamirror.context import MirrorContext
     from deltamirror.monitoring.lag import GroupLag
@@ -22,16 +23,19 @@ if TYPE_CHECKING:
 STYLES = {"failed": "red", "unreachable": "red", "paused": "yellow"}
 
 _flows = click.option(
-    "--flow", "names", multiple=True, metavar="A->B", help="Only this flow; may be repeated."
+    "--flow", "names", multiple=True, metavar="A->B", help="Only this flow; repeatable."
 )
 
 
-@click.command("status")
+@click.command("status", epilog="Example: deltamirror status --flow 'us-east->eu-west'")
 @_flows
 @common_options
 @click.pass_obj
 def status_command(console: Console, names: tuple[str, ...]) -> None:
-    """Show each flow: its state, how far its topics are, and what is wrong."""
+    """Show the state, lag and errors of each flow.
+
+    Lag is in offsets. Age is the age of the oldest record that is not on the target yet.
+    """
     from deltamirror.monitoring.flow_status import flow_status
 
     with _open_context(console, names) as (context, flows):
@@ -40,16 +44,16 @@ def status_command(console: Console, names: tuple[str, ...]) -> None:
     console.show(data, lambda: _status_table(states))
 
 
-@click.command("lag")
+@click.command("lag", epilog="Example: deltamirror lag --flow 'us-east->eu-west'")
 @_flows
 @common_options
 @click.pass_obj
 def lag_command(console: Console, names: tuple[str, ...]) -> None:
-    """Show each partition: the source's end, what is staged, what is replayed, and the lag.
+    """Show the lag of each partition and each group.
 
-    Lag is in offsets, age that of the oldest record on its way. HELD BACK are offsets behind the
-    source's end that wait for a transaction to be committed or aborted there. Groups are shown as
-    they were last seen.
+    SOURCE END, STAGED and REPLAYED are offsets of the source. Lag is in offsets. Age is the age of
+    the oldest record that is not on the target yet. HELD BACK counts the offsets above the last
+    stable offset, which belong to open transactions. Groups are shown as of their last snapshot.
     """
     from deltamirror.monitoring.flow_status import flow_status
     from deltamirror.monitoring.lag import group_lag
@@ -70,7 +74,7 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
 def _open_context(
     console: Console, names: tuple[str, ...]
 ) -> Iterator[tuple[MirrorContext, list[FlowConfig]]]:
-    """Open the places of the configuration; the flows are those named, or all."""
+    """Open the context of the configuration; yield it with the flows *names*, or all flows."""
     from deltamirror.context import MirrorContext
 
     config = console.config()
@@ -94,7 +98,7 @@ def _status_table(states: list[FlowState]) -> RenderableType:
     return Group(flows, topics) if topics.row_count else flows
 
 
-def _add_topic(table: Any, flow: str, topic: str, partitions: list[PartitionState]) -> None:  # noqa: ANN401 - rich is imported late
+def _add_topic(table: Table, flow: str, topic: str, partitions: list[PartitionState]) -> None:
     errors = [str(each.error) for each in partitions if each.error]
     paused = ["paused"] if any(each.is_paused for each in partitions) else []
     table.add_row(
@@ -113,7 +117,10 @@ def _lag_table(states: list[FlowState]) -> RenderableType:
     from rich.table import Table
 
     names = ["source end", "staged", "replayed", "lag", "age", "held back"]
-    table = Table("flow", "partition", "target topic", "state")
+    table = Table("flow")
+    _add_partition_column(table, [each for state in states for each in state.partitions])
+    table.add_column("target topic")
+    table.add_column("state")
     for name in names:
         table.add_column(name, justify="right")
     for state in states:
@@ -132,11 +139,18 @@ def _lag_table(states: list[FlowState]) -> RenderableType:
     return table
 
 
+def _add_partition_column(table: Table, rows: Iterable[PartitionState | GroupLag]) -> None:
+    """Add a column for `topic[partition]` that a narrow terminal does not shorten."""
+    widths = (len(f"{each.topic}[{each.partition}]") for each in rows)
+    table.add_column("partition", no_wrap=True, min_width=max(widths, default=0))
+
+
 def _lag_tables(states: list[FlowState], groups: list[list[GroupLag]]) -> RenderableType:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table("flow", "group", "partition")
+    table = Table("flow", "group")
+    _add_partition_column(table, [each for found in groups for each in found])
     for name in ("committed", "consumer lag"):
         table.add_column(name, justify="right")
     for state, found in zip(states, groups, strict=True):
@@ -149,7 +163,7 @@ def _lag_tables(states: list[FlowState], groups: list[list[GroupLag]]) -> Render
 
 
 def _age(states: Iterable[FlowState | PartitionState]) -> str:
-    """Return the greatest age, for people; `?` where a record waits whose age nobody knows."""
+    """Return the greatest age as text; `?` if records wait, but no age is known."""
     ages = [each.age_ms for each in states if each.lag]
     known = [age for age in ages if age is not None]
     if not known:

@@ -1,4 +1,4 @@
-"""`deltamirror translate`: where an offset, or a group, resumes on the other side."""
+"""`deltamirror translate`: translate an offset, or the commits of a group."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ import click
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import as_of_option, flow_option, offset_text
 from deltamirror.times import format_iso
-from schemas.errors import NothingToTranslateError
+from schemas.errors import NothingToTranslateError, UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import Translation
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from deltamirror.context import MirrorContext
     from pipeline.offset_map.index import MapIndex
     from schemas.config.config import FlowConfig
 
 
-@click.command("translate")
+@click.command(
+    "translate", epilog="Example: deltamirror translate --flow 'us-east->eu-west' --group billing"
+)
 @flow_option
-@click.option("--topic", help="The topic: on the source, or with --reverse on either side.")
+@click.option("--topic", help="The source topic. With --reverse, the target topic is allowed too.")
 @click.option("--partition", type=click.IntRange(0), help="The partition.")
-@click.option("--offset", type=click.IntRange(0), help="The committed offset: the next to read.")
-@click.option("--reverse", is_flag=True, help="The offset is the target's: translate it back.")
-@click.option("--incarnation", help="A former life of the topic, by its topic id.")
-@click.option("--group", help="Translate what this group has committed.")
+@click.option(
+    "--offset", type=click.IntRange(0), help="The committed offset: the next offset to read."
+)
+@click.option("--reverse", is_flag=True, help="Translate an offset of the target to the source.")
+@click.option(
+    "--incarnation", help="The topic id of an earlier incarnation.  [default: the newest]"
+)
+@click.option("--group", help="Translate the commits of this group.")
 @as_of_option
 @common_options
 @click.pass_obj
@@ -44,9 +51,10 @@ def translate_command(
     group: str | None,
     as_of: int | None,
 ) -> None:
-    """Translate an offset, or all of a group's, exactly.
+    """Translate offsets between source and target.
 
-    Either --topic, --partition and --offset, or --group (from its snapshots).
+    Give --topic, --partition and --offset, or --group. The commits of a group are taken from its
+    snapshots. The translation is exact.
     """
     single = (topic, partition, offset)
     if group is not None and single == (None, None, None) and not reverse and incarnation is None:
@@ -64,10 +72,28 @@ def translate_command(
     with closing(MirrorContext(config)) as context:
         wanted = TopicPartition(topic, partition)
         offset_map = map_index(context, flow_config.flow)
-    find = _translate_backward if reverse else _translate_forward
-    answer = find(offset_map, flow_config, wanted, offset, incarnation)
+        find = _translate_backward if reverse else _translate_forward
+        answer = find(offset_map, flow_config, wanted, offset, incarnation)
+        if answer.downstream_offset is None and incarnation is None:
+            _check_partition_exists(context, flow_config.flow.source, wanted)
     name = flow_config.flow.name
     console.show(answer.to_json(name), lambda: _translation_table(name, [(None, answer)]))
+
+
+def _check_partition_exists(context: MirrorContext, alias: str, wanted: TopicPartition) -> None:
+    """Raise NothingToTranslateError if the source responds and does not have the partition."""
+    cluster = context.cluster(alias)
+    try:
+        cluster.probe()
+        topic = cluster.topics([wanted.topic]).get(wanted.topic)
+    except UnreachableError:
+        return
+    if topic is None:
+        raise NothingToTranslateError(f"{alias} reports no topic {wanted.topic}")
+    if wanted.partition >= topic.partitions:
+        raise NothingToTranslateError(
+            f"{alias} has no partition {wanted}: the topic's partition count is {topic.partitions}"
+        )
 
 
 def _translate_forward(
@@ -130,9 +156,10 @@ def _translate_group(console: Console, flow_name: str, group: str, as_of: int | 
         found = translate_groups(context, flow, as_of, group)
     if not found:
         when = f" at or before {format_iso(as_of)}" if as_of is not None else ""
-        error = NothingToTranslateError(f"no commit of group {group} was seen{when}")
-        error.hint = "`deltamirror groups snapshot` takes one; `run` does so all the time."
-        raise error
+        raise NothingToTranslateError(
+            f"no snapshot of group {group} has a commit{when}",
+            hint="Take one with `deltamirror groups snapshot`; `run` takes them continuously.",
+        )
     name = flow.flow.name
     console.show(
         {

@@ -1,4 +1,4 @@
-"""`deltamirror verify`: is every record on the target that was on the source, once, in order?"""
+"""`deltamirror verify`: check that every record is on the target, once, in order, unaltered."""
 
 from __future__ import annotations
 
@@ -21,22 +21,26 @@ if TYPE_CHECKING:
     from schemas.verification import FlowFindings, Verification
 
 REPORT_INTERVAL_S = 10.0
-"""How often a comparison says how far it is where nobody looks at a terminal."""
+"""Seconds between progress lines when stderr is not a terminal."""
 
 
-@click.command("verify")
+@click.command("verify", epilog="Example: deltamirror verify --topic orders --sample 10")
 @click.option("--flow", "flows", multiple=True, metavar="A->B", help="Only this flow; repeatable.")
 @click.option("--topic", "topics", multiple=True, help="Only this source topic; repeatable.")
-@click.option("--source", is_flag=True, help="The source against the stage.")
-@click.option("--staged", is_flag=True, help="The stage against what was noted when it was made.")
-@click.option("--target", is_flag=True, help="The target against the stage.")
+@click.option("--source", is_flag=True, help="Compare the source with the stage.")
+@click.option(
+    "--staged",
+    is_flag=True,
+    help="Compare the stage with the digests that were recorded when it was written.",
+)
+@click.option("--target", is_flag=True, help="Compare the target with the stage.")
 @click.option(
     "--sample",
     type=click.FloatRange(0, 100, min_open=True),
     metavar="PERCENT",
-    help="Only about so much of each partition, taken at random, and some of each.",
+    help="Compare a random sample: about PERCENT of each partition, and at least one range of it.",
 )
-@click.option("--no-resume", is_flag=True, help="Start over; do not resume an interrupted run.")
+@click.option("--no-resume", is_flag=True, help="Start over. Do not resume an interrupted run.")
 @common_options
 @click.pass_context
 def verify_command(
@@ -49,18 +53,18 @@ def verify_command(
     sample: float | None,
     no_resume: bool,
 ) -> None:
-    """Compare source, stage and target; exit 1 where anything differs.
+    """Compare source, stage and target record by record.
 
-    Without --source, --staged or --target: all of it. It reads every topic once on each side and
-    compares digests of ranges; ranges that differ are read again, record by record. One that was
-    killed is gone on with by the next that is asked for the same.
+    Without --source, --staged or --target, all three are compared. The exit code is 1 if records
+    differ. Verify reads every topic once on each side and compares digests of ranges. It reads
+    ranges that differ again, record by record. If a verify was killed, the same command resumes it.
     """
     console = context.ensure_object(Console)
     from deltamirror.context import MirrorContext
     from deltamirror.verification.verify import verify
 
-    asked = {"source": source, "staged": staged, "target": target}
-    sides = [side for side, is_asked in asked.items() if is_asked] or SIDES
+    options = {"source": source, "staged": staged, "target": target}
+    sides = [side for side, is_given in options.items() if is_given] or SIDES
     with closing(MirrorContext(console.config())) as mirror_context, _progress() as listener:
         found = verify(
             mirror_context,
@@ -78,38 +82,38 @@ def verify_command(
 
 
 class _ProgressBars:
-    """A bar for each flow."""
+    """Show a progress bar for each flow."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, TaskID] = {}
 
     def started(self, flow: str, records: int, resumed: int) -> None:
-        """Show a bar for *flow*."""
+        """Add the bar of *flow*."""
         self._tasks[flow] = self._progress.add_task(
             flow, total=max(1, records), completed=min(resumed, records)
         )
 
     def compared(self, flow: str, records: int) -> None:
-        """Move the bar of *flow*."""
+        """Advance the bar of *flow*."""
         self._progress.advance(self._tasks[flow], records)
 
 
 class _ProgressLines:
-    """A line on stderr now and then."""
+    """Print a progress line to stderr, at most every `REPORT_INTERVAL_S`."""
 
     def __init__(self) -> None:
         self._reported_at = time.monotonic()
         self._records = self._done = 0
 
     def started(self, flow: str, records: int, resumed: int) -> None:
-        """Say how much there is to do of *flow*, where somebody has begun with it."""
+        """Store the number of records of *flow*; print a line if an earlier verify is resumed."""
         self._records, self._done = records, resumed
         if resumed:
-            click.echo(f"{flow}: goes on behind {resumed:,} of {records:,} records", err=True)
+            click.echo(f"{flow}: resumes after {resumed:,} of {records:,} records", err=True)
 
     def compared(self, flow: str, records: int) -> None:
-        """Say how far *flow* is, if nothing was said for a while."""
+        """Print the progress of *flow* if `REPORT_INTERVAL_S` have passed since the last line."""
         self._done = min(self._records, self._done + records)
         if time.monotonic() - self._reported_at > REPORT_INTERVAL_S:
             self._reported_at = time.monotonic()
@@ -118,7 +122,7 @@ class _ProgressLines:
 
 @contextmanager
 def _progress() -> Iterator[ProgressListener]:
-    """Give a reporter that draws bars on a terminal, or writes lines elsewhere."""
+    """Yield a listener that shows bars if stderr is a terminal, else lines."""
     if not sys.stderr.isatty():
         yield _ProgressLines()
         return
@@ -163,13 +167,13 @@ def _verify_tables(found: Verification) -> RenderableType:
         shown.append(f"{error['flow']}: {error['message']} {error['hint']}")
     shown += [line for flow in found.flows for line in _flow_notes(flow)]
     totals = found.totals
-    told = ", ".join(f"{totals[kind]:,} {kind}" for kind in KINDS)
-    return Group(*shown, f"verified {totals['records']:,} records: {told}")
+    counts_text = ", ".join(f"{totals[kind]:,} {kind}" for kind in KINDS)
+    return Group(*shown, f"verified {totals['records']:,} records: {counts_text}")
 
 
 def _flow_notes(flow: FlowFindings) -> Iterator[str]:
-    """Yield what a reader of the numbers has to know."""
+    """Yield the notes that qualify the numbers of *flow*."""
     if flow.resumed:
-        yield f"{flow.flow}: {flow.resumed:,} of the records were compared by a verify before"
+        yield f"{flow.flow}: {flow.resumed:,} of the records were compared by an interrupted verify"
     if flow.sample < 1:
-        yield f"{flow.flow}: a sample of {100 * flow.sample:g} % of each partition, taken at random"
+        yield f"{flow.flow}: a random sample of {100 * flow.sample:g} % of each partition"

@@ -196,7 +196,7 @@ class _Restager:
         whole = _complete_segments(parts)
         lost = [segment for segment in segments if segment not in whole]
         self._result.lost += [
-            SegmentLostError(s.source, start=s.start, end=s.end, records=s.count, why=reasons[s])
+            SegmentLostError(s.source, start=s.start, end=s.end, records=s.count, reason=reasons[s])
             for s in lost
         ]
         self._result.from_source += sum(segment.count for segment in whole)

@@ -95,7 +95,7 @@ def check_mm2_stopped(target: KafkaCluster, flow: Flow) -> None:
     group = f"{flow.source}-mm2"
     state = target.worker_state(group)
     if state not in STOPPED_STATES:
-        raise MirrorMakerRunningError(flow.name, group, flow.target, state)
+        raise MirrorMakerRunningError(flow.name, group=group, alias=flow.target, state=state)
 
 
 class _Importer:
@@ -159,7 +159,7 @@ class _Importer:
             if self._config.replicates(each.topic)
         }
         if not positions:
-            raise NothingToTakeOverError(flow.name, topic, flow.target)
+            raise NothingToTakeOverError(flow.name, topic=topic, alias=flow.target)
         return positions
 
     def _import_partition(
@@ -171,7 +171,7 @@ class _Importer:
         target = TopicPartition(remote, partition.partition)
         remote_topic = self._target.topics([remote]).get(remote)
         if remote_topic is None or remote_topic.partitions <= partition.partition:
-            raise RemoteTopicMissingError(target, flow.target)
+            raise RemoteTopicMissingError(target, alias=flow.target)
         frontier = self._segment_index.chains.frontiers.get(partition)
         end = frontier.next_offset if frontier else 0
         if frontier is None or end < positions.copied:

@@ -1,4 +1,4 @@
-"""What the next run would do, found out without doing it."""
+"""Dry run: compute what the next run would create, change, stage and replay."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 def dry_run(context: MirrorContext, flows: Sequence[FlowConfig]) -> dict[str, Any]:
     """Return what a run of *flows* would create, change, stage and replay, as `plan` prints it.
 
-    Makes nothing. Raises UnreachableError where a cluster does not answer.
+    It changes nothing. Raises UnreachableError if a cluster does not respond.
     """
     topics = {}
     for alias in dict.fromkeys(flow.flow.source for flow in flows):
@@ -48,7 +48,7 @@ def dry_run(context: MirrorContext, flows: Sequence[FlowConfig]) -> dict[str, An
 def _plan_staging(
     context: MirrorContext, alias: str, topics: Mapping[str, Topic], flows: Sequence[FlowConfig]
 ) -> Row:
-    """Return what would be staged of cluster *alias*, and what waits for an operator."""
+    """Return the ranges to stage of cluster *alias*, and the partitions that need an operator."""
     chosen = [
         topic
         for name, topic in sorted(topics.items())
@@ -96,7 +96,7 @@ def _error_row(partition: TopicPartition, error: DeltamirrorError) -> Row:
 
 
 def _plan_flow(context: MirrorContext, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
-    """Return what *flow* would make on its target and replay, and what it leaves out."""
+    """Return what *flow* would create and replay, and the topics that it does not mirror."""
     context.cluster(flow.flow.target).probe()
     mirrored = {name: topic for name, topic in topics.items() if flow.replicates(name)}
     state = flow_status(context, flow)
@@ -126,12 +126,12 @@ def _plan_flow(context: MirrorContext, flow: FlowConfig, topics: Mapping[str, To
 
 
 def _remote_topics(context: MirrorContext, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
-    """Return which remote topics would be made and widened, and which cannot be."""
+    """Return the remote topics to create, those to add partitions to, and the refused ones."""
     wanted = {flow.remote_topic(name) for name in topics}
-    there = context.cluster(flow.flow.target).topics(wanted) if wanted else {}
-    missing = missing_topics(flow, topics, there)
+    existing = context.cluster(flow.flow.target).topics(wanted) if wanted else {}
+    missing = missing_topics(flow, topics, existing)
     configs = context.cluster(flow.flow.source).topic_configs(missing) if missing else {}
-    steps = plan_remote_topics(flow, topics, configs, there)
+    steps = plan_remote_topics(flow, topics, configs, existing)
     return {
         "create": [
             {"topic": new.name, "partitions": new.partitions, "configs": dict(new.configs)}
@@ -147,7 +147,7 @@ def _remote_topics(context: MirrorContext, flow: FlowConfig, topics: Mapping[str
 
 
 def _alterations(context: MirrorContext, flow: FlowConfig, topics: Collection[str]) -> list[Row]:
-    """Return which settings would change; a value of None is the target's default."""
+    """Return the topic configs to change; a value of None is the target's default."""
     if flow.sync_topic_configs_interval_s is None:
         return []
     return [
@@ -157,7 +157,7 @@ def _alterations(context: MirrorContext, flow: FlowConfig, topics: Collection[st
 
 
 def _acls(context: MirrorContext, flow: FlowConfig) -> list[Row]:
-    """Return which access rules would be made on the target, if it has an authorizer."""
+    """Return the ACLs to create on the target, if it has an authorizer."""
     if flow.sync_topic_acls_interval_s is None:
         return []
     return [asdict(acl) for acl in acls_to_create(context, flow)]

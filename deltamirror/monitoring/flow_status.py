@@ -1,7 +1,7 @@
-"""How a flow is: the source's end, the stage, the target's progress, and what the loops said.
+"""Status of a flow: from the source's ends, the stage, the target's progress and the status files.
 
-A survey changes nothing and makes nothing, neither tables nor topics. Of a cluster that is down it
-shows what the lake knows.
+Reading a status creates neither tables nor topics. If a cluster is down, the status is taken from
+the lake.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id
 
 WHOLE_FLOW = TopicPartition("", 0)
-"""A partition that no order names: what holds for it was ordered for all of the flow."""
+"""A partition that no request can name, so only requests for the whole flow apply to it."""
 
 
 @dataclass(slots=True)
 class _ClusterAnswers:
-    """What the two clusters answered: topic ids, watermarks, progress, and why not more."""
+    """Answers of the two clusters: topic ids, watermarks and progress; and their errors."""
 
     topic_ids: dict[str, str] = field(default_factory=dict)
     watermarks: Mapping[TopicPartition, Watermarks | DeltamirrorError] = field(default_factory=dict)
@@ -45,9 +45,9 @@ class _ClusterAnswers:
 
 
 def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
-    """Return how the flow is now. Raises LakeError; a cluster that is down is a state."""
+    """Return the flow's current state. A cluster that is down is a state. Raises LakeError."""
     flow = flow_config.flow
-    # The stage is read before the clusters are asked, so that progress is never behind it.
+    # The stage is read before the clusters, so it is never newer than their answers.
     segments = context.lake.segments(flow.source).rows(SEGMENT_COLUMNS)
     staged = {
         partition: found
@@ -114,7 +114,7 @@ def _read_target(
     try:
         cluster = context.cluster(flow_config.flow.target)
         cluster.probe()
-        # What is in an open transaction is not progress yet: not waited for.
+        # Progress in an open transaction does not count yet, so do not wait for it.
         committed_offsets = cluster.committed_offsets(
             flow_config.flow.progress_group, targets, require_stable=False
         )
@@ -131,7 +131,7 @@ def _read_target(
 def _current_incarnation(
     partition: TopicPartition, staged: StagedEnd | None, seen: _ClusterAnswers
 ) -> SourcePartition:
-    """Return the partition in its present incarnation: the source's word, else the stage's."""
+    """Return the partition in its current incarnation, from the source, else from the stage."""
     topic_id = seen.topic_ids.get(partition.topic)
     if staged is not None and topic_id in (None, base_id(staged.source.topic_id)):
         return staged.source
@@ -144,9 +144,9 @@ def _replayed(
     incarnations: Mapping[TopicPartition, SourcePartition],
     seen: _ClusterAnswers,
 ) -> dict[TopicPartition, int]:
-    """Return the next offset to replay of each present incarnation; 0: it has not begun.
+    """Return the next offset to replay of each current incarnation; 0 if replay has not started.
 
-    While the target is down it is the end of the offset map: never too far.
+    While the target is down, the end of the offset map is used. It is never ahead of progress.
     """
     if seen.progress is not None:
         progress = seen.progress
@@ -182,7 +182,7 @@ def _partition_state(
         topic=source.topic,
         partition=source.partition,
         target_topic=target_topic,
-        # Progress is read last: what it has passed was there and was staged.
+        # Progress is read last, so it may be ahead of the source end and the stage read before.
         source_end=max(source_end, replayed),
         staged=max(staged.end if staged else 0, replayed),
         replayed=replayed,
@@ -196,15 +196,15 @@ def _partition_state(
 
 
 def _partition_errors(context: MirrorContext, flow: Flow) -> dict[TopicPartition, str]:
-    """Return what the loops last said of single partitions."""
-    said = [
+    """Return the partition errors in the status files of the loops."""
+    statuses = [
         context.status_file.read(role) for role in (f"stage {flow.source}", f"replay {flow.name}")
     ]
     return {
         TopicPartition(partition_error["topic"], partition_error["partition"]): partition_error[
             "message"
         ]
-        for each in said
+        for each in statuses
         if each is not None
         for partition_error in each["troubles"]
     }
@@ -217,27 +217,27 @@ def _flow_state(
     requests: list[OperatorRequest],
     states: tuple[PartitionState, ...],
 ) -> FlowState:
-    said = context.status_file.read(f"replay {flow.name}")
+    replay = context.status_file.read(f"replay {flow.name}")
     staging = context.status_file.read(f"stage {flow.source}")
-    address = said.get("metrics") if said is not None and said["is_alive"] else None
-    told = _status_error(said) or _status_error(staging) or _summarize_errors(states)
+    address = replay.get("metrics") if replay is not None and replay["is_alive"] else None
+    error_text = _status_error(replay) or _status_error(staging) or _summarize_errors(states)
     if errors:
         down = any(isinstance(error, UnreachableError) for error in errors)
         text = "; ".join(str(error) for error in errors)
         state = "unreachable" if down else "failed"
         return FlowState(flow.name, state, text, errors[0].hint, states, address)
     if is_paused(requests, WHOLE_FLOW):
-        return FlowState(flow.name, "paused", told, None, states, address)
-    if said is None or (said["state"] == "running" and not said["is_alive"]):
-        return FlowState(flow.name, "stopped", told, None, states)
-    return FlowState(flow.name, said["state"], told, None, states, address)
+        return FlowState(flow.name, "paused", error_text, None, states, address)
+    if replay is None or (replay["state"] == "running" and not replay["is_alive"]):
+        return FlowState(flow.name, "stopped", error_text, None, states)
+    return FlowState(flow.name, replay["state"], error_text, None, states, address)
 
 
 def _summarize_errors(states: tuple[PartitionState, ...]) -> str | None:
-    """Return how many partitions of a flow do not go on while the others do, and why one does."""
+    """Return the number of failed partitions, and the error of the first one."""
     errors = [each.error for each in states if each.error]
     return f"{len(errors)} of {len(states)} partitions wait: {errors[0]}" if errors else None
 
 
-def _status_error(said: Mapping[str, Any] | None) -> str | None:
-    return None if said is None else said["error"]
+def _status_error(status: Mapping[str, Any] | None) -> str | None:
+    return None if status is None else status["error"]

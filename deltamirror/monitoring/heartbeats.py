@@ -1,7 +1,8 @@
-"""Signs of life of pairs of clusters, as MirrorMaker 2 writes them: to see a flow move by them.
+"""Heartbeats of pairs of clusters, in MirrorMaker 2's format.
 
-The pair A->B writes to `heartbeats` on B, whether it replicates or not. That topic is replicated
-like any other: what B->A writes on A arrives on B as `A.heartbeats`, and shows that A->B moves.
+The pair A->B writes to `heartbeats` on B, also if it does not replicate. `heartbeats` is replicated
+like any other topic: heartbeats that B->A writes on A arrive on B as `A.heartbeats`, and show that
+A->B replicates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from schemas.mm2.records import Heartbeat
 
 
 class HeartbeatEmitter:
-    """The heart of one pair, which beats from one thread; its topic is made at the first beat."""
+    """Emitter of one pair, for use by one thread. Creates the topic before the first heartbeat."""
 
     def __init__(self, context: MirrorContext, config: HeartbeatConfig) -> None:
         target = config.flow.target
@@ -27,9 +28,9 @@ class HeartbeatEmitter:
         self._is_created = False
 
     def emit(self) -> Heartbeat:
-        """Write a heartbeat of now, and return it once the target has it.
+        """Write a heartbeat with the current time; return it after the target acknowledged it.
 
-        Raises DeltamirrorError where the target is down or says no.
+        Raises DeltamirrorError if the target is down or refuses the write.
         """
         flow = self._config.flow
         heartbeat = Heartbeat(flow.source, flow.target, int(time.time() * 1000))
@@ -39,6 +40,6 @@ class HeartbeatEmitter:
                 self._is_created = True
             self._topic.write([(heartbeat.key, heartbeat.value)])
         except DeltamirrorError:
-            self._is_created = False  # it may have been deleted
+            self._is_created = False  # the topic may have been deleted
             raise
         return heartbeat

@@ -1,4 +1,4 @@
-"""How far each partition of a flow is, kept over time."""
+"""Lag of partitions and groups of a flow; the table `lag` keeps it over time."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LAG_COLUMNS = ("topic", "partition", "source_end", "staged", "replayed", "lag", 
 
 
 def write_lag(context: MirrorContext, flow_config: FlowConfig) -> list[dict[str, Any]]:
-    """Append how far every partition of the flow is now; return the rows of `lag`.
+    """Append the current lag of every partition of the flow to `lag`; return the rows.
 
-    While a cluster is down nothing is appended: what is not known is no measurement.
+    Nothing is appended while a cluster is down, because the lag is unknown then.
     """
     state = flow_status(context, flow_config)
     if state.state == "unreachable":
@@ -38,7 +38,7 @@ def write_lag(context: MirrorContext, flow_config: FlowConfig) -> list[dict[str,
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """What a group had committed at *seen_at_ms*, and how many offsets of the source follow it."""
+    """A group's commit as of *seen_at_ms* (ms since 1970) and its consumer lag in offsets."""
 
     group: str
     topic: str
@@ -48,14 +48,14 @@ class GroupLag:
     seen_at_ms: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `lag --format json` prints for it."""
+        """Return the object that `lag --format json` prints."""
         return asdict(self)
 
 
 def group_lag(context: MirrorContext, flow_config: FlowConfig, state: FlowState) -> list[GroupLag]:
     """Return the lag of the flow's groups in the partitions of *state*, by group and partition.
 
-    Commits in a topic's former life say nothing of the present one and are left out.
+    Commits in an earlier incarnation of a topic are left out.
     """
     ends = {
         (each.topic, each.partition, base_id(each.incarnation)): each.source_end

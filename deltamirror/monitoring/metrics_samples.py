@@ -1,4 +1,4 @@
-"""Collect the samples of a scrape from what the loops told the board."""
+"""Collect the Prometheus samples of a scrape from the metrics state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from schemas.staging.frontier import base_id
 
 _Family = CounterMetricFamily | GaugeMetricFamily
 _Sample = tuple[Metric, tuple[str, ...], float]
-"""A metric, the values of its labels in their order, its value."""
+"""Metric, label values in the order of its labels, value."""
 
 
 def registry_of(metrics_state: MetricsState) -> CollectorRegistry:
-    """Return the metrics of *metrics_state* and `process_*` of this process, without Spark."""
+    """Return the metrics of *metrics_state* and `process_*` of this process (not of Spark's)."""
     registry = CollectorRegistry(auto_describe=True)
     registry.register(MetricsCollector(metrics_state))
     ProcessCollector(registry=registry)
@@ -36,13 +36,13 @@ def registry_of(metrics_state: MetricsState) -> CollectorRegistry:
 
 
 def family_of(metric: Metric) -> _Family:
-    """Return *metric* as prometheus_client has it, without samples."""
+    """Return *metric* as a prometheus_client family without samples."""
     family = CounterMetricFamily if metric.name.endswith("_total") else GaugeMetricFamily
     return family(metric.name, metric.help, labels=metric.labels)
 
 
 class MetricsCollector(Collector):
-    """Reads *metrics_state* at each scrape."""
+    """Collector that reads *metrics_state* at each scrape."""
 
     def __init__(self, metrics_state: MetricsState) -> None:
         self._metrics_state = metrics_state
@@ -138,7 +138,7 @@ def _stat_samples(
     recent: SampledStat,
     now_s: float,
 ) -> Iterator[_Sample]:
-    """Yield the last value, the least, the greatest and the mean of what was measured."""
+    """Yield the last value, and the minimum, maximum and mean of the recent values."""
     if last is not None:
         yield metrics[0], place, last
     spread = recent.read(now_s)
@@ -171,12 +171,12 @@ def _group_samples(
     watermarks: Mapping[TopicPartition, Watermarks],
     commits: Sequence[GroupCommit],
 ) -> Iterator[_Sample]:
-    """Yield how far groups are behind; commits in a topic's former life say nothing of now."""
-    there = {
+    """Yield the consumer lag of groups. Commits in an earlier incarnation are left out."""
+    lag_by_partition = {
         partition_lag.source.topic_partition: partition_lag for partition_lag in partition_lags
     }
     for commit in commits:
-        partition_lag = there.get(commit.partition)
+        partition_lag = lag_by_partition.get(commit.partition)
         if partition_lag is None or base_id(partition_lag.source.topic_id) != commit.topic_id:
             continue
         marks = watermarks.get(commit.partition)

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def serve_metrics(listen: tuple[str, int] | None, metrics_state: MetricsState) -> Iterator[None]:
-    """Serve what *metrics_state* knows at *listen* (None: nowhere) until the block ends."""
+    """Serve *metrics_state* at *listen* (host, port) until the block ends; None: do not serve."""
     if listen is None:
         yield
         return
@@ -36,14 +36,14 @@ def serve_metrics(listen: tuple[str, int] | None, metrics_state: MetricsState) -
 
 
 def pages_of(metrics_state: MetricsState) -> dict[str, Page]:
-    """Return the pages about *metrics_state* by path."""
-    # Compression takes a third of a scrape's time, and pays on a slow network only.
+    """Return the pages of *metrics_state* by path."""
+    # Compression takes a third of a scrape's time, and helps only on a slow network.
     metrics = make_wsgi_app(registry_of(metrics_state), disable_compression=True)
     return {"/metrics": metrics, "/healthz": partial(_health_page, metrics_state)}
 
 
 def health(metrics_state: MetricsState) -> tuple[HTTPStatus, dict[str, Any]]:
-    """Return how the loops of *metrics_state* are: 503 if one is sick, which `failing` names."""
+    """Return the status code and body of /healthz: 503 if a loop is failing."""
     loops = [loop_status.state for loop_status in metrics_state.loop_statuses()]
     found = check_health(loops, time.monotonic(), metrics_state.timings.failure_timeout_s)
     status = HTTPStatus.SERVICE_UNAVAILABLE if found.status == FAILING else HTTPStatus.OK
@@ -64,6 +64,6 @@ def health(metrics_state: MetricsState) -> tuple[HTTPStatus, dict[str, Any]]:
 def _health_page(
     metrics_state: MetricsState, environ: dict[str, Any], start_response: Callable[..., Any]
 ) -> Iterable[bytes]:
-    status, said = health(metrics_state)
+    status, body = health(metrics_state)
     start_response(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
-    return [json.dumps(said).encode() + b"\n"]
+    return [json.dumps(body).encode() + b"\n"]

@@ -1,6 +1,6 @@
-"""What the loops of a run moved and how far they are: told by them tick by tick, read at a scrape.
+"""Metrics state of a run: the loops update it at each tick, and a scrape reads it.
 
-Nothing here is done per record: a tick tells a few numbers of each partition that moved.
+No work is done per record: a tick reports a few numbers for each partition that moved.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from schemas.tables import GROUP_OFFSETS
 
 @dataclass(slots=True)
 class PartitionTraffic:
-    """What went into one target partition since the start."""
+    """Records, bytes and latencies of one target partition since the start."""
 
     records: int = 0
     value_bytes: int = 0
@@ -45,7 +45,7 @@ class PartitionTraffic:
 
 @dataclass(slots=True)
 class CheckpointLatency:
-    """How long a group's checkpoints took."""
+    """Recent durations of writing a group's checkpoints, in ms."""
 
     recent: SampledStat = field(default_factory=SampledStat)
     last_ms: float = 0.0
@@ -53,7 +53,7 @@ class CheckpointLatency:
 
 @dataclass(frozen=True, slots=True)
 class GroupCommit:
-    """What a group of the source has committed in an incarnation of a partition, as last seen."""
+    """A source group's committed offset in one incarnation of a partition, as last seen."""
 
     group: str
     partition: TopicPartition
@@ -62,9 +62,10 @@ class GroupCommit:
 
 
 class LoopStatus:
-    """What one loop says of itself, for any thread to read.
+    """State of one loop.
 
-    Only the loop's thread writes. Each change replaces `state` in one go: no lock is needed.
+    Only the loop's thread writes; any thread may read. Each change replaces `state` as a whole, so
+    no lock is needed.
     """
 
     def __init__(self, loop: str, source: str, target: str = "") -> None:
@@ -72,12 +73,12 @@ class LoopStatus:
         self.state = LoopState(loop, source, target, last_sign_at_s=now_s, began_at_s=now_s)
 
     def started(self) -> None:
-        """Note that a tick begins."""
+        """Record the start of a tick."""
         now_s = time.monotonic()
         self.state = replace(self.state, began_at_s=now_s, last_sign_at_s=now_s)
 
     def waiting(self) -> None:
-        """Note that another process has the lease."""
+        """Record that another process holds the lease."""
         now_s = time.monotonic()
         self.state = replace(
             self.state, state="waiting", failing_since_s=None, last_sign_at_s=now_s
@@ -99,7 +100,7 @@ class LoopStatus:
         )
 
     def failed(self, error: DeltamirrorError) -> None:
-        """Note that the tick failed with *error*."""
+        """Record that the tick failed with *error*."""
         now_s, before = time.monotonic(), self.state.failing_since_s
         self.state = replace(
             self.state,
@@ -115,9 +116,9 @@ class LoopStatus:
 
 
 class MetricsState(Listener):
-    """What is known of the *flows* of a run. Its methods are called from the loops' threads.
+    """State of the *flows* of a run. The loops' threads call its methods.
 
-    *address* is where it can be read over HTTP, once it can.
+    *address* is the URL of the metrics server, or None while it is not served.
     """
 
     def __init__(self, flows: Sequence[FlowConfig], timings: Timings | None = None) -> None:
@@ -141,7 +142,7 @@ class MetricsState(Listener):
         self._statuses = {each.state.name: each for each in self.loop_statuses()}
 
     def loop_statuses(self) -> list[LoopStatus]:
-        """Return the watch on every loop."""
+        """Return the status of every loop."""
         return [*self.stage_loops.values(), *self.replay_loops.values()]
 
     def tick_started(self, role: str) -> None:
@@ -188,13 +189,13 @@ class MetricsState(Listener):
         watermarks: Mapping[TopicPartition, Watermarks],
         errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
-        """Record watermarks of *alias*; partitions in *errors* keep their former ones."""
-        former = self.watermarks.get(alias, {})
-        kept = {p: former[p] for p in errors if p in former}
+        """Record watermarks of *alias*; partitions in *errors* keep their previous ones."""
+        previous = self.watermarks.get(alias, {})
+        kept = {p: previous[p] for p in errors if p in previous}
         self.watermarks[alias] = {**kept, **watermarks}
 
     def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Count *moves* of *flow*; those that were found by pairing brought no record."""
+        """Count *moves* of *flow*, except those found by pairing, which sent no record."""
         now_s, now_ms = time.monotonic(), int(time.time() * 1000)
         with self.lock:
             for move in moves:
@@ -212,31 +213,31 @@ class MetricsState(Listener):
                     partition_traffic.last_latency_ms = latencies.last
 
     def lag_measured(self, flow: Flow, partition_lags: Sequence[PartitionLag]) -> None:
-        """Note how far the partitions of *flow* are; forget those that are gone.
+        """Record the lag of the partitions of *flow*; drop the partitions that are gone.
 
-        Gone is what the source does not have any more, as far as this process looks at it, and
-        what nothing waits of; not what *partition_lags* do not know yet, being older than what was
-        staged meanwhile.
+        A partition is gone if staging reads no watermarks of it any more and all its staged records
+        are replayed. A partition that is not in *partition_lags* yet is kept: they may be older
+        than its first staged records.
         """
         watermarks = self.watermarks.get(flow.source)
-        there = [
+        present = [
             s
             for s in partition_lags
             if watermarks is None or s.source.topic_partition in watermarks or s.replayed < s.staged
         ]
         with self.lock:
             known = {s.target for s in (*self.partition_lags.get(flow, ()), *partition_lags)}
-            gone = known - {s.target for s in there}
-            self.partition_lags[flow] = there
-            for place in [p for p in self.traffic if p[0] == flow and p[1] in gone]:
-                del self.traffic[place]
-            for key in [k for k in self.latencies if k[0] == flow and k[2] in gone]:
-                del self.latencies[key]
+            gone = known - {s.target for s in present}
+            self.partition_lags[flow] = present
+            for key in [k for k in self.traffic if k[0] == flow and k[1] in gone]:
+                del self.traffic[key]
+            for latency_key in [k for k in self.latencies if k[0] == flow and k[2] in gone]:
+                del self.latencies[latency_key]
 
     def record_checkpoints(
         self, flow: Flow, written: Iterable[tuple[str, TopicPartition]], took_ms: float
     ) -> None:
-        """Note that the checkpoints *written* (group and target partition) took *took_ms*."""
+        """Record that writing the checkpoints *written* (group, target partition) *took_ms*."""
         now_s = time.monotonic()
         with self.lock:
             for group, target in written:
@@ -245,7 +246,7 @@ class MetricsState(Listener):
                 latency.last_ms = took_ms
 
     def committed(self, flow: Flow, commits: Sequence[GroupCommit]) -> None:
-        """Note what the groups of the flow's source have committed; forget groups that are gone."""
+        """Record the commits of the flow's groups; drop the groups that are gone."""
         groups = {commit.group for commit in commits}
         with self.lock:
             self.commits[flow] = commits
@@ -264,14 +265,14 @@ class MetricsState(Listener):
 def write_timed_checkpoints(
     context: MirrorContext, flow_config: FlowConfig, metrics_state: MetricsState
 ) -> None:
-    """Write the checkpoints of the flow that changed, and tell *metrics_state* how long that took.
+    """Write the flow's changed checkpoints, and record in *metrics_state* how long that took.
 
-    The time goes from the beginning of the round to the answer to all of it, as MirrorMaker 2's
-    checkpoint-latency-ms does; where none are emitted there is none.
+    The time is that of the whole round, as in MirrorMaker 2's checkpoint-latency-ms. It is recorded
+    only if checkpoints are emitted to the target.
     """
-    began_s = time.monotonic()
+    started_s = time.monotonic()
     rows = write_checkpoints(context, flow_config)
-    took_ms = (time.monotonic() - began_s) * 1000
+    took_ms = (time.monotonic() - started_s) * 1000
     if flow_config.emit_checkpoints_interval_s is not None:
         written = [(r["group"], TopicPartition(r["target_topic"], r["partition"])) for r in rows]
         metrics_state.record_checkpoints(flow_config.flow, written, took_ms)
@@ -281,7 +282,7 @@ def write_timed_checkpoints(
 def record_group_commits(
     context: MirrorContext, flow_config: FlowConfig, metrics_state: MetricsState
 ) -> None:
-    """Tell *metrics_state* what the flow's groups have committed, as they were last seen."""
+    """Record the newest commits of the flow's groups in *metrics_state*."""
     table = context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS)
     commits = [
         GroupCommit(

@@ -1,4 +1,4 @@
-"""What the loops say of themselves in the lake: `status` in another process reads it."""
+"""Status files in the lake, which the loops write and `deltamirror status` reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.kafka.partition import TopicPartition
 
 
 class StatusFiles(Listener):
-    """Writes the state of each loop, with the address at which *metrics_state* is served."""
+    """Listener that writes each loop's state, with the URL at which *metrics_state* is served."""
 
     def __init__(self, status_file: StatusFile, metrics_state: MetricsState) -> None:
         self._status_file, self._metrics_state = status_file, metrics_state
@@ -47,16 +47,16 @@ class StatusFiles(Listener):
         error: DeltamirrorError | None,
         partition_errors: Mapping[TopicPartition, DeltamirrorError],
     ) -> None:
-        told = str(error) if error else None
+        text = str(error) if error else None
         self._status_file.post(
-            role, state, told, _error_rows(partition_errors), self._metrics_state.address
+            role, state, text, _error_rows(partition_errors), self._metrics_state.address
         )
 
 
 def _error_rows(
     partition_errors: Mapping[TopicPartition, DeltamirrorError],
 ) -> list[dict[str, object]]:
-    """Return *partition_errors* as a bulletin holds them."""
+    """Return *partition_errors* as the rows of a status file."""
     return [
         {
             "topic": p.topic,

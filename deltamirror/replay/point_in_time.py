@@ -138,7 +138,7 @@ def plan_replay(
     source = flow.flow.source
     segments = staged_segments(context.lake.segments(source), topic)
     if not segments:
-        raise TopicMissingError(topic, f"staged of cluster {source}")
+        raise TopicMissingError(topic, location=f"staged of cluster {source}")
     records = context.lake.records(source)
     records.refresh()  # after the segments were read, so that their files are in this version
     files = records.files()

@@ -131,11 +131,11 @@ class WorkPlanner:
             partition, target, target_topic_id, former, requests
         )
         if former and not is_ordered:
-            raise TargetChangedError(target, sorted(former)[0], target_topic_id)
+            raise TargetChangedError(target, was=sorted(former)[0], now=target_topic_id)
         reason = self._remote_topics.unavailable_reason(target)
         if reason is not None:
             start = at.next_offset if at else links[0].link.start
-            raise PartitionDownError(target, start, last.end, reason)
+            raise PartitionDownError(target, start=start, end=last.end, reason=reason)
         bound = BATCHES_PER_TICK * self._config.transaction_records
         # Without progress all links are needed: the target's log, which decides where replay
         # resumes, may already hold more records than one tick sends.

@@ -1,4 +1,4 @@
-"""What goes on beside the loops, each thing at its own pace: a chore that fails is tried again."""
+"""Periodic tasks of a run: threads besides the loops, each task with its own interval."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 class PeriodicTask:
     """*step*, run about every *interval_s* seconds, for the first time after *initial_delay_s*.
 
-    *is_run_at_end*: it is done once more when the loops are done, with what they came to.
+    With *is_run_at_end* it is also run once after the loops have ended, with their final state.
     """
 
     name: str
@@ -41,10 +41,10 @@ class PeriodicTask:
 
 
 class PeriodicRunner:
-    """A thread's *tasks*, one at a time, until *stop* is set or the loops are *done*.
+    """Run the *tasks* of one thread, one at a time, until *stop* is set or the loops are *done*.
 
-    A chore that waits for a cluster holds up those beside it: what must not wait for it belongs
-    to an upkeep of its own.
+    A task that waits for a cluster delays the others of its runner. A task that must not wait for
+    it needs a runner of its own.
     """
 
     def __init__(
@@ -54,9 +54,9 @@ class PeriodicRunner:
         self._logged: dict[PeriodicTask, str] = {}
 
     def run(self) -> None:
-        """Work until told to stop; what fails is tried again at the chore's next turn.
+        """Run the tasks until the end. A failed task is retried at its next turn.
 
-        A failure is logged once for as long as it stays the same: a chore may come every second.
+        The same failure of a task is logged only once in a row: a task may run every second.
         """
         start = time.monotonic()
         due = {task: start + task.initial_delay_s for task in self._tasks}
@@ -65,7 +65,7 @@ class PeriodicRunner:
             if self._done.wait(max(0.0, due[task] - time.monotonic())):
                 break
             self._run_task(task)
-            # From now on, not from when it was due: what was late is not made up for.
+            # The interval starts now: turns that were missed are not repeated.
             due[task] = time.monotonic() + task.interval_s
         for task in self._tasks:
             if task.is_run_at_end and not self._stop.is_set():
@@ -90,11 +90,11 @@ def periodic_tasks(
     offset_syncs: Mapping[Flow, OffsetSyncs] | None = None,
     metrics_state: MetricsState | None = None,
 ) -> dict[str, list[PeriodicTask]]:
-    """Return what is to be done beside the loops of *flows*, by the name of its thread.
+    """Return the periodic tasks of *flows* by the name of their thread.
 
-    Each source's groups, each of *heartbeats* and the topics and the *offset_syncs* of each flow
-    have a thread of their own: a cluster that is down stops only what concerns it. *metrics_state*
-    is told what they find (None: nobody is).
+    There is a thread for the groups of each source, for each of *heartbeats*, and for the topics
+    and the *offset_syncs* of each flow. So a cluster that is down stops only its own tasks. The
+    tasks of groups report to *metrics_state*, if given.
     """
     metrics_state = metrics_state or MetricsState(flows)
     tasks = {f"topics of {flow.flow}": _topic_tasks(context, flow) for flow in flows}
@@ -115,17 +115,17 @@ def periodic_tasks(
 
 
 def _topic_tasks(context: MirrorContext, flow: FlowConfig) -> list[PeriodicTask]:
-    """Return the chores that keep the remote topics of *flow* as their source topics are.
+    """Return the tasks that sync settings and ACLs of the remote topics of *flow*.
 
-    A run that ends when it is caught up has done each of them once at least.
+    They are run at the end too, so that a run until caught up runs each of them at least once.
     """
     syncs: dict[str, tuple[float | None, Callable[[], object]]] = {
         "topic settings": (flow.sync_topic_configs_interval_s, TopicConfigSync(context, flow).sync),
         "topic ACLs": (flow.sync_topic_acls_interval_s, TopicAclSync(context, flow).sync),
     }
     return [
-        PeriodicTask(f"{what} of {flow.flow}", interval_s, step, is_run_at_end=True)
-        for what, (interval_s, step) in syncs.items()
+        PeriodicTask(f"{subject} of {flow.flow}", interval_s, step, is_run_at_end=True)
+        for subject, (interval_s, step) in syncs.items()
         if interval_s is not None
     ]
 
@@ -133,16 +133,16 @@ def _topic_tasks(context: MirrorContext, flow: FlowConfig) -> list[PeriodicTask]
 def _group_tasks(
     context: MirrorContext, alias: str, flows: Sequence[FlowConfig], metrics_state: MetricsState
 ) -> list[PeriodicTask]:
-    """Return the chores that see the groups of source *alias*, then translate them by flow.
+    """Return the tasks that snapshot the groups of source *alias*, then translate them by flow.
 
-    In this order also when they are done for the last time: each works with what the one before
-    has written down.
+    The runner keeps this order also at the end: each task reads the tables that the task before it
+    has written.
     """
-    paces = [
+    intervals = [
         each.emit_checkpoints_interval_s or context.timings.groups_interval_s for each in flows
     ]
     syncs = {each.flow: each.sync_group_offsets_interval_s for each in flows}
-    interval_s = min(pace for pace in (*paces, *syncs.values()) if pace is not None)
+    interval_s = min(each for each in (*intervals, *syncs.values()) if each is not None)
     tasks = [
         _periodic_task(f"groups of {alias}", interval_s, partial(snapshot_groups, context, alias))
     ]
@@ -167,7 +167,7 @@ def _periodic_task(name: str, interval_s: float, step: Callable[[], object]) -> 
 
 
 class BackgroundTasks:
-    """Does the chores of flows from when they are begun, until *stop* is set or all is *done*."""
+    """Run the periodic tasks of each started flow until *stop* is set or the loops are *done*."""
 
     def __init__(
         self,
@@ -189,13 +189,14 @@ class BackgroundTasks:
         self.threads: list[threading.Thread] = []
 
     def start(self, flows: Sequence[FlowConfig]) -> None:
-        """Begin the chores of *flows*, with their heartbeats.
+        """Start the tasks of *flows*, with their heartbeats.
 
-        Heartbeats of pairs that are no flow of this run have no lease: they begin with the first.
+        Heartbeats of pairs that are no flow of this run have no lease. They start with the first
+        call.
         """
-        begun = {config.flow for config in flows}
-        others = {config.flow for config in self._metrics_state.flows} - begun
-        syncs = {flow: each for flow, each in self._offset_syncs.items() if flow in begun}
+        started = {config.flow for config in flows}
+        others = {config.flow for config in self._metrics_state.flows} - started
+        syncs = {flow: each for flow, each in self._offset_syncs.items() if flow in started}
         with self._lock:
             heartbeat_configs = [each for each in self._heartbeats if each.flow not in others]
             self._heartbeats = [each for each in self._heartbeats if each.flow in others]

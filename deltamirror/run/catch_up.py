@@ -1,4 +1,4 @@
-"""Where the loops of a run that is to end may end."""
+"""Catch-up target: the source offsets at which a run with `--until-caught-up` may end."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from schemas.staging.frontier import base_id
 
 @dataclass(frozen=True)
 class CatchUpTarget:
-    """Topic ids and last stable offsets of a source, seen at a run's start.
+    """Topic ids and last stable offsets of a source, read at a run's start.
 
-    An offset is None where its leader has not told it yet: nobody is past that.
+    An offset is None if the partition's leader has not responded yet. A partition without an
+    offset is not caught up.
     """
 
     ends: Mapping[TopicPartition, tuple[str, int | None]] = field(default_factory=dict)
@@ -27,7 +28,7 @@ class CatchUpTarget:
     def at_start(
         cls, cluster: KafkaCluster, flows: Collection[FlowConfig], only: Collection[str] | None
     ) -> CatchUpTarget:
-        """Return where those topics of *cluster* end that *flows* replicate, *only* these if given.
+        """Return the ends of the topics of *cluster* that *flows* replicate, or of *only* those.
 
         Raises UnreachableError.
         """
@@ -40,19 +41,19 @@ class CatchUpTarget:
         return cls({p: (topic_id, None) for p, topic_id in ids.items()}).resolve_ends(cluster)
 
     def resolve_ends(self, cluster: KafkaCluster) -> CatchUpTarget:
-        """Return the goal with what *cluster* tells now of the offsets that are not known yet.
+        """Return the target with the offsets of *cluster* that were not known before.
 
-        What it told before stays. A topic that is gone has no end to wait for; one that a broker
-        does not know, but is listed, has: that broker is late.
+        Known offsets are kept. A topic that was deleted or re-created is dropped. A topic that one
+        broker does not know, but that the cluster lists, is kept: the broker's metadata is late.
         """
         unknown = [p for p, (_, end) in self.ends.items() if end is None]
         if not unknown:
             return self
-        ends, told = dict(self.ends), cluster.watermarks(unknown)
-        missing = {p.topic for p, found in told.items() if isinstance(found, TopicMissingError)}
-        there = cluster.topics(missing) if missing else {}
-        for partition, found in told.items():
-            topic = there.get(partition.topic)
+        ends, answers = dict(self.ends), cluster.watermarks(unknown)
+        missing = {p.topic for p, found in answers.items() if isinstance(found, TopicMissingError)}
+        listed = cluster.topics(missing) if missing else {}
+        for partition, found in answers.items():
+            topic = listed.get(partition.topic)
             if isinstance(found, Watermarks):
                 ends[partition] = ends[partition][0], found.stable
             elif partition.topic in missing and (
@@ -62,9 +63,9 @@ class CatchUpTarget:
         return CatchUpTarget(ends)
 
     def is_staged(self, segment_index: SegmentIndex, excluded: Collection[TopicPartition]) -> bool:
-        """Return whether everything up to the goal is in *segment_index*, *excluded* for these.
+        """Return whether *segment_index* reaches the target in all partitions but *excluded*.
 
-        A life of a topic that another one has followed meanwhile is over.
+        An incarnation that was followed by a newer one counts as staged.
         """
         return all(
             _is_partition_staged(segment_index, p, topic_id, end)
@@ -77,10 +78,10 @@ class CatchUpTarget:
         progress: Callable[[TopicPartition], Progress | None],
         is_included: Callable[[TopicPartition], bool],
     ) -> bool:
-        """Return whether the *progress* of each partition that *is_included* is past the goal.
+        """Return whether the *progress* of each partition that *is_included* reaches the target.
 
-        There may be more to replay: there are topics that never rest, heartbeats first of all.
-        False where a topic was made anew meanwhile.
+        Newer records may still wait for replay: some topics, such as `heartbeats`, always get new
+        records. Return False if a topic was re-created meanwhile.
         """
         return all(
             _is_partition_replayed(progress(p), topic_id, end)
@@ -89,7 +90,7 @@ class CatchUpTarget:
         )
 
     def is_advanced_by(self, moves: Iterable[CommittedBatch]) -> bool:
-        """Return whether one of *moves* was on the way to the goal, and not past it."""
+        """Return whether one of *moves* started before its partition's end in the target."""
         return any(
             move.partition in self.ends
             and not _is_partition_replayed(move.before, *self.ends[move.partition])

@@ -1,4 +1,4 @@
-"""One loop of a run: its lease, its failures, its waits."""
+"""Base of staging and replay loops: lease, failures, waits, and signals between loops."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from schemas.errors import DeltamirrorError
 log = logging.getLogger(__name__)
 
 IDLE_INTERVAL_FACTOR = 5
-"""An idle loop ticks for at most a fifth of the time."""
+"""An idle loop's interval is this many times its tick's duration, up to `max_idle_interval_s`."""
 
 
 @dataclass(frozen=True)
 class RunSignals:
     """Signals that the loops of a run share.
 
-    *stop*: the run was told to stop. *done*: its work is done. *staged*: something was staged.
+    *stop*: the run has to stop. *done*: its work is done. *staged*: records were staged.
     """
 
     stop: threading.Event
@@ -41,10 +41,10 @@ class RunSignals:
 
 
 class Loop:
-    """What staging and replay loops have in common. Its thread writes it, any thread may read it.
+    """Base class of staging and replay loops. Its thread writes it; any thread may read it.
 
-    *failure* is the error of the last tick, if it failed. *had_lease*: this process has performed
-    the role, so it reports on it.
+    *failure* is the error of the last tick, if it failed. *had_lease*: this process has held the
+    lease of *role*, so it reports on the role.
     """
 
     def __init__(

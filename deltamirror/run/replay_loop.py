@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 class ReplayLoop(Loop):
     """The loop of the flow *config*; *staging* is the loop of its source.
 
-    *until_caught_up*: it ends when everything that the source held at the start has arrived.
-    *on_takeover* is called after it got the lease of a process that has ended.
+    *until_caught_up*: the loop ends when all records that the source had at the start are replayed.
+    *on_takeover* is called after the loop took the lease of a process that has ended.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ReplayLoop(Loop):
                 self._signals.staged.wait(self._seconds_to_next_tick(is_idle=True))
 
     def _take_over(self) -> None:
-        """Start to replay a flow that no other process replays any more. Raises LeaseHeldError."""
+        """Take the lease of the flow after another process has ended. Raises LeaseHeldError."""
         self.open()
         log.info("%s: taken over", self.role)
         self._on_takeover(self._config)
@@ -128,7 +128,7 @@ class ReplayLoop(Loop):
         return target.is_staged(self.replayer.segment_index, excluded)
 
     def _is_caught_up(self) -> bool:
-        """Return whether the flow has replayed everything up to the target that it can."""
+        """Return whether the flow has replayed up to the target, except failed and paused parts."""
         is_over = self._is_transient_wait_over()
         if is_over is not None:
             return is_over
@@ -143,7 +143,7 @@ class ReplayLoop(Loop):
         )
 
     def _is_transient_wait_over(self) -> bool | None:
-        """Return whether transient errors have lasted too long; None: there are none."""
+        """Return whether transient errors have lasted too long, or None if there are none."""
         found = (self._staging.stager.partition_errors, self.replayer.partition_errors)
         if not any(error.is_transient for errors in found for error in errors.values()):
             self._transient_backoff.succeeded()

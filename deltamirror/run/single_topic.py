@@ -1,6 +1,6 @@
-"""One topic brought to where it shall be, by the steps that the loops take.
+"""Stage or replay a single topic up to its current end, for a Dagster materialization.
 
-A materialization asks for this: it ends, and where another process does the duty it waits for it.
+It takes the same ticks as the loops. If another process holds the lease, it waits for its work.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from schemas.errors import (
 from schemas.kafka.partition import TopicPartition, Watermarks
 
 OTHER_PROCESS_TIMEOUT_S = 600.0
-"""How long another process may take to bring the topic there."""
+"""How long another process that holds the lease may take to reach the topic's end."""
 
 POLL_INTERVAL_S = 0.3
 
 
 class LeasedRole(Protocol):
-    """What staging and replaying have in common."""
+    """Interface that the stager and the replayer share."""
 
     lease: Lease
 
     @property
     def partition_errors(self) -> Mapping[TopicPartition, PartitionError]:
-        """Return the partitions that cannot go on, with why."""
+        """Return the failed partitions with their errors."""
 
     def open(self) -> None:
-        """Take the lease. Raises LeaseHeldError where another process has it."""
+        """Take the lease. Raises LeaseHeldError if another process holds it."""
 
     def close(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
 
 
 def stage_topic(context: MirrorContext, alias: str, topic: str, workers: SparkWorkers) -> None:
-    """Stage *topic* of source cluster *alias* up to the last stable offsets that it has now.
+    """Stage *topic* of source cluster *alias* up to its current last stable offsets.
 
-    Raises TopicMissingError, the error of a partition that cannot be staged, LeaseHeldError where
-    the process that stages did not get there, UnreachableError.
+    Raises TopicMissingError, UnreachableError, the error of a partition that cannot be staged, or
+    LeaseHeldError if the process that holds the lease did not reach these offsets in time.
     """
     context.lake.ensure_exists()
     catch_up_target = CatchUpTarget(last_stable_offsets(context, alias, topic))
@@ -76,11 +76,11 @@ def stage_topic(context: MirrorContext, alias: str, topic: str, workers: SparkWo
 def materialize_topic(
     context: MirrorContext, flow: FlowConfig, topic: str, workers: SparkWorkers
 ) -> None:
-    """Replay *topic* of *flow* to the end of what is staged now.
+    """Replay *topic* of *flow* up to its current end in the stage.
 
-    Raises ConfigError where the flow does not mirror the topic, the error of a partition that
-    cannot go on, LeaseHeldError where the process that replays did not get there,
-    UnreachableError.
+    Raises ConfigError if the flow does not mirror the topic, UnreachableError, NotCaughtUpError if
+    a partition is paused, the error of a failed partition, or LeaseHeldError if the process that
+    holds the lease did not reach this end in time.
     """
     if not flow.replicates(topic):
         raise ConfigError(f"flow {flow.flow} does not mirror {topic}: see its topics in the file")
@@ -105,7 +105,7 @@ def materialize_topic(
         if there is None:
             return not catch_up_target
         table.refresh()
-        # The map's mark, not the target's progress: the map is what this brings about.
+        # Compare the end of the offset map, not the target's progress: the asset is the map.
         ends = (
             (
                 offset_map.end(
@@ -136,7 +136,7 @@ def last_stable_offsets(
     cluster.probe()
     found = cluster.topics([topic]).get(topic)
     if found is None:
-        raise TopicMissingError(topic, f"on {alias}")
+        raise TopicMissingError(topic, location=f"on {alias}")
     marks = cluster.watermarks([TopicPartition(topic, i) for i in range(found.partitions)])
     for answer in marks.values():
         if not isinstance(answer, Watermarks):
@@ -155,20 +155,20 @@ def _run_until_caught_up(
     tick: Callable[[], bool],
     is_caught_up: Callable[[], bool],
 ) -> None:
-    """Do *role* for *topic* until it *is_caught_up*, or wait for the process that does it."""
-    worked = time.monotonic()
+    """Tick *role* until *topic* *is_caught_up*, or wait for the process that holds the lease."""
+    worked_at_s = time.monotonic()
     try:
         while not is_caught_up():
             error = _tick_once(role, topic, tick)
             if error is None:
-                worked = time.monotonic()
+                worked_at_s = time.monotonic()
                 continue
             limit = (
                 OTHER_PROCESS_TIMEOUT_S
                 if isinstance(error, LeaseHeldError)
                 else timings.failure_timeout_s
             )
-            if time.monotonic() - worked > limit:
+            if time.monotonic() - worked_at_s > limit:
                 raise error
             time.sleep(POLL_INTERVAL_S)
     finally:
@@ -176,7 +176,7 @@ def _run_until_caught_up(
 
 
 def _tick_once(role: LeasedRole, topic: str, tick: Callable[[], bool]) -> DeltamirrorError | None:
-    """Do one *tick*; return why nothing moved, None where something did.
+    """Run one *tick*. Return None if records moved, else the reason why none did.
 
     Raises the error of a partition that waits for an operator.
     """
@@ -185,7 +185,7 @@ def _tick_once(role: LeasedRole, topic: str, tick: Callable[[], bool]) -> Deltam
             role.open()
         moved = tick()
     except StalePlanError as error:
-        role.close()  # what opens it again learns anew
+        role.close()  # the next tick opens it again and reads the current state
         return error
     except DeltamirrorError as error:
         return error
@@ -196,5 +196,7 @@ def _tick_once(role: LeasedRole, topic: str, tick: Callable[[], bool]) -> Deltam
     if moved:
         return None
     return (
-        partition_errors[0] if partition_errors else NotCaughtUpError([f"nothing of {topic} moves"])
+        partition_errors[0]
+        if partition_errors
+        else NotCaughtUpError([f"no record of {topic} was staged or replayed"])
     )

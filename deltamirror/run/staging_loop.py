@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class StagingLoop(Loop):
-    """The loop of source cluster *alias*; *topics*: only these."""
+    """The loop of source cluster *alias*, for all replicated topics or only for *topics*."""
 
     def __init__(
         self,
@@ -70,14 +70,14 @@ class StagingLoop(Loop):
             self._signals.sleep(self._seconds_to_next_tick(is_idle=not tick.segments))
 
     def set_catch_up_target(self, flows: Collection[FlowConfig]) -> None:
-        """Keep where the source ends now, for *flows*. Raises UnreachableError."""
+        """Set the catch-up target to the source's current ends. Raises UnreachableError."""
         self._cluster(self.alias).probe()
         self._catch_up_target = CatchUpTarget.at_start(
             self._cluster(self.alias), flows, self._topics
         )
 
     def catch_up_target(self) -> CatchUpTarget:
-        """Return where the source ended at the start, or when its leaders first answered."""
-        with suppress(DeltamirrorError):  # the cluster is away: the next call tries again
+        """Return the catch-up target; read the offsets that no leader has returned before."""
+        with suppress(DeltamirrorError):  # the cluster is unreachable: the next call tries again
             self._catch_up_target = self._catch_up_target.resolve_ends(self._cluster(self.alias))
         return self._catch_up_target

@@ -37,15 +37,15 @@ from schemas.errors import (
 from schemas.kafka.partition import TopicPartition
 
 PRESTARTED_POOLS = 2
-"""Loops whose workers begin with the run; other loops' begin with their first work."""
+"""Number of loops whose workers start with the run. Other workers start with their first task."""
 
 
 class Mirror:
     """A run of the loops for *flows* of *config*, and of *heartbeats*; `run` blocks until it ends.
 
-    *topics*: only these, and only once (a materialization from the UI). *stop* ends it cleanly.
-    *is_standby*: it waits for flows that other processes replay, and takes over each one whose
-    process has ended. *listeners* are called in their order.
+    *topics*: only these topics. *stop* ends the run cleanly. *is_standby*: the run waits for flows
+    that other processes replay, and takes over a flow after its process has ended. *listeners* are
+    called in their order.
     """
 
     def __init__(
@@ -109,9 +109,9 @@ class Mirror:
     def run(self) -> None:
         """Run until stopped, or until caught up.
 
-        Raises ClientSettingsError: the file's settings make no client. LeaseHeldError: another
-        process replays a flow. NotCaughtUpError: the run was to end when caught up, and a flow or
-        a partition is failed or paused.
+        Raises ClientSettingsError if a client cannot be created with the file's settings,
+        LeaseHeldError if another process replays a flow, and NotCaughtUpError if a run until caught
+        up ends with a failed or paused flow or partition.
         """
         self.context.lake.ensure_exists()
         log_limits()
@@ -124,7 +124,7 @@ class Mirror:
         self._check_caught_up()
 
     def worker_pools(self) -> list[WorkerPool[Any, Any]]:
-        """Return the workers of each loop."""
+        """Return the worker pool of each loop."""
         return [
             *(loop.stager.worker_pool for loop in self.staging_loops.values()),
             *(loop.replayer.worker_pool for loop in self.replay_loops),
@@ -146,11 +146,11 @@ class Mirror:
                 self.context.cluster(flow.flow.target).probe()
 
     def _start_threads(self) -> list[threading.Thread]:
-        with suppress(SparkFailedError):  # the loops start it, too, and report it
+        with suppress(SparkFailedError):  # the loops start their workers again and report the error
             for worker_pool in self.worker_pools()[:PRESTARTED_POOLS]:
                 worker_pool.start(self.context.config.tasks_max)
             for worker_pool in self.worker_pools() if self._is_standby else ():
-                worker_pool.wait_started()  # a standby reports that it waits once it can begin
+                worker_pool.wait_started()  # a standby reports "waiting" only with ready workers
         runs: list[tuple[str, Callable[[], None]]] = [
             (each.role, each.run) for each in self._loops()
         ]
@@ -164,7 +164,10 @@ class Mirror:
         return threads
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
-        """Return when all replay loops ended, or some time after `stop`."""
+        """Wait until all replay loops have ended or `stop` is set; then for all threads, bounded.
+
+        The threads get `stop_timeout_s` together.
+        """
         replays = [t for t in threads if t.name.startswith("replay")]
         while any(t.is_alive() for t in replays) and not self._signals.stop.is_set():
             for thread in replays:
@@ -221,8 +224,8 @@ def build_mirror(
 ) -> Mirror:
     """Return a run of the flows of *config*: all, those named, or those into *targets*.
 
-    The last is MM2's --clusters. Heartbeats are emitted for the pairs that are so chosen, be they
-    enabled flows or not. Raises ConfigError.
+    *targets* are the aliases of MirrorMaker 2's `--clusters`. Heartbeats are emitted for the chosen
+    pairs, also if a pair is not an enabled flow. Raises ConfigError.
     """
     chosen = [config.flow(name) for name in flows] if flows else list(config.flows)
     if targets:

@@ -74,7 +74,7 @@ class SourceTopics:
             if isinstance(answer, Watermarks):
                 seen[p] = PartitionSnapshot(wanted[p.topic].topic_id, answer)
             else:
-                lost[p] = RangeUnfinishedError(p, at=0, end=0, why=str(answer))
+                lost[p] = RangeUnfinishedError(p, at=0, end=0, reason=str(answer))
         if lost:
             self.refresh_topics()
         return self._confirm_topic_ids(seen), {**forbidden, **lost}

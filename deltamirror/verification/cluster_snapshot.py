@@ -201,11 +201,11 @@ def target_incarnations(
         return None
     topic_id = seen.topic_ids.get(target.topic)
     if topic_id is None:
-        raise TopicMissingError(str(target), "on the target")
+        raise TopicMissingError(str(target), location="on the target")
     if after is not None and after.target_topic_id != topic_id:
-        raise TargetChangedError(target, after.target_topic_id, topic_id)
+        raise TargetChangedError(target, was=after.target_topic_id, now=topic_id)
     if after is None and not runs:
-        raise TargetChangedError(target, min(former), topic_id)
+        raise TargetChangedError(target, was=min(former), now=topic_id)
     marks = seen.watermarks[target]
     if isinstance(marks, DeltamirrorError):
         raise marks

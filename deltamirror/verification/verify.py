@@ -56,7 +56,7 @@ def verify(
     staged = {each.topic for audit in audits for each in audit.segments}
     for topic in topics or ():
         if topic not in staged:
-            raise TopicMissingError(topic, "among the staged topics of the selected flows")
+            raise TopicMissingError(topic, location="among the staged topics of the selected flows")
     found = Verification(
         [audit.run(listener or NullProgressListener(), no_resume=no_resume) for audit in audits]
     )

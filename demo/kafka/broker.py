@@ -159,17 +159,17 @@ class Broker:
         give_up_at = time.monotonic() + START_SECONDS
         while _READY not in self._log_since(since):
             if not self._is_running():
-                raise BrokerStartError(self.name, self.log, self._log_tail(since))
+                raise BrokerStartError(self.name, log=self.log, reason=self._log_tail(since))
             if time.monotonic() > give_up_at:
                 why = f"not ready after {START_SECONDS:.0f} s: {self._log_tail(since)}"
-                raise BrokerStartError(self.name, self.log, why)
+                raise BrokerStartError(self.name, log=self.log, reason=why)
             time.sleep(_POLL_SECONDS)
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         try:
             admin.list_topics(timeout=max(1.0, give_up_at - time.monotonic()))
         except KafkaException as error:
             why = f"it listens but does not answer: {error}"
-            raise BrokerStartError(self.name, self.log, why) from error
+            raise BrokerStartError(self.name, log=self.log, reason=why) from error
 
     def _format(self) -> None:
         arguments = ["format", "-t", self.cluster_id, "-c", str(self.home / "server.properties")]
@@ -177,7 +177,7 @@ class Broker:
         done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
         if done.returncode != 0:
             self.log.write_text(done.stdout + done.stderr)
-            raise BrokerStartError(self.name, self.log, self._log_tail(0))
+            raise BrokerStartError(self.name, log=self.log, reason=self._log_tail(0))
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         command = [str(java()), f"-Xmx{self._heap_mb}m", "-Xss256k", "-Xlog:disable"]
@@ -210,7 +210,7 @@ class Broker:
         give_up_at = time.monotonic() + STOP_SECONDS
         while self._is_running():
             if time.monotonic() > give_up_at:
-                raise BrokerStopError(self.name, pid, STOP_SECONDS)
+                raise BrokerStopError(self.name, pid=pid, waited_seconds=STOP_SECONDS)
             time.sleep(_POLL_SECONDS)
         self._forget()
         if how is signal.SIGTERM and self._new_class_archive.exists():

@@ -1,4 +1,4 @@
-"""Rules of maintenance: which files to compact, which to delete, what to stage again.
+"""Rules of maintenance: which files to compact, which to delete, which segments to stage again.
 
 Belongs here: functions of file lists and segments.
 Does not: changing tables.

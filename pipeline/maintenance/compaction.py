@@ -1,12 +1,12 @@
-"""Small files of a slot become few, and every partition's records keep their order.
+"""Compaction of a slot's small files: select the files to join, sort and check their rows.
 
     file 1   orders[0] 0-9     orders[1] 0-4
     file 2   orders[0] 10-19   users[0]  0-3
     becomes  orders[0] 0-19    orders[1] 0-4    users[0] 0-3
 
-Files of a slot follow one another by their sequence, and a partition's offsets rise along them.
-So neighbours can be joined, never files with another one in between; the joined file takes the
-highest sequence of its parts, and whoever looks for a part's sequence finds it at or behind that.
+A partition's offsets increase along the sequence numbers of a slot's files. So only adjacent files
+can be joined. The joined file takes the highest sequence of its parts, so a reader that searches
+for the first file at or after a part's sequence finds it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from schemas.kafka.partition import SourcePartition
 
 MIB = 1024 * 1024
 SMALL_FILE_BYTES = 64 * MIB
-"""Files from this size on are left as they are."""
+"""Files of this size and larger are not compacted."""
 
 GROUP_MEMORY_BYTES = 256 * MIB
-"""How much is held in memory at a time: the joined files' rows, uncompressed."""
+"""Upper bound of the uncompressed rows of one group, which are in memory at the same time."""
 
 MIN_GROUP_FILES = 4
-"""Fewer neighbours than this are not worth a commit."""
+"""A group of fewer adjacent files is not worth a commit."""
 
 PartitionRows = tuple[SourcePartition, pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionInput:
-    """A file that could be joined: its size on disk, and its rows' in memory, in bytes."""
+    """A candidate for compaction: its size on disk and the size of its rows in memory, in bytes."""
 
     path: str
     sequence: int
@@ -47,7 +47,7 @@ class CompactionInput:
 
 @dataclass(frozen=True, slots=True)
 class FileStats:
-    """What is there of a partition: *count* records, digests of their content and offsets."""
+    """A partition's records in a file: their *count*, digests of their content and offsets."""
 
     count: int
     content: str
@@ -55,9 +55,10 @@ class FileStats:
 
 
 def select_groups(parts: Iterable[CompactionInput]) -> list[list[CompactionInput]]:
-    """Return the groups to join, of one slot's *parts* in order of sequence.
+    """Return the groups of files to join; *parts* are one slot's files in order of sequence.
 
-    A group is at least FEWEST neighbours that are small and fit into memory together.
+    A group has at least MIN_GROUP_FILES adjacent files, each smaller than SMALL_FILE_BYTES, and
+    at most GROUP_MEMORY_BYTES of rows.
     """
     groups: list[list[CompactionInput]] = [[]]
     group_bytes = 0
@@ -73,12 +74,15 @@ def select_groups(parts: Iterable[CompactionInput]) -> list[list[CompactionInput
 
 
 def sort_by_partition(rows: Iterable[PartitionRows]) -> list[PartitionRows]:
-    """Return *rows*, given along the files, by topic and partition; each keeps its own order."""
+    """Return *rows* sorted by topic and partition; a partition's batches keep their order."""
     return sorted(rows, key=lambda each: (each[0].topic, each[0].partition))
 
 
 def collect_stats(rows: Iterable[PartitionRows]) -> dict[SourcePartition, FileStats]:
-    """Return what *rows* hold of each partition. Raises LakeError where offsets do not rise."""
+    """Return the stats of each partition in *rows*.
+
+    Raises LakeError if a partition's offsets do not increase.
+    """
     counts: dict[SourcePartition, int] = {}
     last: dict[SourcePartition, int] = {}
     content: dict[SourcePartition, Digest] = {}
@@ -87,7 +91,7 @@ def collect_stats(rows: Iterable[PartitionRows]) -> dict[SourcePartition, FileSt
         offsets = batch.column("offset").to_numpy()
         is_rising = np.diff(offsets, prepend=last.get(source, -1)) > 0
         if not is_rising.all():
-            raise LakeError(f"the staged offsets of {source} do not rise")
+            raise LakeError(f"the staged offsets of {source} do not increase")
         counts[source] = counts.get(source, 0) + batch.num_rows
         last[source] = int(offsets[-1])
         content.setdefault(source, Digest()).add(batch)
@@ -103,11 +107,11 @@ def collect_stats(rows: Iterable[PartitionRows]) -> dict[SourcePartition, FileSt
 def check_unchanged(
     before: Mapping[SourcePartition, FileStats], after: Mapping[SourcePartition, FileStats]
 ) -> None:
-    """Raise LakeError where the joined file does not hold exactly what its parts hold."""
+    """Raise LakeError if the joined file does not hold exactly the records of its parts."""
     for source in sorted(before.keys() | after.keys()):
         if before.get(source) != after.get(source):
             counts = [h.count if h else 0 for h in (before.get(source), after.get(source))]
             raise LakeError(
-                f"{source}: {counts[0]} records before compaction and {counts[1]} after it, or "
-                "other ones; nothing was committed"
+                f"{source}: compaction changed the records ({counts[0]} before, {counts[1]} "
+                "after); nothing was committed"
             )

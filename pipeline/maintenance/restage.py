@@ -1,8 +1,8 @@
-"""Which staged ranges are still held as they were staged, and how those that are not are put back.
+"""Check staged files against their segments, and plan how to stage damaged segments again.
 
-A segment tells how many records it holds and the digest over them. So whatever a file has been
-through (torn, rewritten by another program, restored from somewhere), a segment is whole in it or
-it is not, and records from anywhere else are the right ones or they are not.
+A segment has the number and the digest of its records. They show whether a file that was
+truncated, rewritten by another program or restored from a backup still holds the segment's exact
+records, and whether records from another source are the same records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_SEGMENT = -1
 
 
 class SegmentLookup:
-    """Tells to which of *segments* records belong."""
+    """Look up the segment to which a record belongs, among *segments*."""
 
     def __init__(self, segments: Iterable[Segment]) -> None:
         self._of: dict[SourcePartition, list[Segment]] = {}
@@ -40,7 +40,7 @@ class SegmentLookup:
     def split(
         self, source: SourcePartition, rows: pa.RecordBatch
     ) -> Iterator[tuple[Segment, pa.RecordBatch]]:
-        """Yield *rows* cut at the edges of segments, without those that belong to none."""
+        """Yield *rows* split at the bounds of segments, without rows that are in no segment."""
         if source not in self._of:
             return
         offsets = rows.column("offset").to_numpy()
@@ -53,7 +53,10 @@ class SegmentLookup:
                 yield self._of[source][segment_indexes[start]], rows.slice(start, end - start)
 
     def take(self, rows: Iterable[PartitionRows]) -> tuple[set[Segment], set[Segment]]:
-        """Return the segments that *rows* hold whole and in order, and those that they do not."""
+        """Return two sets: the segments that *rows* hold completely and in order, and the others.
+
+        The others are segments of which *rows* hold only a part, or different records.
+        """
         found: dict[Segment, tuple[int, int, Digest]] = {}
         torn: set[Segment] = set()
         for source, batch in rows:
@@ -83,10 +86,11 @@ def is_intact(segment: Segment, rows: pa.Table) -> bool:
 
 
 def group_segments(segments: Iterable[Segment], others: Sequence[int]) -> list[list[Segment]]:
-    """Return *segments* of a slot in the groups that can be one file each.
+    """Return *segments* of a slot in groups; each group can be written as one file.
 
-    *others* are the sequences of the slot's files that stay, sorted: no group reaches across one
-    of them. What was staged together stays together; a group has about GROUP_MEMORY_BYTES at most.
+    *others* are the sorted sequences of the slot's files that stay: no group contains sequences on
+    both sides of one of them. Segments with the same sequence are in the same group. A group has
+    about GROUP_MEMORY_BYTES at most.
     """
     made: list[list[Segment]] = []
     size, gap_index = 0, -1
@@ -106,7 +110,7 @@ def group_segments(segments: Iterable[Segment], others: Sequence[int]) -> list[l
 
 
 def join_contiguous(segments: Iterable[Segment]) -> list[list[Segment]]:
-    """Return *segments* in runs that follow one another without a hole in one partition."""
+    """Return *segments* in groups; the segments of a group are contiguous in one partition."""
     runs: list[list[Segment]] = []
     for segment in sorted(segments, key=lambda s: (s.source, s.start)):
         last = runs[-1][-1] if runs else None
@@ -118,7 +122,7 @@ def join_contiguous(segments: Iterable[Segment]) -> list[list[Segment]]:
 
 
 def sort_for_file(segments: Iterable[Segment]) -> list[Segment]:
-    """Return *segments* as a file holds them: by topic and partition, in the order of staging."""
+    """Return *segments* in a file's order: by topic and partition, then in the order of staging."""
     return sorted(segments, key=lambda s: (s.topic, s.partition, *_order(s)))
 
 

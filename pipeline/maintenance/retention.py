@@ -1,4 +1,4 @@
-"""Which staged files are not kept any longer."""
+"""Retention: select the staged files that have expired."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from schemas.staging.segment import Segment
 
 
 class SlotFileInfo(Protocol):
-    """What is asked of a staged file."""
+    """A staged file, as retention needs it."""
 
     @property
     def slot(self) -> int:
-        """Return the slot that it belongs to."""
+        """Return the file's slot."""
 
     @property
     def sequence(self) -> int:
-        """Return its place in the slot."""
+        """Return the file's sequence number in its slot."""
 
     @property
     def size_bytes(self) -> int:
-        """Return its size on disk."""
+        """Return the file's size on disk."""
 
 
 File = TypeVar("File", bound=SlotFileInfo)
@@ -31,7 +31,7 @@ File = TypeVar("File", bound=SlotFileInfo)
 
 @dataclass(frozen=True)
 class ExpiredFiles(Generic[File]):
-    """Files to remove, and the first offset that is left of each partition in them."""
+    """Files to remove; *kept* is the first offset that remains of each partition in them."""
 
     files: tuple[File, ...] = ()
     kept: Mapping[SourcePartition, int] = field(default_factory=dict)
@@ -45,11 +45,11 @@ def select_expired(
     before_ms: int | None,
     max_bytes: int | None,
 ) -> ExpiredFiles[File]:
-    """Return the files whose time is over, oldest first, as Kafka removes a log's segments.
+    """Return the expired files, oldest first, as Kafka deletes a log's segments.
 
-    A file is free when every segment in it is replayed and everything before it in its slot is
-    free too. Of the free ones those go that were staged before *before_ms* (ms since 1970), and
-    then as many as it takes for the rest to have *max_bytes*. None: no such bound.
+    A file is free if every segment in it is replayed and every earlier file of its slot is free.
+    A free file expires if it was staged before *before_ms* (ms since 1970), or while all files
+    together are larger than *max_bytes*. None: no such bound.
     """
     total = sum(file.size_bytes for file in files)
     gone: list[File] = []
@@ -73,7 +73,7 @@ def _age(free: tuple[int, SlotFileInfo, Sequence[Segment]]) -> tuple[int, int]:
 def _free_files(
     files: Sequence[File], segments: Sequence[Segment], is_replayed: Callable[[Segment], bool]
 ) -> Iterator[tuple[int, File, list[Segment]]]:
-    """Yield when each free file was staged, the file, and its segments."""
+    """Yield the time of staging (ms since 1970), the file and its segments, for each free file."""
     by_slot: dict[int, list[Segment]] = {}
     for segment in segments:
         if segment.count:
@@ -82,10 +82,11 @@ def _free_files(
         after, staged_at_ms = -1, 0
         for file in sorted((f for f in files if f.slot == slot), key=lambda f: f.sequence):
             held = [s for s in by_slot.get(slot, []) if after < s.sequence <= file.sequence]
-            # A file that no segment speaks of was committed a moment ago and is not sealed yet.
+            # A file without a segment was just committed; its segments are not committed yet.
             if not held or not all(map(is_replayed, held)):
                 break
-            # Never younger than the one before it, whatever the clock did: the oldest go first.
+            # Not older than the file before it, even if the clock was set back: the order of
+            # expiry must follow the order of the files.
             staged_at_ms = max(staged_at_ms, *(segment.staged_at_ms for segment in held))
             yield staged_at_ms, file, held
             after = file.sequence

@@ -1,4 +1,4 @@
-"""The loops' states in; whether all is well out: what /healthz answers."""
+"""Compute the process's health from the states of its loops; /healthz returns it."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from dataclasses import dataclass
 from schemas.monitoring.flow_state import LoopState
 
 LIVENESS_TIMEOUT_S = 120.0
-"""How long a loop may give no sign of life: a tick that is throttled or recovers may take long."""
+"""A loop that reports nothing for this long is failing. A throttled or recovering tick is slow."""
 
 OK, STANDBY, FAILING = "ok", "standby", "failing"
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """*status*: ok, standby (every replay waits for another process) or failing; who is sick."""
+    """*status* is ok, standby (every replay waits for another process) or failing.
+
+    *failing* has one line per failing loop: its name and the reason.
+    """
 
     status: str
     failing: tuple[str, ...]
 
 
 def check_health(loops: Sequence[LoopState], now_s: float, grace_s: float) -> Health:
-    """Return how *loops* are at *now_s* (monotonic, s).
+    """Return the health of *loops* at *now_s* (monotonic, s).
 
-    A loop is sick where it gave no sign of life for LIVENESS_TIMEOUT_S, or failed for longer than
-    *grace_s* without a tick in between that worked.
+    A loop is failing if it reported nothing for LIVENESS_TIMEOUT_S, or if its ticks have failed
+    for longer than *grace_s* without a success in between.
     """
     failing = tuple(
         why for loop in loops if (why := _failure_reason(loop, now_s, grace_s)) is not None
@@ -40,7 +43,7 @@ def check_health(loops: Sequence[LoopState], now_s: float, grace_s: float) -> He
 def _failure_reason(loop: LoopState, now_s: float, grace_s: float) -> str | None:
     silent_s = now_s - loop.last_sign_at_s
     if silent_s > LIVENESS_TIMEOUT_S:
-        return f"{loop.name}: no sign of life for {silent_s:.0f} s"
+        return f"{loop.name}: reported nothing for {silent_s:.0f} s"
     if loop.failing_since_s is not None and now_s - loop.failing_since_s > grace_s:
         return f"{loop.name}: {loop.error}"
     return None

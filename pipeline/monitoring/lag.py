@@ -1,7 +1,7 @@
-"""How far behind a partition is, in offsets and in age, from what others read. No I/O here.
+"""Compute a partition's lag, in offsets and in age, from its staged ranges and its progress.
 
-source   low ............... end          what the source holds: [low, end), end is the LSO
-stage        begin ......... staged       what its newest incarnation has in the lake
+source   low ............... end          the source's offsets [low, end); end is the LSO
+stage        begin ......... staged       the newest incarnation's offsets in the lake
 target       ... replayed                 progress
 """
 
@@ -28,14 +28,14 @@ SEGMENT_COLUMNS = (
     "stable",
     "version",
 )
-"""The columns of `segments` that measuring needs."""
+"""The columns of `segments` from which the lag is computed."""
 
 _SOURCE = ["topic", "topic_id", "partition"]
 
 
 @dataclass(frozen=True, slots=True)
 class StagedEnd:
-    """The staged offsets `[begin, end)` of an incarnation; *stable* is the last LSO seen."""
+    """The staged offsets `[begin, end)` of an incarnation; *stable* is the last known LSO."""
 
     source: SourcePartition
     begin: int
@@ -44,7 +44,7 @@ class StagedEnd:
 
 
 def newest_staged(segments: pa.Table) -> dict[TopicPartition, StagedEnd]:
-    """Return what is staged of each partition's newest incarnation, from the table `segments`."""
+    """Return the staged range of each partition's newest incarnation, from table `segments`."""
     ends = segments.group_by(_SOURCE).aggregate(
         [("version", "max"), ("start", "min"), ("end", "max"), ("stable", "max")]
     )
@@ -58,11 +58,11 @@ def newest_staged(segments: pa.Table) -> dict[TopicPartition, StagedEnd]:
 
 
 def replication_lag(source: Watermarks | None, staged: StagedEnd | None, replayed: int) -> int:
-    """Return how many offsets of a partition are still to be replicated.
+    """Return the number of a partition's offsets that are not on the target yet.
 
-    Offsets that left the source before they were staged are not lag; those that left it after are:
-    they still lie in the stage. The source is read before progress is, so progress can be past
-    its end; that is a lag of zero. *source* None: it is down, and what it has in store unknown.
+    Offsets that the source deleted before they were staged are not lag. Staged offsets are lag
+    even if the source has deleted them. The source is read before progress, so progress can be
+    past its end: the lag is then 0. *source* None: the source is down; only staged offsets count.
     """
     in_stage = max(0, staged.end - max(staged.begin, replayed)) if staged else 0
     if source is None:
@@ -74,7 +74,7 @@ def replication_lag(source: Watermarks | None, staged: StagedEnd | None, replaye
 def consumer_lag(source_end: int, committed: int) -> int:
     """Return how many offsets before *source_end* a group has not read.
 
-    The commit can be newer than the end that is known: a lag of zero.
+    The lag is 0 if the commit is newer than *source_end*.
     """
     return max(0, source_end - committed)
 
@@ -82,10 +82,10 @@ def consumer_lag(source_end: int, committed: int) -> int:
 def oldest_waiting_ms(
     segments: pa.Table, replayed: Mapping[SourcePartition, int]
 ) -> dict[SourcePartition, int]:
-    """Return the oldest timestamp (ms since 1970) of what is staged past *replayed*.
+    """Return the oldest timestamp (ms since 1970) of each partition's records past *replayed*.
 
-    A segment that is replayed in part counts with its oldest record: the answer is never too
-    young. Partitions of which nothing with a timestamp waits are left out.
+    A partly replayed segment counts with its oldest record, so the result can be too old but
+    never too young. Partitions without such a record, or without timestamps, are left out.
     """
     if not replayed or segments.num_rows == 0:
         return {}
@@ -110,9 +110,9 @@ def oldest_waiting_ms(
 
 
 def age_ms(now_ms: int, oldest_ms: int | None, lag: int) -> int | None:
-    """Return how long the oldest record on its way has waited: 0 where none is, None: unknown.
+    """Return how long the oldest record has waited for replay, in ms; 0 without lag.
 
-    A timestamp is the producer's word: one from the future waits for 0 ms.
+    None: unknown. Producers set timestamps, so one may be in the future: it counts as 0 ms.
     """
     if lag == 0:
         return 0
@@ -128,11 +128,10 @@ def partition_lag(
     *,
     is_paused: bool,
 ) -> PartitionLag:
-    """Return how far the partition of *frontier* is, replayed up to *at* (None: not begun).
+    """Return the lag of the partition of *frontier*, replayed up to *at* (None: not begun).
 
-    *links* with their smallest timestamps, and the incarnations *incarnations*, in the order of
-    staging; links before *at* may be missing. One that is replayed in part counts with its oldest
-    record.
+    *links*, with their smallest timestamps in ms, and *incarnations* are in the order of staging.
+    Links before *at* may be missing. A partly replayed link counts with its oldest record.
     """
     incarnation = frontier.source.topic_id
     is_here = at is not None and at.incarnation == incarnation
@@ -156,7 +155,7 @@ def partition_lag(
 
 
 def _is_waiting(link: ChainLink, incarnations: Sequence[str], at: Progress | None) -> bool:
-    """Return whether some of *link* lies past *at*."""
+    """Return whether any offset of *link* lies past *at*."""
     if at is None or at.incarnation not in incarnations:
         return True
     if link.incarnation == at.incarnation:

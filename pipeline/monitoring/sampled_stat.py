@@ -1,6 +1,6 @@
-"""Numbers as they come in; what they were like in the last minute out, as Kafka's clients tell it.
+"""Sampled statistics over the last 30 to 60 s, as Kafka's clients compute them.
 
-Source of the rule: SampledStat and Rate of org.apache.kafka.common.metrics, with their defaults of
+Source: SampledStat and Rate of org.apache.kafka.common.metrics, with their defaults of
 two samples of 30 s (`metrics.num.samples`, `metrics.sample.window.ms`).
 
     time      ...│ former sample │ present one ─ now
@@ -12,11 +12,11 @@ from __future__ import annotations
 from schemas.monitoring.stats import EMPTY, ValueStats
 
 WINDOW_S = 30.0
-"""How long a sample lasts; the present one and the one before it count."""
+"""Length of a sample; the present sample and the one before it count."""
 
 
 class SampledStat:
-    """The spread of what was added in the last 30 to 60 s. Times are monotonic, in seconds."""
+    """Statistics of the values added in the last 30 to 60 s. Times are monotonic, in seconds."""
 
     __slots__ = ("_former", "_index", "_present")
 
@@ -25,7 +25,7 @@ class SampledStat:
         self._former = self._present = EMPTY
 
     def add(self, numbers: ValueStats, now_s: float) -> None:
-        """Take in *numbers*, measured now."""
+        """Add *numbers*, measured at *now_s*."""
         index = int(now_s // WINDOW_S)
         if index != self._index:
             self._former = self._present if index == self._index + 1 else EMPTY
@@ -33,7 +33,7 @@ class SampledStat:
         self._present += numbers
 
     def read(self, now_s: float) -> ValueStats:
-        """Return the spread of what counts now."""
+        """Return the statistics at *now_s*."""
         age = int(now_s // WINDOW_S) - self._index
         if age == 0:
             return self._former + self._present
@@ -41,5 +41,5 @@ class SampledStat:
 
 
 def per_second(amount: float, now_s: float) -> float:
-    """Return the rate that *amount*, which `read` gave at *now_s*, stands for."""
+    """Return the rate per second for *amount*, a sum that `read` returned at *now_s*."""
     return amount / (WINDOW_S + now_s % WINDOW_S)

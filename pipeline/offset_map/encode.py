@@ -1,11 +1,11 @@
-"""What the target answered, record by record, becomes offset runs.
+"""Encode pairs of upstream and downstream offsets as offset runs.
 
     upstream     10   11   14   15        (12 and 13 hold no record)
     downstream    3    4    6    7        (5 is a transaction marker)
     runs         (10, 3, 2) (14, 6, 2)
 
-Within a partition both sides rise: the source gives offsets in order, and the target appends in
-the order in which it was sent. Offsets that do not rise are a defect and never become a run.
+Both sides increase within a partition: the source assigns offsets in order, and the target appends
+records in the order in which they were sent. Offsets that do not increase are rejected.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Offsets = npt.NDArray[np.int64]
 
 
 def encode_runs(upstream: Offsets, downstream: Offsets) -> list[OffsetRun]:
-    """Return the runs that pairs of offsets of one partition make, in order.
+    """Return one partition's pairs of offsets as offset runs, in order.
 
-    Both arrays hold int64 offsets, one pair per record, in the order they were sent. Raises
-    ValueError, with the numbers, where lengths differ, one side does not rise, or one is negative.
+    Both arrays hold int64 offsets, one pair per record, in the order in which they were sent.
+    Raises ValueError if lengths differ, if a side does not increase, or if an offset is negative.
     """
     if len(upstream) != len(downstream):
         raise ValueError(f"{len(upstream)} upstream offsets, {len(downstream)} downstream ones")
@@ -44,9 +44,9 @@ def encode_runs(upstream: Offsets, downstream: Offsets) -> list[OffsetRun]:
 
 
 def join_runs(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
-    """Return *runs* of one partition, in order, with those that touch on both sides made one.
+    """Return *runs* of one partition, in order, with runs joined that are adjacent on both sides.
 
-    Raises ValueError where a run does not begin at or past the former one's end on both sides.
+    Raises ValueError if a run begins before the end of the previous run, on either side.
     """
     joined: list[OffsetRun] = []
     for run in runs:
@@ -55,7 +55,7 @@ def join_runs(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
             joined.append(run)
             continue
         if run.upstream_start < last.upstream_end or run.downstream_start < last.downstream_end:
-            raise ValueError(f"offset runs do not rise: {run} after {last}")
+            raise ValueError(f"offset runs do not increase: {run} after {last}")
         if (run.upstream_start, run.downstream_start) == (last.upstream_end, last.downstream_end):
             length = last.length + run.length
             joined[-1] = OffsetRun(last.upstream_start, last.downstream_start, length)
@@ -65,7 +65,7 @@ def join_runs(runs: Iterable[OffsetRun]) -> list[OffsetRun]:
 
 
 def expand_runs(runs: Iterable[OffsetRun]) -> Iterator[tuple[int, int]]:
-    """Yield the (upstream, downstream) pairs that *runs* stand for."""
+    """Yield the (upstream, downstream) pairs of *runs*."""
     for run in runs:
         yield from zip(
             range(run.upstream_start, run.upstream_end),
@@ -81,5 +81,6 @@ def _check_monotonic(side: str, offsets: Offsets) -> None:
     if len(falls):
         at = int(falls[0])
         raise ValueError(
-            f"{side} offsets do not rise: {offsets[at + 1]} after {offsets[at]} (record {at + 1})"
+            f"{side} offsets do not increase: {offsets[at + 1]} after {offsets[at]} "
+            f"(record {at + 1})"
         )

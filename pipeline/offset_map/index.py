@@ -1,4 +1,4 @@
-"""The rows of an offset map become indexes to look offsets up in, one per partition and life."""
+"""Index the rows of an offset map by partition and incarnation, to look offsets up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAP_COLUMNS = (
     "length",
     "committed_at",
 )
-"""The columns of `offset_map` that translating needs."""
+"""The columns of `offset_map` that translation needs."""
 
 _INCARNATION_COLUMNS = [
     "topic",
@@ -38,7 +38,7 @@ _INCARNATION_COLUMNS = [
 
 @dataclass(frozen=True)
 class MappedIncarnation:
-    """The runs of a partition in one incarnation on the source and one life of its target."""
+    """The runs of a partition for one incarnation of its topic and one of the target topic."""
 
     incarnation: str
     target_topic: str
@@ -48,7 +48,7 @@ class MappedIncarnation:
 
 
 class MapIndex:
-    """An offset map by partition. Where a topic lived more than once, the newest life counts."""
+    """An offset map by partition. If a topic was re-created, its newest incarnation counts."""
 
     def __init__(self, incarnations: dict[TopicPartition, list[MappedIncarnation]]) -> None:
         self._incarnations = incarnations
@@ -56,10 +56,10 @@ class MapIndex:
     def mapped_incarnation(
         self, partition: TopicPartition, incarnation: str | None = None
     ) -> MappedIncarnation | None:
-        """Return what arrived of the source's *partition*, or None: nothing did.
+        """Return the mapped runs of the source's *partition*; None: nothing has arrived.
 
-        *incarnation* is a topic id, which means its newest incarnation on record, or one in full
-        (`<topic_id>+1`); None: the newest. Of the target's lives it is the present one.
+        *incarnation* is a topic id, for its newest recorded incarnation, or an incarnation in full
+        (`<topic_id>+1`). None: the newest one. Only the target topic's newest incarnation counts.
         """
         incarnations = self._incarnations.get(partition, [])
         if not incarnations:
@@ -76,7 +76,7 @@ class MapIndex:
         return None
 
     def source_of(self, target: TopicPartition) -> TopicPartition | None:
-        """Return the source partition that is mirrored to *target*. None: none is."""
+        """Return the source partition that is mirrored to *target*, or None."""
         for partition, incarnations in self._incarnations.items():
             if (
                 TopicPartition(incarnations[-1].target_topic, incarnations[-1].target_partition)
@@ -87,9 +87,9 @@ class MapIndex:
 
 
 def build_index(offset_map: pa.Table) -> MapIndex:
-    """Return the index of the rows of an offset map (`MAP_COLUMNS`), in any order.
+    """Return the index of *offset_map* (columns `MAP_COLUMNS`, rows in any order).
 
-    Raises ValueError, with the partition and the numbers, where runs overlap.
+    Raises ValueError, with the partition and the offsets, if runs overlap.
     """
     grouped = offset_map.group_by(_INCARNATION_COLUMNS).aggregate(
         [(name, "list") for name in ("upstream_start", "downstream_start", "length")]
@@ -123,10 +123,11 @@ def build_index(offset_map: pa.Table) -> MapIndex:
 
 
 def _by_age_of_incarnation(rows: list[dict[str, Any]]) -> list[int]:
-    """Return the numbers of *rows*, one a life: lives of the target by time, then by its offsets.
+    """Return the indexes of *rows* (one row per incarnation), oldest first.
 
-    Lives of a source topic lie one behind the other in the target's log, whenever the map told
-    of them: a map that was rebuilt told of all at once.
+    Incarnations of the target are ordered by commit time. Incarnations of the source are ordered
+    by downstream offset, because they follow one another in the target's log. Their commit times
+    do not show the order: a rebuilt map commits all of them at once.
     """
     written: dict[tuple[str, str, int], int] = {}
     for row in rows:

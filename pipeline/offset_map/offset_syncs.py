@@ -1,13 +1,13 @@
-"""Which pairs of offsets MirrorMaker 2 gets to see of the offset runs: a sample, its offset syncs.
+"""Sample offset syncs for MirrorMaker 2's tools from offset runs.
 
-MirrorMaker 2's own writer syncs a record where either side skips an offset, `offset.lag.max`
-records behind the last sync, and the last one when it flushes (OffsetSyncWriter, KAFKA-15906). Runs
-say all that: one ends where either side skips. So the first record of each run, one each
-offset.lag.max + 1 records on, and the last record of all are what it would have written, and its
-store, which keeps 64 at most and thins them out by distance, can do no more with others.
+MirrorMaker 2's OffsetSyncWriter writes a sync when either side skips an offset, when
+`offset.lag.max` records have followed the last sync, and for the last record of a flush
+(KAFKA-15906). A run ends where either side skips an offset. So the writer would have written: the
+first record of each run, every record offset.lag.max + 1 later in the run, and the last record of
+all. More syncs would not help: OffsetSyncStore keeps 64 at most and drops others by distance.
 
-A store translates to one offset behind a sync at most. As each pair here is of one record, no
-sample, however thin, leads a group past a record that it has not read.
+OffsetSyncStore translates to at most one offset after a sync. Each pair here belongs to one
+record, so a group never skips a record that it has not read, even if few syncs are kept.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from schemas.offset_map import OffsetRun
 
 
 def sample_offset_syncs(runs: Sequence[OffsetRun], lag_max: int) -> list[tuple[int, int]]:
-    """Return pairs (upstream, downstream) of *runs*, which are in order, at most *lag_max* apart.
+    """Return sampled (upstream, downstream) pairs of *runs*, which are in order.
 
-    Records between two of a run are at most *lag_max*; 0 takes every record.
+    Within a run at most *lag_max* records lie between two pairs; 0 takes every record.
     """
     pairs = [
         (run.upstream_start + i, run.downstream_start + i)

@@ -1,9 +1,9 @@
-"""The offset runs of a partition as columns, and what they say of offsets on either side.
+"""Offset runs of a partition as columns, and lookups of offsets on either side.
 
     upstream     10   11   14   15
     map           3    4    6    7        runs (10, 3, 2) and (14, 6, 2)
 
-A long partition has millions of runs, so they are kept as columns and asked by the batch.
+A partition can have millions of runs, so runs are columns and lookups take many offsets at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from schemas.verification import DUPLICATED, REORDERED
 class Runs:
     """Offset runs as columns of equal length; see `schemas.offset_map`.
 
-    All but `of` and `sort_by_upstream` ask that they rise on both sides and never overlap.
+    All methods except `of` and `sort_by_upstream` require runs that increase on both sides and do
+    not overlap.
     """
 
     upstream: Offsets
@@ -40,7 +41,7 @@ class Runs:
         return len(self.upstream)
 
     def sort_by_upstream(self) -> Runs:
-        """Return the runs by upstream offset. Raises ValueError, with the numbers: they overlap."""
+        """Return the runs sorted by upstream offset. Raises ValueError if runs overlap."""
         runs = self.take(np.argsort(self.upstream, kind="stable"))
         for side, starts in (("upstream", runs.upstream), ("downstream", runs.downstream)):
             overlaps = np.flatnonzero(starts[1:] < starts[:-1] + runs.length[:-1])
@@ -54,24 +55,24 @@ class Runs:
 
     @property
     def upstream_end(self) -> int:
-        """Return the upstream offset behind the last run, 0 without any."""
+        """Return the upstream offset after the last run, 0 without runs."""
         return int(self.upstream[-1] + self.length[-1]) if len(self) else 0
 
     @property
     def downstream_end(self) -> int:
-        """Return the downstream offset behind the last run, 0 without any."""
+        """Return the downstream offset after the last run, 0 without runs."""
         return int(self.downstream[-1] + self.length[-1]) if len(self) else 0
 
     def downstream_offsets(self, offsets: Offsets) -> Offsets:
-        """Return where each record should be on the target; -1: no run holds it."""
+        """Return the downstream offset of each upstream offset; -1: no run contains it."""
         return _translate_offsets(offsets, self.upstream, self.downstream, self.length)
 
     def upstream_offsets(self, downstream_offsets: Offsets) -> Offsets:
-        """Return the upstream offset of the record that should be at each place; -1: none."""
+        """Return the upstream offset of each downstream offset; -1: no run contains it."""
         return _translate_offsets(downstream_offsets, self.downstream, self.upstream, self.length)
 
     def downstream_end_below(self, upstream: int) -> int:
-        """Return the place behind the last record below offset *upstream*, 0 without any."""
+        """Return the downstream offset after the last record below *upstream*, 0 without any."""
         return _end_below(upstream, self.upstream, self.downstream, self.length)
 
     def upstream_end_below(self, downstream_offset: int) -> int:
@@ -79,15 +80,15 @@ class Runs:
         return _end_below(downstream_offset, self.downstream, self.upstream, self.length)
 
     def downstream_at_or_after(self, upstream: int) -> int | None:
-        """Return the place of the first record at or past offset *upstream*, None without any."""
+        """Return the downstream offset of the first record at or after *upstream*, or None."""
         return _at_or_past(upstream, self.upstream, self.downstream, self.length)
 
     def upstream_at_or_after(self, downstream_offset: int) -> int | None:
-        """Return the upstream offset of the first record from *downstream_offset* on, or None."""
+        """Return the upstream offset of the first record at or after *downstream_offset*."""
         return _at_or_past(downstream_offset, self.downstream, self.upstream, self.length)
 
     def overlapping(self, start: int, end: int) -> Runs:
-        """Return the runs that hold any upstream offset of `[start, end)`."""
+        """Return the runs that contain any upstream offset of `[start, end)`."""
         first = int(np.searchsorted(self.upstream + self.length, start, side="right"))
         last = int(np.searchsorted(self.upstream, end))
         return self.take(slice(first, max(first, last)))
@@ -130,7 +131,7 @@ NO_RUNS = Runs(NO_OFFSETS, NO_OFFSETS, NO_OFFSETS)
 
 @dataclass(frozen=True)
 class RunOrderError:
-    """What is wrong with a run itself: a *kind* of difference, from upstream *offset* on."""
+    """An invalid run: the *kind* of difference, its upstream *offset*, and *length* in records."""
 
     kind: str
     offset: int
@@ -139,9 +140,9 @@ class RunOrderError:
 
 
 def validate_runs(runs: Runs, above: int) -> tuple[Runs, list[RunOrderError]]:
-    """Return those of *runs* that rise on both sides, in order, and what is wrong with the others.
+    """Return the valid *runs* in order, and an error for each other run.
 
-    The first one must lie at or past downstream offset *above*.
+    Valid runs increase on both sides, and the first begins at or after downstream offset *above*.
     """
     runs = runs.take(np.lexsort((runs.downstream, runs.upstream)))
     upstream_ends, downstream_ends = runs.upstream + runs.length, runs.downstream + runs.length
@@ -162,10 +163,10 @@ def _split_valid(runs: Runs, above: int) -> tuple[Runs, list[RunOrderError]]:
     for i, (upstream, downstream, length) in enumerate(zip(*columns, strict=True)):
         run = OffsetRun(upstream, downstream, length)
         if upstream < upstream_end:
-            text = f"the offset map holds it more than once: {run}"
+            text = f"the offset map contains this offset more than once: {run}"
             faults.append(RunOrderError(DUPLICATED, upstream, length, text))
         elif downstream < downstream_end:
-            text = f"the offset map falls: {run} begins below {downstream_end}"
+            text = f"the offset map is not increasing: {run} begins below {downstream_end}"
             faults.append(RunOrderError(REORDERED, upstream, length, text))
         else:
             kept.append(i)

@@ -1,4 +1,4 @@
-"""Where a group resumes on the other side, from the offset runs of one partition.
+"""Translate a group's committed offset to the other side, with one partition's offset runs.
 
 upstream     10   11   14   15        committed 12
 downstream    3    4    6    7     -> resumes at 6
@@ -16,9 +16,9 @@ from schemas.kafka.partition import TopicPartition
 def translate(committed: int, runs: Runs) -> int | None:
     """Return the downstream offset at which a group that committed *committed* resumes.
 
-    A committed offset names the next record to read, so the answer is the first replicated
-    record at or past it. A group that is ahead of replication gets the end of what has arrived:
-    it may read a record twice, and it skips none. None: nothing has arrived yet.
+    A committed offset names the next record to read, so the result is the first replicated record
+    at or after it. A group that is ahead of replication gets the end of the replicated records: it
+    may read a record twice, but it skips none. Return None if nothing has arrived.
     """
     if not len(runs):
         return None
@@ -29,8 +29,9 @@ def translate(committed: int, runs: Runs) -> int | None:
 def translate_back(downstream: int, runs: Runs) -> int | None:
     """Return the upstream offset at which a group that committed *downstream* resumes.
 
-    The inverse of `translate`, for failback: the source of the first replicated record at or past
-    *downstream*; at the end of what has arrived, the upstream end of it. None: nothing arrived.
+    The inverse of `translate`, for failback: the upstream offset of the first replicated record at
+    or after *downstream*. A group at the end of the replicated records gets their upstream end.
+    Return None if nothing has arrived.
     """
     if not len(runs):
         return None
@@ -39,13 +40,13 @@ def translate_back(downstream: int, runs: Runs) -> int | None:
 
 
 OffsetAndMetadata = tuple[int, str]
-"""An offset and the metadata beside it."""
+"""A committed offset and its metadata."""
 
 
 def forward_commits(
     wanted: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return those of *wanted* that lie past what the group has *committed*, or are new to it."""
+    """Return the *wanted* offsets that are above the group's *committed* ones, or have none."""
     return {
         partition: (offset, metadata)
         for partition, (offset, metadata) in wanted.items()

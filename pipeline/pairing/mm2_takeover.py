@@ -1,12 +1,12 @@
-"""Where MirrorMaker 2 left a partition: its records on the target paired with what is staged.
+"""Pair MirrorMaker 2's records on the target with staged records, to continue its replication.
 
-    staged     10 11 12 13 14       MirrorMaker 2 has noted that it copied up to 11
-    target      x 11 12 11 12 13    -> 13 is there too: replay goes on at 14,
+    staged     10 11 12 13 14       MirrorMaker 2 committed that it copied up to 11
+    target      x 11 12 11 12 13    -> 13 was copied too: replay resumes at 14,
                                        runs (11, 3, 3); 10 is not on the target
 
-It copies in order and at least once (KIP-382), so that after a crash a block of records stands
-there twice; it may have begun late, and what aborted transactions left may stand between. Its own
-offset syncs are exact: the last one splits the log where nothing can be mistaken.
+MirrorMaker 2 copies in order and at least once (KIP-382), so a range of records can be on the
+target twice after a crash. The first records may be missing, and records of aborted transactions
+may lie between. Its offset syncs are exact: the last sync is a pair that is known without doubt.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FingerprintArray = npt.NDArray[np.bytes_]
 
 
 class LogFingerprints(NamedTuple):
-    """Records of one partition on one side: rising *offsets*, and what each says."""
+    """One partition's records on one side: increasing *offsets*, and each record's fingerprint."""
 
     offsets: Offsets
     fingerprints: FingerprintArray
@@ -46,12 +46,14 @@ class LogFingerprints(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Replay goes on at *next_offset*; the records before it that were found are in *runs*.
+    """The result of pairing: replay resumes at *next_offset*; *runs* are the pairs before it.
 
-    *missing* staged records before it are not on the target: all from *complete_from* on are
-    (None: all). *others* are on the target and nobody's pair: copies, aborted records. The records
-    from *next_offset* to *doubtful_until* say what some on the target say: whether they are copies
-    of them cannot be known, so that they are sent. None: there are no such records.
+    *missing* is the number of staged records before *next_offset* that are not on the target. All
+    from *complete_from* on are there; None: all. *others* is the number of records on the target
+    without a pair: duplicates and records of aborted transactions.
+
+    Staged records from *next_offset* to *doubtful_until* equal records on the target. Pairing
+    cannot decide whether they were copied already, so they are sent. None: no such records.
     """
 
     next_offset: int
@@ -69,11 +71,11 @@ def pair_mm2_log(
     copied: int,
     sync: tuple[int, int] | None,
 ) -> ImportResult:
-    """Return where replay of *partition* goes on, and what is known of the records before.
+    """Return where replay of *partition* resumes, and the pairs of the records before.
 
-    *copied* is the upstream offset behind the last record that MirrorMaker 2 noted as copied,
-    *sync* its last offset sync (upstream, downstream). *staged* goes to *copied* at least. Raises
-    MapAmbiguousError where the order on the target fits no order of copying.
+    *copied* is the next upstream offset that MirrorMaker 2 committed for its own reading. *sync* is
+    its last offset sync (upstream, downstream). *staged* reaches *copied* at least. Raises
+    MapAmbiguousError if the pairs are not in the same order on both sides.
     """
     known, theirs = np.unique(target.fingerprints, return_inverse=True)
     ours = _fingerprint_indexes(staged.fingerprints, known)
@@ -85,7 +87,7 @@ def pair_mm2_log(
     rows, target_rows = np.concatenate([head, tail], axis=1)
     falls = np.flatnonzero(np.diff(rows) <= 0)
     if len(falls):
-        raise MapAmbiguousError(partition, int(target.offsets[target_rows[falls[0] + 1]]))
+        raise MapAmbiguousError(partition, offset=int(target.offsets[target_rows[falls[0] + 1]]))
     upstream, downstream = staged.offsets[rows], target.offsets[target_rows]
     next_offset = max(copied, int(upstream[-1]) + 1 if len(rows) else 0)
     after = int(np.searchsorted(staged.offsets, next_offset))
@@ -101,14 +103,14 @@ def pair_mm2_log(
 
 
 def _doubtful_end(staged: LogFingerprints, ours: Offsets, after: int) -> int | None:
-    """Return the offset behind the records from row *after* on that say what the target says."""
+    """Return the offset after the leading rows, from row *after* on, that equal target records."""
     unknown = np.flatnonzero(ours[after:] < 0)
     count = int(unknown[0]) if len(unknown) else len(ours) - after
     return int(staged.offsets[after + count - 1]) + 1 if count else None
 
 
 def _fingerprint_indexes(fingerprints: FingerprintArray, known: FingerprintArray) -> Offsets:
-    """Return which of the sorted *known* marks each of *fingerprints* is; -1: none."""
+    """Return the index of each of *fingerprints* in the sorted *known* ones; -1: not known."""
     if not len(known):
         return np.full(len(fingerprints), -1, np.int64)
     at = np.minimum(np.searchsorted(known, fingerprints), len(known) - 1)
@@ -123,9 +125,9 @@ def _sync_rows(
     theirs: Offsets,
     sync: tuple[int, int] | None,
 ) -> tuple[int, int] | None:
-    """Return the rows of the pair that *sync* names; None: they do not say the same, or are gone.
+    """Return the rows of the pair in *sync*; None if a record is missing or the two differ.
 
-    A sync of a former life of either topic names records that never were a pair.
+    They differ if the sync belongs to a previous incarnation of either topic.
     """
     if sync is None:
         return None
@@ -142,7 +144,7 @@ def _sync_rows(
 def _last_copied_rows(
     staged: LogFingerprints, ours: Offsets, theirs: Offsets, copied: int
 ) -> tuple[int, int]:
-    """Return the rows of the last record below *copied* that is on the target, -1 without any."""
+    """Return the rows of the last record below *copied* that is on the target, -1 without one."""
     noted = np.flatnonzero((ours >= 0) & (staged.offsets < copied))
     if not len(noted):
         return -1, -1
@@ -151,9 +153,10 @@ def _last_copied_rows(
 
 
 def _pair_tail(ours: Offsets, theirs: Offsets, here: int, there: int) -> Offsets:
-    """Return the pairs of rows behind the pair (*here*, *there*), as far as one follows another.
+    """Return the pairs of rows after the pair (*here*, *there*), in order, without gaps in *ours*.
 
-    What was written behind the last note was written by one life: nothing in it is a copy.
+    A single run of MirrorMaker 2 wrote everything after its last committed offset, so these
+    records have no duplicates.
     """
     pairs: list[tuple[int, int]] = []
     if here >= 0:
@@ -169,9 +172,9 @@ def _pair_tail(ours: Offsets, theirs: Offsets, here: int, there: int) -> Offsets
 
 
 def _last_copies(ours: Offsets, theirs: Offsets, kinds: int) -> Offsets:
-    """Return the pairs of rows of which the last ones of each kind of record stand together.
+    """Return the pairs of rows that result if the last equal records of each side are paired.
 
-    Of records that say the same, retention leaves the last ones, and copies come behind.
+    Retention removes the first of several equal records, and duplicates follow their originals.
     """
     here = np.flatnonzero(ours >= 0)
     in_stage = np.bincount(ours[here], minlength=kinds)
@@ -185,7 +188,7 @@ def _last_copies(ours: Offsets, theirs: Offsets, kinds: int) -> Offsets:
 
 
 def _last_of_each(rows: Offsets, kinds: Offsets, count: Offsets, wanted: Offsets) -> Offsets:
-    """Return *rows* by kind, of each the last *wanted*; *count* is how many of each there are."""
+    """Return the last *wanted* rows of each kind, sorted by kind; *count* is the number of each."""
     order = np.argsort(kinds, kind="stable")
     sorted_kinds = kinds[order]
     from_end = np.cumsum(count)[sorted_kinds] - np.arange(len(order))

@@ -1,8 +1,8 @@
-"""Pairing staged records with a target's, where the map of their offsets was lost.
+"""Pair staged records with the target's records after their offset map was lost.
 
-Replay keeps order, so staged records appear on the target in order, with other producers' records
-between them at most. Only content can tell which is which. One pass over both sides is enough,
-and nothing but the runs is kept, however much there is.
+Replay keeps the order, so staged records are on the target in order; only other producers' records
+can lie between them. Records are recognized by their content. One pass over both sides is enough,
+and only the runs are kept in memory.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from schemas.offset_map import OffsetRun
 Fingerprint = bytes
 
 OffsetFingerprint = tuple[int, Fingerprint]
-"""A record's offset and what it says."""
+"""A record's offset and the fingerprint of its content."""
 
 UpstreamPosition = tuple[str, int]
-"""An upstream offset over all lives of a partition: in which incarnation, and the offset."""
+"""An incarnation of a partition and an upstream offset in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedRuns:
-    """The runs of each incarnation that was found.
+    """The paired runs by incarnation.
 
-    *complete_from* is the place from which on every record was found; None: all of them.
+    Every staged record at or after *complete_from* was found; None: every record was found.
     """
 
     runs: dict[str, list[OffsetRun]]
@@ -60,11 +60,11 @@ def _fingerprint(
 
 
 class Pairing:
-    """One pass over *staged* places with their fingerprints and, by `take`, the target's records.
+    """One pass over *staged* records and the target's records, which `take` adds.
 
-    Each staged record is paired with the first of the target that comes after the former pair.
-    There is another way to pair them exactly where a record between two pairs, or behind the last
-    one, says what the former of the two says: it could stand in its place.
+    *staged* yields incarnation, upstream offset and fingerprint. Each staged record is paired with
+    the first equal target record after the previous pair. The pairing is ambiguous if a record
+    between two pairs, or after the last pair, equals the pair before it.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class Pairing:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether nothing is staged, so that there is nothing to pair."""
+        """Return whether nothing is staged."""
         return self._first is None
 
     def take(self, records: Iterable[OffsetFingerprint]) -> None:
-        """Pair what is staged with *records*, the next ones of the target's log."""
+        """Pair staged records with *records*, the next ones of the target's log."""
         for downstream, fingerprint in records:
             if self._next is not None and self._next[2] == fingerprint:
                 self._add(self._next[0], self._next[1], downstream)
@@ -97,7 +97,7 @@ class Pairing:
                 self._ambiguous = self._last[0]
 
     def all_pairs(self) -> PairedRuns:
-        """Return the pairs. Raises MapUnpairedError, MapAmbiguousError."""
+        """Return the pairs of all staged records. Raises MapUnpairedError, MapAmbiguousError."""
         if self._next is not None and self._first is not None:
             start, end, missing = self._first[1], self._next[1] + 1, 1
             for _, offset, _ in self._staged:
@@ -112,9 +112,9 @@ class Pairing:
         return self.leading_pairs()
 
     def leading_pairs(self) -> PairedRuns:
-        """Return as many of the first pairs as there are. Raises MapAmbiguousError."""
+        """Return the pairs found, also if later records have none. Raises MapAmbiguousError."""
         if self._ambiguous is not None:
-            raise MapAmbiguousError(self._partition, self._ambiguous)
+            raise MapAmbiguousError(self._partition, offset=self._ambiguous)
         self._close()
         return PairedRuns(self._runs)
 

@@ -1,13 +1,13 @@
-"""Pairing with a target that does not hold all of what was replayed any more.
+"""Pair staged records with a target that has deleted some of the replayed records.
 
-Retention removes the head of a log, compaction what a later record of the same key replaced. Of
-records that say the same either leaves the last ones: so those on the target are paired with as
-many of the last staged ones, fingerprint by fingerprint, and all pairs together have to rise.
+Retention deletes the head of a log. Compaction deletes records that a later record of the same key
+replaced. Both keep the last of several equal records. So the target's records of one fingerprint
+are paired with the same number of last staged ones, and all pairs together must increase.
 
-Held in memory are fingerprint and offset of what the target still has behind the map, and the
-offsets of what is staged of that: 170 bytes a record at the peak (measured), bounded by the
-target's retention and not by the stage. Windows would not do: where the first staged record is
-that the target holds, only the content of all of them tells.
+Memory holds the fingerprints and offsets of the target's records after the end of the map, and the
+offsets of the equal staged records: 170 bytes per record at the peak (measured). The target's
+retention bounds this, not the size of the stage. Windows do not work here: the first staged record
+that the target still holds is known only after all records were compared.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ NO_OFFSETS: Offsets = np.empty(0, np.int64)
 
 
 class RemainderPairing:
-    """What the target of a *partition* still holds, to be paired with the stage.
+    """Pair the records that the target of *partition* still holds with staged records.
 
-    Give the target's records to `take`, all of them, in order; then `pair`. A record that another
-    producer wrote and that says what a removed one said cannot be told from it.
+    Call `take` with all of the target's records, in order; then call `pair`. If another producer
+    wrote a record that equals a deleted one, it is paired instead of the deleted one.
     """
 
     def __init__(self, partition: TopicPartition) -> None:
@@ -44,13 +44,13 @@ class RemainderPairing:
         self._fingerprints: list[FingerprintArray] = [np.empty(0, "S16")]
 
     def take(self, records: Iterable[OffsetFingerprint]) -> None:
-        """Remember *records*, the next ones of the target's log."""
+        """Add *records*, the next ones of the target's log."""
         batch = list(records)
         self._offsets.append(np.array([offset for offset, _ in batch], np.int64))
         self._fingerprints.append(np.array([fingerprint for _, fingerprint in batch], "S16"))
 
     def last(self, staged: Iterable[tuple[str, int, Fingerprint]]) -> UpstreamPosition | None:
-        """Return the place of the last *staged* record that the target holds; None: of none."""
+        """Return the position of the last *staged* record that the target holds, or None."""
         known = np.unique(np.concatenate(self._fingerprints))
         stage = _match_fingerprints(staged, known)
         if not len(stage.numbers):
@@ -60,10 +60,10 @@ class RemainderPairing:
     def pair(
         self, staged: Iterable[tuple[str, int, Fingerprint]], *, has_holes: bool
     ) -> PairedRuns:
-        """Return the pairs, and from which place on every staged record has one.
+        """Return the pairs, and the position from which on every staged record has one.
 
-        Where the target *has_holes* (it is compacted) any record may be missing, else only the
-        first ones. Raises MapUnpairedError, MapAmbiguousError.
+        If the target *has_holes* (it is compacted), any record may be missing; else only the first
+        ones. Raises MapUnpairedError, MapAmbiguousError.
         """
         downstream = np.concatenate(self._offsets)
         known, group_of = np.unique(np.concatenate(self._fingerprints), return_inverse=True)
@@ -72,8 +72,9 @@ class RemainderPairing:
         on_target = np.bincount(group_of, minlength=len(known))
         surplus = ((on_target > in_stage) & (in_stage > 0))[group_of]
         if surplus.any():
-            raise MapAmbiguousError(self._partition, int(downstream[surplus][0]))
-        # By group, in order within each: the last staged ones stand beside the target's.
+            raise MapAmbiguousError(self._partition, offset=int(downstream[surplus][0]))
+        # Sort both sides by group, in order within a group. Then the last staged records of each
+        # group correspond to the target's records of the group.
         theirs = np.argsort(group_of, kind="stable")
         theirs = theirs[in_stage[group_of[theirs]] > 0]
         ours = np.argsort(stage.groups, kind="stable")
@@ -83,7 +84,7 @@ class RemainderPairing:
         ours, downstream = ours[order], downstream[theirs[order]]
         falls = np.flatnonzero(np.diff(ours) <= 0)
         if len(falls):
-            raise MapAmbiguousError(self._partition, int(downstream[falls[0] + 1]))
+            raise MapAmbiguousError(self._partition, offset=int(downstream[falls[0] + 1]))
         missing = stage.last_missing(ours)
         is_head = missing is None or not len(ours) or missing[0] < stage.numbers[ours[0]]
         if not is_head and not has_holes:
@@ -100,11 +101,11 @@ class RemainderPairing:
 
 @dataclass(eq=False)
 class _MatchedStage:
-    """The staged records that the target may hold, by the number that each has in the stage.
+    """The staged records that the target may hold; *numbers* are their indexes in the stage.
 
-    *incarnations* is an index of *names*, *groups* one of the fingerprints on the target. *missed*
-    is the last record, number and place, that the target does not hold; *count* lie in [start,
-    end).
+    *incarnations* are indexes of *names*; *groups* are indexes of the target's fingerprints.
+    *missed* is the number and position of the last staged record that the target does not hold.
+    *count* records are staged in [start, end).
     """
 
     numbers: Offsets
@@ -118,7 +119,7 @@ class _MatchedStage:
     count: int
 
     def last_missing(self, chosen: Offsets) -> tuple[int, UpstreamPosition] | None:
-        """Return number and place of the last record that is not among the *chosen*."""
+        """Return the number and position of the last record that is not among the *chosen*."""
         is_left = np.ones(len(self.numbers), bool)
         is_left[chosen] = False
         left = np.flatnonzero(is_left)
@@ -129,7 +130,7 @@ class _MatchedStage:
         return max(last, self.missed) if self.missed else last
 
     def runs(self, chosen: Offsets, downstream: Offsets) -> dict[str, list[OffsetRun]]:
-        """Return the runs that *chosen* records with their *downstream* offsets make."""
+        """Return the runs of the *chosen* records with their *downstream* offsets."""
         incarnations, upstream = self.incarnations[chosen], self.upstream[chosen]
         runs = {
             name: encode_runs(upstream[incarnations == i], downstream[incarnations == i])
@@ -141,7 +142,7 @@ class _MatchedStage:
 def _match_fingerprints(
     staged: Iterable[tuple[str, int, Fingerprint]], known: FingerprintArray
 ) -> _MatchedStage:
-    """Return what is *staged*, with the fingerprints looked up in the sorted *known* ones."""
+    """Return the *staged* records whose fingerprints are among the sorted *known* ones."""
     columns: list[tuple[Offsets, Offsets, Offsets, Offsets]] = [
         (NO_OFFSETS, NO_OFFSETS, NO_OFFSETS, NO_OFFSETS)
     ]

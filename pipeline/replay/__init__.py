@@ -1,5 +1,5 @@
-"""Rules of replay: what to send next, how to recover, what a point-in-time replay selects.
+"""Rules of replay: which records to send, how to recover, what a point-in-time replay selects.
 
-Belongs here: functions of values, and the ports that they call.
+Belongs here: functions of values, and the Protocols that they call.
 Does not: clients, files, clocks.
 """

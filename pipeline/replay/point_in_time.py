@@ -1,6 +1,6 @@
-"""What is staged, cut to what a point-in-time replay asks for.
+"""Select the staged ranges of a point-in-time replay, and clip its links to them.
 
-staged      [0, 10) [10, 25) [25, 40)       asked for: from 4 to 30
+staged      [0, 10) [10, 25) [25, 40)       selected: from 4 to 30
 links       [4, 10) [10, 25) [25, 30)       the first and the last are cut
 """
 
@@ -23,15 +23,16 @@ SegmentReader = Callable[[Segment], Iterator[pa.RecordBatch]]
 def select_ranges(
     segments: Iterable[Segment], wanted: Selection, kept_from: KeptFrom, records: SegmentReader
 ) -> list[ReplayRange]:
-    """Return the ranges of one topic that *wanted* means, lives of a partition in their order.
+    """Return the ranges of one topic that *wanted* selects, by partition, oldest incarnation first.
 
-    *segments* are the topic's, in the order of staging; *kept_from* tells what retention left
-    (None: all), *records* reads a segment.
+    *segments* are the topic's, in the order of staging. *kept_from* returns the first offset that
+    retention kept (None: all are kept). *records* reads a segment.
     """
     incarnations: dict[int, dict[str, list[Segment]]] = {}
     staged_at_ms: dict[int, int] = {}
     for segment in segments:
-        # Never younger than the one before it, whatever the clock did: nothing is left out between.
+        # Not older than the segment before it, even if the clock was set back: otherwise the
+        # selection could have a hole.
         last_ms = max(staged_at_ms.get(segment.partition, 0), segment.staged_at_ms)
         staged_at_ms[segment.partition] = last_ms
         if wanted.partition in (None, segment.partition) and (
@@ -50,7 +51,7 @@ def select_ranges(
 
 
 def clip_links(segments: Iterable[Segment], ranges: Iterable[ReplayRange]) -> tuple[ChainLink, ...]:
-    """Return the links that *ranges* of one partition are; *segments* in the order of staging."""
+    """Return *segments* of one partition as links clipped to *ranges*, in the order of staging."""
     by_incarnation = {each.incarnation: each for each in ranges}
     links = []
     for segment in segments:
@@ -65,9 +66,9 @@ def clip_links(segments: Iterable[Segment], ranges: Iterable[ReplayRange]) -> tu
 
 
 def offset_for_time(segments: Sequence[Segment], at_ms: int, records: SegmentReader) -> int | None:
-    """Return the offset of the first record whose timestamp is *at_ms* or later; None: none is.
+    """Return the offset of the first record whose timestamp is *at_ms* or later, or None.
 
-    As Kafka's `offsets_for_times`: the first by offset, though a later one may be older.
+    As in Kafka's `offsets_for_times`, the first by offset: a later record may be older.
     """
     for segment in segments:
         if segment.max_timestamp_ms is None or segment.max_timestamp_ms < at_ms:
@@ -83,7 +84,7 @@ def offset_for_time(segments: Sequence[Segment], at_ms: int, records: SegmentRea
 def _range(
     held: Sequence[Segment], wanted: Selection, kept_from: KeptFrom, records: SegmentReader
 ) -> ReplayRange:
-    """Return what is wanted of one life of a partition; empty where nothing is."""
+    """Return the selected range of one incarnation of a partition; it may be empty."""
     start = max(held[0].start, kept_from(held[0].source) or 0)
     end = held[-1].end
     there = [segment for segment in held if segment.end > start]

@@ -1,8 +1,8 @@
-"""The offset map of a slot made anew from the stage and the target, and compared with a kept one.
+"""Rebuild a slot's offset map from the stage and the target, and compare it with the kept map.
 
-kept       (10, 3, 2)             what the table says
-rebuilt    (10, 3, 2) (14, 6, 2)  what the target's log shows
-missing    (14, 6, 2)             what is to be written
+kept       (10, 3, 2)             the table `offset_map`
+rebuilt    (10, 3, 2) (14, 6, 2)  paired with the target's log
+missing    (14, 6, 2)             to be added to the table
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from schemas.replay.slot_work import CommittedBatch, SlotReplayResult, SlotWork
 
 
 def rebuild_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotReplayResult:
-    """Pair all of *work* with the target, as though there were no map; nothing is sent.
+    """Pair all staged records of *work* with the target, without the kept map; nothing is sent.
 
-    A partition goes as far as its progress, or as its map where progress is gone. Raises nothing:
-    what stops a partition, or the slot, comes back beside the moves.
+    A partition is paired up to its progress, or up to the end of its map if progress is lost.
+    Raises nothing: the result holds the errors of partitions and of the slot.
     """
-    moves: list[CommittedBatch] = []
+    batches: list[CommittedBatch] = []
     errors: list[tuple[TopicPartition, PartitionError]] = []
     try:
         target.fence()
@@ -47,12 +47,12 @@ def rebuild_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotRep
                         each.target, progress=at.next_offset, map_end=map_end.next_offset
                     )
                 fresh = replace(each, map_end=None)
-                moves += recover(fresh, work.files, at, end, staged, target).repairs
+                batches += recover(fresh, work.files, at, end, staged, target).repairs
             except PartitionError as error:
                 errors.append((each.partition, error))
     except DeltamirrorError as error:
-        return SlotReplayResult(work.slot, tuple(moves), tuple(errors), error)
-    return SlotReplayResult(work.slot, tuple(moves), tuple(errors))
+        return SlotReplayResult(work.slot, tuple(batches), tuple(errors), error)
+    return SlotReplayResult(work.slot, tuple(batches), tuple(errors))
 
 
 def missing_runs(
@@ -61,18 +61,18 @@ def missing_runs(
     rebuilt: Sequence[OffsetRun],
     complete_from: int,
 ) -> list[OffsetRun]:
-    """Return what of *rebuilt* is not in *kept*; both are of one incarnation, and rise.
+    """Return the part of *rebuilt* that is not in *kept*; both are sorted and of one incarnation.
 
-    Before upstream offset *complete_from* the target does not hold everything, so that the kept
-    map may know more there. Raises MapDiffersError where it says anything else.
+    Before upstream offset *complete_from* the target has deleted some records, so *kept* may have
+    more pairs there. Raises MapDiffersError for any other difference.
     """
     missing = list(subtract_runs(rebuilt, kept))
-    behind = [
+    comparable = [
         _clip_run(run, max(run.upstream_start, complete_from), run.upstream_end)
         for run in kept
         if run.upstream_end > complete_from
     ]
-    wrong = list(subtract_runs(behind, rebuilt))
+    wrong = list(subtract_runs(comparable, rebuilt))
     if not wrong:
         try:
             Runs.of([*kept, *missing]).sort_by_upstream()
@@ -89,7 +89,7 @@ def missing_runs(
 
 
 def subtract_runs(runs: Sequence[OffsetRun], others: Sequence[OffsetRun]) -> Iterator[OffsetRun]:
-    """Yield *runs* without the pairs of offsets that *others* hold too; both rise."""
+    """Yield *runs* without the pairs of offsets that *others* contain too; both are sorted."""
     first = 0
     for run in runs:
         start = run.upstream_start

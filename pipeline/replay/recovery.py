@@ -1,6 +1,7 @@
-"""Where a target partition goes on: its progress, its map and its log made to agree.
+"""Recover a target partition: find where replay resumes, and repair its offset map.
 
-Progress is the truth, the offset map the witness, the target's log the judge (DESIGN 2.2).
+Committed progress is authoritative. The offset map may end before it; then the target's log decides
+which records were written.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from schemas.replay.slot_work import CommittedBatch, MissingProgressPolicy, Part
 
 
 class TargetLogReader(Protocol):
-    """A target's log, as the judge needs it."""
+    """A target's log, as recovery needs it."""
 
     def read_back(
         self, partition: TopicPartition, start: int, take: Callable[[pa.RecordBatch], None]
     ) -> None:
-        """Give *take* the committed records from *start* to the log's end as it is now."""
+        """Pass the committed records from *start* to the log's current end to *take*."""
 
     def log_start_offset(self, partition: TopicPartition) -> int:
-        """Return the first offset that the log still holds: retention took what was before."""
+        """Return the first offset that the log still holds; retention deletes from the start."""
 
     def is_compacted(self, partition: TopicPartition) -> bool:
-        """Return whether records may leave the log anywhere, replaced by later ones."""
+        """Return whether compaction may delete records anywhere in the log."""
 
 
 class StageReader(Protocol):
-    """What replay asks of the lake."""
+    """The lake's staged records, as replay needs them."""
 
     def rows(
         self, files: Sequence[str], wanted: Mapping[SourcePartition, int]
@@ -53,7 +54,7 @@ class StageReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResumePoint:
-    """Where a partition goes on, and the moves that mended its map, one for each life."""
+    """The progress at which a partition resumes, and the repairs of its map by incarnation."""
 
     at: Progress
     repairs: tuple[CommittedBatch, ...] = ()
@@ -67,14 +68,17 @@ def recover(
     staged: StageReader,
     log: TargetLogReader,
 ) -> ResumePoint:
-    """Return where *work* goes on after fencing; *end* is the log's high watermark since then.
+    """Return where *work* resumes; *end* is the log's high watermark, read after fencing.
 
-    Same topic id and progress at the map's end: there. Progress beyond it: what lies between is
-    paired with the target's log. No progress but a map: the log is paired as far as it goes. What
-    left the target since cannot be paired: the map is made without it, and says so. Neither: it
-    begins, unless staged records are in the log already. Raises TargetChangedError,
-    TargetTruncatedError, ProgressBehindError, ProgressAheadError, ProgressUnknownError,
-    StageIncompleteError, MapUnpairedError, MapAmbiguousError.
+    - Progress is at the map's end: resume there.
+    - Progress is past the map's end: pair the staged records between both with the target's log.
+    - The map has an end, but there is no progress: pair as far as the log holds staged records.
+    - Neither: search the log for staged records; begin if it has none.
+
+    Records that the target has deleted cannot be paired. The repairs are then marked with
+    `complete_from`. Raises TargetChangedError, TargetTruncatedError, ProgressBehindError,
+    ProgressAheadError, ProgressUnknownError, StageIncompleteError, MapUnpairedError,
+    MapAmbiguousError.
     """
     map_end = work.map_end
     for known in (progress, map_end.progress if map_end else None):
@@ -83,8 +87,10 @@ def recover(
                 map_end is not None
                 or work.missing_progress is not MissingProgressPolicy.SEARCH_OR_BEGIN
             ):
-                raise TargetChangedError(work.target, known.target_topic_id, work.target_topic_id)
-            progress = None  # of a former life, after which it was ordered to start again
+                raise TargetChangedError(
+                    work.target, was=known.target_topic_id, now=work.target_topic_id
+                )
+            progress = None  # of a previous incarnation; an operator requested a restart
     if map_end is not None and end < map_end.downstream_end:
         raise TargetTruncatedError(work.target, end=end, map_end=map_end.downstream_end)
     start = start_of(work)
@@ -102,14 +108,14 @@ def recover(
 
 
 def start_of(work: PartitionWork) -> Progress:
-    """Return where *work* goes on if nothing was committed behind its map."""
+    """Return where *work* resumes if nothing was committed after the end of its map."""
     if work.map_end is not None:
         return work.map_end.progress
     return Progress(work.links[0].start, work.links[0].incarnation, work.target_topic_id)
 
 
 def staging_position(work: PartitionWork, progress: Progress) -> tuple[int, int]:
-    """Return where *progress* is in the order of staging; a former life comes first."""
+    """Return a sort key of *progress* in the order of staging; unknown incarnations are first."""
     order = [link.incarnation for link in work.links]
     incarnation = progress.incarnation
     return order.index(incarnation) if incarnation in order else -1, progress.next_offset
@@ -123,10 +129,10 @@ def _recover_from_log(
     staged: StageReader,
     log: TargetLogReader,
 ) -> ResumePoint:
-    """Return where the target's log says that *work* is: nothing else says so.
+    """Return where *work* resumes according to the target's log alone.
 
-    What is staged stands in a log that is whole from its first record on, or not at all. Of one
-    that lost its head, or that is compacted, the last staged record that it holds tells.
+    A complete log holds the staged records from the first one on, or none. If the log lost its
+    head or is compacted, replay resumes after the last staged record that it still holds.
     """
     target, low = work.target, log.log_start_offset(work.target)
     has_holes = log.is_compacted(target)
@@ -134,7 +140,7 @@ def _recover_from_log(
         resume_point = _pair_with_log(work, files, beginning, None, staged, log)
         return (
             resume_point
-            if any(move.runs for move in resume_point.repairs)
+            if any(batch.runs for batch in resume_point.repairs)
             else ResumePoint(beginning)
         )
     remainder = RemainderPairing(target)
@@ -159,7 +165,7 @@ def _pair_with_log(
     staged: StageReader,
     log: TargetLogReader,
 ) -> ResumePoint:
-    """Pair the stage from *start* to *progress* (None: as far as it is found) with the log."""
+    """Pair the staged records from *start* to *progress* (None: as far as found) with the log."""
     target, after = work.target, work.map_end.downstream_end if work.map_end else 0
     pairing = Pairing(target, _staged_records(work, files, start, progress, staged))
     if not pairing.is_empty:
@@ -191,7 +197,7 @@ def _pair_with_log(
 def _committed_batches(
     work: PartitionWork, end: Progress, paired: PairedRuns
 ) -> Iterator[CommittedBatch]:
-    """Return the moves to *end* that *paired* records are, one for each life."""
+    """Yield the *paired* records as committed batches up to *end*, one per incarnation."""
     before = work.map_end.progress if work.map_end else None
     order = list(dict.fromkeys(link.incarnation for link in work.links))
     for incarnation in dict.fromkeys([*paired.runs, end.incarnation]):
@@ -226,9 +232,9 @@ def _staged_records(
     end: Progress | None,
     staged: StageReader,
 ) -> Iterator[tuple[str, int, Fingerprint]]:
-    """Yield incarnation, offset and fingerprint of what is staged from *start* to *end*.
+    """Yield incarnation, offset and fingerprint of the staged records from *start* to *end*.
 
-    Raises StageIncompleteError where not all of it is there: the map would have a hole.
+    Raises StageIncompleteError if some of them are missing, so that the map gets no hole.
     """
     chain = SegmentChain(_clip_links(work, end) if end else work, start)
     for source, batch in staged.rows(files, chain.starts()):
@@ -240,7 +246,8 @@ def _staged_records(
 def _clip_links(work: PartitionWork, end: Progress) -> PartitionWork:
     """Return *work* with links up to *end* only.
 
-    Raises ProgressAheadError: they end before; StageIncompleteError: that life is not staged.
+    Raises ProgressAheadError if the links end before *end*, and StageIncompleteError if the
+    incarnation of *end* is not staged.
     """
     incarnations = [link.incarnation for link in work.links]
     if end.incarnation not in incarnations:

@@ -1,7 +1,7 @@
-"""The chain of staged ranges that a partition's replay follows, checked row by row.
+"""Check the staged records of a partition's replay against its chain of staged ranges.
 
-Links of one incarnation join end to start, incarnations follow one another, and each link says how
-many records lie in it. So a staged file that is missing is an error here and never a skip.
+In an incarnation each link begins where the previous link ends, and each link has its number of
+records. So a missing staged file raises an error, and its records are never skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ from schemas.replay.slot_work import ChainLink, PartitionWork, Progress
 
 
 class SegmentChain:
-    """The links of one partition's work, from *at* on. Raises StageIncompleteError: broken."""
+    """The links of one partition's work from *at* on.
+
+    Raises StageIncompleteError if links or records are missing.
+    """
 
     def __init__(self, work: PartitionWork, at: Progress) -> None:
         self._partition = work.partition
@@ -40,7 +43,7 @@ class SegmentChain:
         self.end = Progress(last.end, last.incarnation, at.target_topic_id)
 
     def starts(self) -> dict[SourcePartition, int]:
-        """Return the first offset wanted of each incarnation that has any."""
+        """Return the first offset to read of each incarnation that has records left."""
         return {
             source: incarnation.start
             for source, incarnation in self._incarnations.items()
@@ -48,11 +51,11 @@ class SegmentChain:
         }
 
     def follow(self, source: SourcePartition, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return *rows* cut at the end of the chain, having counted them link by link."""
+        """Count *rows* by link; return them without rows past the end of the chain."""
         return self._incarnations[source].follow(rows)
 
     def finish(self) -> None:
-        """Raise StageIncompleteError where records that the links count did not come."""
+        """Raise StageIncompleteError if a link had fewer records than its count."""
         for incarnation in self._incarnations.values():
             incarnation.finish()
 
@@ -71,7 +74,7 @@ class _IncarnationChain:
         self._ends = np.array([link.end for link in ahead], np.int64)
         self._counts = np.array([link.count for link in ahead], np.int64)
         self._seen = np.zeros(len(ahead), np.int64)
-        # Of a link that is cut, or was replayed in part, how many records are left is not known.
+        # The remaining number of records is unknown for a cut link and a partly replayed one.
         self._is_known = np.array([not k.is_cut and k.start >= self.start for k in ahead], bool)
         self._ahead = ahead
 
@@ -92,7 +95,7 @@ class _IncarnationChain:
         self._check(len(self._ends))
 
     def _check(self, before: int) -> None:
-        """Raise where a link before index *before* has not given all of its records."""
+        """Raise StageIncompleteError if a link before index *before* lacks records."""
         wrong = np.flatnonzero((self._seen != self._counts) & self._is_known)
         if len(wrong) and wrong[0] < before:
             link = self._ahead[int(wrong[0])]

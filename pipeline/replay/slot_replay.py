@@ -1,7 +1,7 @@
-"""A slot's staged records in; transactions on the target out, and the offset each record got.
+"""Replay a slot's staged records in transactions on the target; record their downstream offsets.
 
-The state machine of DESIGN 2.2. Everything is decided by what the target says after `fence`:
-nothing older can commit behind it, so progress that is read then is the truth.
+Replay reads progress after `fence`. No older producer can commit after that, so this progress is
+authoritative.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Target(TargetLogReader, Protocol):
-    """Everything replay asks of a target cluster: one slot's transaction at a time."""
+    """One slot's transactional producer on a target cluster, as replay needs it."""
 
     def fence(self) -> None:
-        """Become the slot's only writer; what an older one left open is settled."""
+        """Become the slot's only writer; end the transactions of older writers."""
 
     def progress(self, partitions: Sequence[TopicPartition]) -> Mapping[TopicPartition, Progress]:
-        """Return the progress of each partition that has one; stable, never pending."""
+        """Return the committed progress of each partition that has one, never a pending one."""
 
     def abort_leftovers(self, partitions: Mapping[TopicPartition, int]) -> None:
-        """Abort what this slot's older transactions left open at or past the given offsets.
+        """Abort this slot's older open transactions at or after the given offsets.
 
-        Fencing ends them, but brokers may leave a marker out, and then the next commit would make
-        those records visible with its own.
+        Fencing ends them, but a broker may fail to write a marker. The next commit would then
+        make the older records visible together with its own.
         """
 
     def end_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> Mapping[TopicPartition, int | PartitionError]:
-        """Return the high watermark of each partition, or why it is not told."""
+        """Return the high watermark of each partition, or the error of the request."""
 
     def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Return the present ids of *topics*; one that is not there is left out."""
+        """Return the current ids of *topics*, without topics that do not exist."""
 
     def commit_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
-        """Commit *progress* outside of a transaction, where there is none yet (KAFKA-19163)."""
+        """Commit *progress* of partitions without any, outside of a transaction (KAFKA-19163)."""
 
     def begin(self) -> None:
         """Open a transaction."""
@@ -75,27 +75,27 @@ class Target(TargetLogReader, Protocol):
         """Append *rows* in order to the open transaction. Raises BatchRejectedError."""
 
     def flush(self) -> Mapping[TopicPartition, Offsets]:
-        """Return the offsets given to the records sent, by partition, in order.
+        """Return the downstream offsets of the records sent, by partition, in order.
 
-        Raises BatchRejectedError where a record was not taken. ThrottledError: the target's quota
-        lets the transaction take too long; `commit` raises it too.
+        Raises BatchRejectedError if the target rejected a record. Raises ThrottledError if the
+        target's quota makes the transaction take too long; `commit` raises it too.
         """
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
-        """Make everything sent and *progress* visible, both or neither.
+        """Commit the records sent and *progress* in one transaction.
 
         Raises FencedError, CommitUnknownError, BatchRejectedError.
         """
 
     def abort(self) -> None:
-        """Drop the transaction and its producer; `fence` has to come next."""
+        """Drop the transaction and its producer; the next call must be `fence`."""
 
 
 def replay_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotReplayResult:
-    """Send what *work* says, chunk by chunk; return the moves made, whatever stops it.
+    """Send the records of *work* in transactions; return the committed batches.
 
-    A partition that the target refuses is left out and the rest is sent again. Raises nothing
-    that belongs to the slot: a failure comes back beside the moves that were committed.
+    A partition that the target rejects is excluded, and the other partitions are sent again. The
+    result holds the error of each excluded partition, and a failure of the slot if there is one.
     """
     slot = _Slot(work, staged, target)
     while True:
@@ -119,11 +119,11 @@ def replay_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotRepl
 
 
 class _PartitionExcludedError(Exception):
-    """A partition is left out of a transaction that it has a part in; the rest is sent again."""
+    """Raised to abort a transaction because a partition was excluded; the rest is sent again."""
 
 
 class _Slot:
-    """One slot's replay: what is left out, what moved, where each partition is."""
+    """One slot's replay: its excluded partitions, its committed batches and its progress."""
 
     def __init__(self, work: SlotWork, staged: StageReader, target: Target) -> None:
         self._work, self._staged, self._target = work, staged, target
@@ -136,7 +136,7 @@ class _Slot:
         self._batch = self._new_batch()
 
     def result(self, failure: DeltamirrorError | None) -> SlotReplayResult:
-        """Return what came of it, with what stopped all of it, if anything did."""
+        """Return the result; *failure* is the error that stopped the slot, if there was one."""
         errors = [(self._partitions[t].partition, e) for t, e in self._errors.items()]
         return SlotReplayResult(
             self._work.slot,
@@ -147,7 +147,7 @@ class _Slot:
         )
 
     def run(self) -> None:
-        """Fence, settle where each partition is, and send until work or bounds end."""
+        """Fence, recover each partition's progress, and send until work or bounds end."""
         self._batch = self._new_batch()
         self._target.fence()
         self._recover()
@@ -161,14 +161,14 @@ class _Slot:
             self._finish(chains)
 
     def exclude(self, refused: BatchRejectedError) -> bool:
-        """Mark the partitions that were refused; return whether to go on without them.
+        """Exclude the rejected partitions; return whether replay can continue without them.
 
-        Where no report tells which, they are sent one by one until the partition is alone.
+        If *refused* names no partition, partitions are sent one per transaction to find it.
         """
         named = dict(refused.partitions)
         held = self._batch.targets()
         if not named and len(held) == 1:
-            named = {held[0]: refused.why}
+            named = {held[0]: refused.reason}
         if not named and self._is_one_by_one:
             return False
         self._is_one_by_one = self._is_one_by_one or not named
@@ -176,11 +176,11 @@ class _Slot:
             start = self._at[target].next_offset
             end = self._batch.progress[target].next_offset
             kind = PartitionDownError if refused.is_transient else RecordRefusedError
-            self._errors[target] = kind(target, start, end, why)
+            self._errors[target] = kind(target, start=start, end=end, reason=why)
         return True
 
     def shrink(self, throttled: ThrottledError) -> bool:
-        """Let chunks hold what the target's quota has room for; return whether they can."""
+        """Reduce the bytes per transaction to the target's quota; return False if it cannot."""
         if self._batch.records <= 1:
             return False
         self._fits_bytes = max(1, int(self._batch.size_bytes * throttled.share))
@@ -190,7 +190,7 @@ class _Slot:
         return [w for w in self._partitions.values() if w.target not in self._errors]
 
     def _recover(self) -> None:
-        """Read progress, compare it with the map, mend the map, seed what has none."""
+        """Read progress, compare it with the map, repair the map, commit missing progress."""
         works = self._remaining_work()
         targets = [w.target for w in works]
         known = self._target.progress(targets)
@@ -211,15 +211,15 @@ class _Slot:
                 self._errors[work.target] = self._recreation_error(work) or error
                 continue
             self._at[work.target] = resume_point.at
-            for move in resume_point.repairs:
-                self._record(move)
+            for batch in resume_point.repairs:
+                self._record(batch)
             if found is None:
                 seeds[work.target] = resume_point.at
         if seeds:
             self._target.commit_progress(seeds)
 
     def _send(self, chains: Mapping[TopicPartition, SegmentChain]) -> bool:
-        """Send rows in chunks; return whether all of them went before the bounds were met."""
+        """Send rows in transactions; return whether all were sent within the tick's bounds."""
         by_source = {s: t for t, chain in chains.items() for s in chain.starts()}
         wanted = {s: n for chain in chains.values() for s, n in chain.starts().items()}
         records = size_bytes = 0
@@ -247,20 +247,26 @@ class _Slot:
         return True
 
     def _is_tick_full(self, records: int, size_bytes: int) -> bool:
-        """Return whether to report back; a slot that is throttled does so after each chunk."""
+        """Return whether the tick ends; a throttled slot ends its tick after each transaction."""
         if self._fits_bytes is not None:
             return True
         return records >= self._work.max_records or size_bytes >= self._work.max_bytes
 
     def _needs_own_batch(self, target: TopicPartition, incarnation: str) -> bool:
-        """Return whether rows of *target* must not join the chunk: one holds one life of each."""
+        """Return whether rows of *target* need a new transaction.
+
+        A transaction holds one incarnation of a partition, and one partition when sent one by one.
+        """
         held = self._batch.progress.get(target)
         if held is not None and held.incarnation != incarnation:
             return True
         return self._is_one_by_one and self._batch.targets() not in ([], [target])
 
     def _finish(self, chains: Mapping[TopicPartition, SegmentChain]) -> None:
-        """Commit what is left, with every whole chain's end: past markers at its tail too."""
+        """Commit the remaining rows, and progress to the end of every complete chain.
+
+        The end of a chain may lie past its last record, after transaction markers.
+        """
         for target, chain in chains.items():
             if target in self._errors:
                 continue
@@ -274,7 +280,7 @@ class _Slot:
         self._commit()
 
     def _commit(self) -> None:
-        """Send the chunk as one transaction, with progress; note the moves."""
+        """Send the batch and its progress as one transaction; record what was committed."""
         batch = self._batch
         moved = {t: p for t, p in batch.progress.items() if self._at[t] != p}
         if moved:
@@ -299,19 +305,19 @@ class _Slot:
         self._batch = self._new_batch()
 
     def _recreation_error(self, work: PartitionWork) -> PartitionError | None:
-        """Return the error that the topic is not the planned one, which explains any other."""
+        """Return an error if the topic was re-created or deleted; it is the cause of any other."""
         now = self._target.topic_ids([work.target.topic]).get(work.target.topic)
         if now == work.target_topic_id:
             return None
-        return TargetChangedError(work.target, work.target_topic_id, now or "none")
+        return TargetChangedError(work.target, was=work.target_topic_id, now=now or "none")
 
     def _check_targets(
         self, moved: Collection[TopicPartition], offsets: Mapping[TopicPartition, Offsets]
     ) -> None:
-        """Leave out whose topic is not the planned one, or whose log was cut, since fencing.
+        """Exclude partitions whose topic was re-created, or whose log was truncated, since fencing.
 
-        The ids are those after all records are in: no former life comes back. Raises
-        _PartitionExcludedError: the transaction must not be committed.
+        Topic ids are read after all records are written, because an old topic id never comes back.
+        Raises _PartitionExcludedError: the transaction must not be committed.
         """
         ids = self._target.topic_ids({target.topic for target in moved})
         changed: dict[TopicPartition, PartitionError] = {}
@@ -319,7 +325,9 @@ class _Slot:
             work, now = self._partitions[target], ids.get(target.topic)
             end = work.map_end.downstream_end if work.map_end else 0
             if now != work.target_topic_id:
-                changed[target] = TargetChangedError(target, work.target_topic_id, now or "none")
+                changed[target] = TargetChangedError(
+                    target, was=work.target_topic_id, now=now or "none"
+                )
             elif target in offsets and offsets[target][0] < end:
                 start = int(offsets[target][0])
                 changed[target] = TargetTruncatedError(target, end=start, map_end=end)
@@ -327,14 +335,14 @@ class _Slot:
             self._errors |= changed
             raise _PartitionExcludedError
 
-    def _record(self, move: CommittedBatch) -> None:
-        """Remember *move*: a later look in this tick takes its end for the map's."""
-        work = self._partitions[move.target]
+    def _record(self, batch: CommittedBatch) -> None:
+        """Record *batch* as committed, and take its end as the end of the map in this tick."""
+        work = self._partitions[batch.target]
         end = work.map_end.downstream_end if work.map_end else 0
-        end = move.runs[-1].downstream_end if move.runs else end
-        self._partitions[move.target] = replace(work, map_end=MapEnd(move.after, end))
-        self._at[move.target] = move.after
-        self._committed_batches.append(move)
+        end = batch.runs[-1].downstream_end if batch.runs else end
+        self._partitions[batch.target] = replace(work, map_end=MapEnd(batch.after, end))
+        self._at[batch.target] = batch.after
+        self._committed_batches.append(batch)
 
     def _new_batch(self) -> TransactionBatch:
         size_bytes = self._work.transaction_bytes
@@ -348,5 +356,8 @@ def _map_end(work: PartitionWork) -> int:
 
 
 def _is_fully_mapped(work: PartitionWork, known: Mapping[TopicPartition, Progress]) -> bool:
-    """Return whether what was committed of *work* is in the map: what else is open never was."""
+    """Return whether the map has all committed records of *work*.
+
+    Then open transactions after the map's end were never committed.
+    """
     return known.get(work.target) in (None, start_of(work))

@@ -1,4 +1,4 @@
-"""What one transaction on the target holds."""
+"""Collect the records and the progress of one transaction on the target."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.replay.slot_work import Progress
 
 
 class TransactionBatch:
-    """Rows for one or more target partitions, and where each is when they are in.
+    """Rows for one or more target partitions, and each partition's progress after them.
 
     Holds at most *max_records* and about *max_bytes* bytes of Arrow data.
     """
@@ -26,13 +26,13 @@ class TransactionBatch:
 
     @property
     def is_full(self) -> bool:
-        """Return whether it is time to send it."""
+        """Return whether the batch reached one of its bounds."""
         return self.records >= self._max_records or self.size_bytes >= self._max_bytes
 
     def add(
         self, target: TopicPartition, rows: pa.RecordBatch, incarnation: str, topic_id: str
     ) -> int:
-        """Take in as many of *rows* as there is room for; return how many."""
+        """Add the first of *rows*, as many as fit; return how many."""
         room = self._max_records - self.records
         room_bytes = self._max_bytes - self.size_bytes
         fit = max(1, room_bytes * rows.num_rows // max(1, rows.nbytes))
@@ -45,7 +45,7 @@ class TransactionBatch:
         return int(taken.num_rows)
 
     def reach(self, target: TopicPartition, progress: Progress) -> None:
-        """Move *target* to *progress*, past offsets that hold no record."""
+        """Set the progress of *target*, past offsets without records."""
         self.progress[target] = progress
 
     def upstream(self, target: TopicPartition) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -54,12 +54,12 @@ class TransactionBatch:
         return np.concatenate(offsets) if offsets else np.empty(0, np.int64)
 
     def stats_by_target(self) -> dict[TopicPartition, RecordStats]:
-        """Return what the records for each target partition weigh."""
+        """Return the record stats of each target partition."""
         found: dict[TopicPartition, RecordStats] = {}
         for target, rows in self.rows:
             found[target] = found.get(target, RecordStats()) + measure_records(rows)
         return found
 
     def targets(self) -> list[TopicPartition]:
-        """Return the target partitions that records are for."""
+        """Return the target partitions of the rows."""
         return list(dict.fromkeys(target for target, _ in self.rows))

@@ -1,4 +1,4 @@
-"""What an operator's `accept-gap` puts on record, so that a partition can go on."""
+"""Gaps of segments: classify their causes, and record gaps that `accept-gap` accepts."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ from schemas.staging.segment import (
 def accept_gap(
     error: PartitionError,
     frontier: Frontier,
-    sight: PartitionSnapshot | None,
+    snapshot: PartitionSnapshot | None,
     now_ms: int,
     sequence: int,
 ) -> list[Segment]:
-    """Return the segments without records that take a partition past *error*.
+    """Return the segments without records that move a partition's frontier past *error*.
 
-    Expired: the gap up to the log start. Re-created or deleted: the end of the former life that
-    was not staged. A cut log goes on as a new incarnation from its start, because its offsets
-    name other records now. Empty: nothing that can be accepted.
+    - Expired records: the gap up to the log start.
+    - Re-created or deleted topic: the end of the previous incarnation that was not staged.
+    - Truncated log: no gap, but a new incarnation from the log start, because the offsets belong
+      to other records now.
 
-    *frontier* is that of the life that the gap is in; *sight* is what is there now, None: nothing,
-    so that only the end of a deleted topic can be accepted.
+    The list is empty if *error* cannot be accepted. *frontier* belongs to the incarnation with the
+    gap. *snapshot* is the current partition; None: it does not exist, so only the end of a
+    re-created or deleted topic can be accepted.
     """
     ended = frontier_segment(frontier, now_ms, sequence)
     match error:
@@ -47,13 +49,13 @@ def accept_gap(
             return [replace(ended, end=frontier.last_stable, gap_cause=RECREATED)]
         case TopicDeletedError():
             return [replace(ended, end=frontier.last_stable, gap_cause=DELETED)]
-    if sight is None:
+    if snapshot is None:
         return []
-    watermarks = sight.watermarks
+    watermarks = snapshot.watermarks
     empty = replace(ended, low=watermarks.low, high=watermarks.high)
     match error:
         case RecordsExpiredError(low=low):
-            # Met while reading, it is newer than the sight.
+            # An error that was raised while reading is newer than the snapshot.
             return [replace(empty, end=max(low, watermarks.low), gap_cause=EXPIRED)]
         case LogTruncatedError():
             return [
@@ -72,7 +74,7 @@ def accept_gap(
 
 
 def frontier_segment(frontier: Frontier, now_ms: int, sequence: int) -> Segment:
-    """Return the segment of no offsets that keeps on record how far a life was seen to reach."""
+    """Return an empty segment that records the last known stable offset of an incarnation."""
     at = frontier.next_offset
     return Segment(
         topic=frontier.source.topic,
@@ -98,16 +100,16 @@ def frontier_segment(frontier: Frontier, now_ms: int, sequence: int) -> Segment:
 
 
 def frontier_after(segment: Segment) -> Frontier:
-    """Return where a partition is once *segment* is committed."""
+    """Return a partition's frontier after *segment* is committed."""
     source = SourcePartition(segment.topic, segment.topic_id, segment.partition)
     return Frontier(source, segment.end, segment.leader_epoch, segment.stable)
 
 
 def classify_gaps(segment: Segment, cleanup_policy: str | None) -> Segment:
-    """Return *segment* with what is known of the offsets that hold no record.
+    """Return *segment* with the cause of its offsets without records.
 
-    *cleanup_policy* is Kafka's setting of that name, such as `compact,delete`, asked for after
-    the range was read; None: it was not told, so nothing is ruled out.
+    *cleanup_policy* is the topic's `cleanup.policy`, such as `compact,delete`, read after the
+    range. None: it is unknown, so every cause is possible.
     """
     if not segment.gaps:
         return segment

@@ -1,4 +1,4 @@
-"""Watermarks and frontiers in, the offset ranges to stage next out."""
+"""Plan the offset ranges to stage next, from watermarks and frontiers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from schemas.staging.read_range import OffsetRange
 
 @dataclass(frozen=True)
 class StagePlan:
-    """Ranges to stage next, and the partitions that have to wait for an operator."""
+    """Ranges to stage next, and the errors of partitions that need an operator."""
 
     ranges: tuple[OffsetRange, ...] = ()
     partition_errors: Mapping[TopicPartition, PartitionError] = field(default_factory=dict)
@@ -31,21 +31,20 @@ def plan_ranges(
     *,
     from_latest: bool = False,
 ) -> StagePlan:
-    """Return what to stage next: `[frontier, last stable offset)` of every partition seen.
+    """Return the ranges to stage: `[frontier, last stable offset)` of every partition in *seen*.
 
-    A partition new to us begins at its log start; with *from_latest* (`auto.offset.reset=latest`)
-    those of a topic of which nothing is staged yet begin at their last stable offset instead.
-    Together the ranges span at most *max_records* offsets, shared out evenly. A partition whose
-    source does not hold what has to come next is in `partition_errors` and in no range (DESIGN
-    2.1).
+    A partition without a frontier begins at its log start. With *from_latest*
+    (`auto.offset.reset=latest`) it begins at its last stable offset if nothing of its topic is
+    staged. All ranges together span at most *max_records* offsets, divided evenly. If the source
+    does not hold the next offset of a partition, the partition has an error and no range.
     """
     wanted: list[OffsetRange] = []
     partition_errors: dict[TopicPartition, PartitionError] = {}
     known = {partition.topic for partition in frontiers}
-    for partition, sight in sorted(seen.items()):
+    for partition, snapshot in sorted(seen.items()):
         skip = from_latest and partition.topic not in known
         try:
-            wanted.append(_pending_range(partition, sight, frontiers.get(partition), skip=skip))
+            wanted.append(_pending_range(partition, snapshot, frontiers.get(partition), skip=skip))
         except PartitionError as error:
             partition_errors[partition] = error
     pending = [r for r in wanted if r.length or r.planned_start is None]
@@ -53,15 +52,15 @@ def plan_ranges(
 
 
 def _pending_range(
-    partition: TopicPartition, sight: PartitionSnapshot, frontier: Frontier | None, *, skip: bool
+    partition: TopicPartition, snapshot: PartitionSnapshot, frontier: Frontier | None, *, skip: bool
 ) -> OffsetRange:
-    """Return all that could be staged of *partition*; *skip* what a new one holds already.
+    """Return the whole range to stage of *partition*; *skip*: begin a new one at its end.
 
-    Raises PartitionError: not staged on.
+    Raises PartitionError if the partition cannot be staged further.
     """
-    watermarks = sight.watermarks
-    if frontier is None or _is_recreated(partition, sight, frontier):
-        fresh = SourcePartition(partition.topic, sight.topic_id, partition.partition)
+    watermarks = snapshot.watermarks
+    if frontier is None or _is_recreated(partition, snapshot, frontier):
+        fresh = SourcePartition(partition.topic, snapshot.topic_id, partition.partition)
         start = watermarks.stable if skip else watermarks.low
         return OffsetRange(fresh, start, watermarks.stable, None, None, watermarks)
     at = frontier.next_offset
@@ -69,17 +68,19 @@ def _pending_range(
         raise LogTruncatedError(partition, staged=at, end=watermarks.high)
     if watermarks.low > at:
         raise RecordsExpiredError(partition, wanted=at, low=watermarks.low)
-    # The LSO can be behind the frontier for a moment, while a new leader learns it.
+    # The LSO of a new leader can be below the frontier for a moment.
     end = max(at, watermarks.stable)
     return OffsetRange(frontier.source, at, end, at, frontier.leader_epoch, watermarks)
 
 
-def _is_recreated(partition: TopicPartition, sight: PartitionSnapshot, frontier: Frontier) -> bool:
-    """Return whether the topic was made anew since.
+def _is_recreated(
+    partition: TopicPartition, snapshot: PartitionSnapshot, frontier: Frontier
+) -> bool:
+    """Return whether the topic was re-created after the frontier was committed.
 
-    Raises TopicRecreatedError where its former life has an end that was seen and not staged.
+    Raises TopicRecreatedError if the previous incarnation was not staged to its last known LSO.
     """
-    if base_id(frontier.source.topic_id) == sight.topic_id:
+    if base_id(frontier.source.topic_id) == snapshot.topic_id:
         return False
     if frontier.next_offset < frontier.last_stable:
         raise TopicRecreatedError(
@@ -94,25 +95,25 @@ def unfinished_frontier(
     incarnations: Sequence[PartitionSnapshot],
     present: str | None,
 ) -> Frontier | None:
-    """Return the frontier of *partition* with the last stable offset that was seen of its life.
+    """Return the frontier of *partition* with the last known LSO of its incarnation.
 
-    *incarnations* are the last sights of each of its lives, oldest first; *present* is the topic id
-    of the one it has now (None: it is gone). If a life before that was not staged to the end that
-    was seen of it, the answer is where that one stands, also where nothing of it is staged. None:
-    the partition is new to us and nothing is owed.
+    *incarnations* are the last snapshots of each incarnation, oldest first. *present* is the
+    current topic id (None: the topic does not exist). If an earlier incarnation was not staged to
+    its last known LSO, return that incarnation's frontier, even if nothing of it is staged. Return
+    None if the partition is new and no earlier incarnation is incomplete.
     """
     own = None if frontier is None else base_id(frontier.source.topic_id)
-    ids = [sight.topic_id for sight in incarnations]
+    ids = [snapshot.topic_id for snapshot in incarnations]
     if frontier is not None and own not in ids and frontier.next_offset < frontier.last_stable:
         return frontier
-    for sight in incarnations[ids.index(own) :] if own in ids else incarnations:
-        watermarks = sight.watermarks
-        if frontier is not None and sight.topic_id == own:
+    for snapshot in incarnations[ids.index(own) :] if own in ids else incarnations:
+        watermarks = snapshot.watermarks
+        if frontier is not None and snapshot.topic_id == own:
             at = replace(frontier, last_stable=max(frontier.last_stable, watermarks.stable))
-        elif sight.topic_id == present:
-            break  # its first range is yet to be staged
+        elif snapshot.topic_id == present:
+            break  # its first range will be staged as a new partition
         else:
-            source = SourcePartition(partition.topic, sight.topic_id, partition.partition)
+            source = SourcePartition(partition.topic, snapshot.topic_id, partition.partition)
             at = Frontier(source, watermarks.low, None, watermarks.stable)
         if at.next_offset < at.last_stable:
             return at
@@ -120,7 +121,7 @@ def unfinished_frontier(
 
 
 def _share_out(ranges: Sequence[OffsetRange], max_records: int) -> list[OffsetRange]:
-    """Cut *ranges* so that together they span at most *max_records*; short ones stay whole."""
+    """Clip *ranges* so that they span at most *max_records* together; short ones stay whole."""
     left, shared = max_records, {}
     by_length = sorted(ranges, key=lambda r: r.length)
     for i, r in enumerate(by_length):
@@ -136,9 +137,9 @@ def _clip_range(r: OffsetRange, end: int) -> OffsetRange:
 
 
 def bundle_ranges(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
-    """Return *ranges* dealt to at most *tasks* tasks, by size, each slot in one task only.
+    """Return *ranges* assigned to at most *tasks* tasks, balanced by size.
 
-    A slot is never shared: its file is written by one task (DESIGN 2).
+    A slot is assigned to one task, because one task writes the slot's file.
     """
     slots: dict[int, list[OffsetRange]] = {}
     for r in ranges:
@@ -153,15 +154,15 @@ def bundle_ranges(ranges: Sequence[OffsetRange], tasks: int) -> list[list[Offset
 
 
 INITIAL_TICK_BYTES = 64 * 2**20
-"""A second's work, about: replay has something to send before a long backlog is staged.
+"""About one second of staging, so that replay can begin before a long backlog is staged.
 
-Larger ticks need less CPU a record, so it is not all that a long backlog gets.
+Ticks grow while there is a backlog, because larger ticks need less CPU per record.
 """
 
 
 def next_tick_bytes(former: int, most: int, *, is_behind: bool) -> int:
-    """Return how many bytes the next tick may stage, *most* at most.
+    """Return how many bytes the next tick may stage, at most *most*.
 
-    *former* is what the last one was allowed; *is_behind* whether it left some of what there was.
+    *former* is the last tick's bound; *is_behind* is whether it left records for later.
     """
     return min(most, 2 * former if is_behind else INITIAL_TICK_BYTES)

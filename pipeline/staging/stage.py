@@ -1,7 +1,7 @@
-"""A bundle of offset ranges in; files of records in offset order and the evidence out.
+"""Stage offset ranges: write one file of records per slot, and return the segments.
 
-This is what a Spark task does. It raises for nothing that belongs to one partition: every range
-comes back with how far it was read, and with an error where that is not its end.
+A Spark task runs `stage_ranges`. An error of one partition is returned with its range and the
+offset up to which it was read; it is not raised.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.staging.segment import ANY, Segment, StagedFile
 
 SMALL_RANGE_OFFSETS = 4_096
-"""Offsets up to which a range is read together with others: one fetch for many quiet partitions."""
+"""Ranges of at most this length are read together: one fetch for many quiet partitions."""
 
 SMALL_TOTAL_OFFSETS = 65_536
-"""Offsets that are read together at most, and so held in memory at once."""
+"""Upper bound of the offsets that are read together, and so are in memory at the same time."""
 
 
 BatchHandler = Callable[[OffsetRange, pa.RecordBatch], None]
-"""Takes records of one range, in offset order; columns as in `records` but for the slot."""
+"""Callback for records of one range, in offset order; columns as in `records`, without `slot`."""
 
 
 class Source(Protocol):
-    """What staging asks of a source cluster."""
+    """A source cluster, as staging needs it."""
 
     def read(
         self, ranges: Sequence[OffsetRange], max_bytes: int, handle_batch: BatchHandler
     ) -> Mapping[OffsetRange, ReadResult]:
         """Read *ranges* concurrently, pass records to *handle_batch*, return how far each was read.
 
-        A range may end at a record boundary before its planned end: when about *max_bytes* were
-        read in all, or with an error of its own.
+        A range may end at a record boundary before its planned end: after about *max_bytes* were
+        read in total, or with an error.
         """
 
 
@@ -52,24 +52,24 @@ class SlotFileWriter(Protocol):
         """Append *batch*; rows come sorted by topic, partition and offset."""
 
     def close(self) -> StagedFile | None:
-        """End the file and return what a commit needs to know; None: it held no row."""
+        """Close the file and return its Delta `add` data, or None if it has no rows."""
 
 
 class Lake(Protocol):
-    """What staging asks of the lake."""
+    """The lake, as staging needs it."""
 
     def slot_file(self, slot: int, sequence: int) -> AbstractContextManager[SlotFileWriter]:
-        """Begin a file of *slot*, planned for version *sequence*; nobody sees it before a commit.
+        """Open a new file of *slot*, planned for version *sequence*; readers see it after a commit.
 
-        Leaving it without `close` removes the file.
+        Leaving the context without `close` deletes the file.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class SlotStageResult:
-    """What one slot's file holds: a segment for every range, and errors beside them.
+    """One slot's file, its segments and the errors of ranges.
 
-    *stamps* are the timestamps of each segment's records, in the order of *segments*.
+    *stamps* are the timestamp stats of each segment's records, in the order of *segments*.
     """
 
     slot: int
@@ -82,7 +82,7 @@ class SlotStageResult:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """Ranges of whole slots, with the bytes that each may hold in memory and in a batch."""
+    """The ranges of one or more slots, the file sequence, and the bound of bytes to read."""
 
     ranges: tuple[OffsetRange, ...]
     sequence: int
@@ -91,7 +91,7 @@ class StageTask:
 
 @dataclass
 class StageCounts:
-    """What was found in a range so far."""
+    """Counts, bounds and digest of the records of a range that were read so far."""
 
     range: OffsetRange
     count: int = 0
@@ -104,13 +104,13 @@ class StageCounts:
     digest: Digest = field(default_factory=Digest)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take in *batch*. Raises ValueError: an offset outside the range or out of order."""
+        """Add *batch*. Raises ValueError if an offset is outside the range or out of order."""
         offsets = batch.column("offset").to_numpy()
         low = self.range.start if self.last is None else self.last + 1
         if offsets[0] < low or offsets[-1] >= self.range.end or (offsets[1:] <= offsets[:-1]).any():
             raise ValueError(
-                f"{self.range.partition}: offsets {offsets[0]}..{offsets[-1]} do not rise from "
-                f"{low} to below {self.range.end}"
+                f"{self.range.partition}: offsets {offsets[0]}..{offsets[-1]} do not increase "
+                f"within [{low}, {self.range.end})"
             )
         self.size_bytes += self.digest.add(batch)
         self.count += len(offsets)
@@ -124,7 +124,7 @@ class StageCounts:
         self.stamps += timestamp_stats(batch.column("timestamp_ms"))
 
     def segment(self, end: int, staged_at_ms: int, sequence: int) -> Segment:
-        """Return the evidence of the range, read up to *end*."""
+        """Return the segment of the range, read up to *end*."""
         r, watermarks = self.range, self.range.watermarks
         gaps = end - r.start - self.count
         return Segment(
@@ -155,8 +155,8 @@ def stage_ranges(
 ) -> Iterator[SlotStageResult]:
     """Read the ranges of *task* and write one file for each of its slots.
 
-    Small ranges are read together in one go, large ones one after another and streamed, so that
-    memory is bounded by bytes and not by the backlog.
+    Small ranges are read together. Large ranges are streamed one after another, so the backlog
+    does not determine how much memory is needed.
     """
     together = _small_ranges(task.ranges)
     held: dict[OffsetRange, list[pa.RecordBatch]] = {r: [] for r in together}
@@ -188,7 +188,7 @@ def stage_ranges(
 
 
 def _small_ranges(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """Return the ranges to read together."""
+    """Return the ranges that are small enough to be read together."""
     small, total = [], 0
     for r in sorted(ranges, key=lambda r: r.length):
         total += r.length
@@ -205,10 +205,10 @@ def _slot_result(
     now_ms: int,
     sequence: int,
 ) -> SlotStageResult:
-    """Return what came of a slot's ranges.
+    """Return the result of a slot's ranges.
 
-    A range that moved nothing is no segment, but for a partition's first one: that says where we
-    began.
+    A range of which nothing was read makes no segment. A partition's first range makes one if it
+    was read without an error, to record where staging began.
     """
     found = [
         (counts, reached.end)

@@ -1,4 +1,4 @@
-"""Rules for remote topics: names, partitions, configs and ACLs that a target should have.
+"""Rules of remote topics: the names, partitions, configs and ACLs on the target.
 
 Belongs here: functions from the source's state to the target's.
 Does not: requests to clusters.

@@ -1,4 +1,4 @@
-"""Which access rules of the source's topics hold for the remote topics too."""
+"""Plan the ACLs that remote topics take over from their source topics."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from schemas.kafka.acl import TopicAcl
 def missing_acls(
     flow: FlowConfig, source: Iterable[TopicAcl], target: Collection[TopicAcl]
 ) -> list[TopicAcl]:
-    """Return the rules that the target's topics of *flow* are to get, in order.
+    """Return the ACLs to create on the target for *flow*, in order.
 
-    As MirrorMaker 2 does (4.3, MirrorSourceConnector.syncTopicAcls): of the topics that are
-    replicated, whether they are there or not, every rule but those that allow writing, as only
-    the mirror writes to a remote topic; who may do all may read. What is on the target stays:
-    a rule that is gone from the source is not taken away. A rule for `*` goes by that name.
+    The rules are MirrorMaker 2's (4.3, MirrorSourceConnector.syncTopicAcls). ACLs of replicated
+    topics are copied, even if the topic does not exist. ALLOW WRITE is not copied, because only
+    the mirror writes to a remote topic. ALLOW ALL becomes ALLOW READ. ACLs that were deleted on
+    the source are kept on the target. An ACL of `*` is handled as one of a topic named `*`: filter
+    and replication policy apply to that name.
     """
     wanted = {
         _remote(flow, acl)

@@ -1,4 +1,4 @@
-"""Which settings a remote topic takes over from its source topic, when it is made and later on."""
+"""Plan the configs that a remote topic takes over from its source topic, at creation and later."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from schemas.config.config import FlowConfig
 from schemas.kafka.topic import ConfigValue
 
-# A record arrives with the timestamp it had, however old or far ahead: a target that stamps anew,
-# or refuses what is more than an hour ahead (Kafka 4's default), would alter or lose it.
+# The target must accept a record's timestamp unchanged. LogAppendTime would alter it, and Kafka 4's
+# default rejects records that are more than an hour in the future.
 UNCHANGED_TIMESTAMPS = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": str(2**63 - 1),
@@ -17,15 +17,15 @@ UNCHANGED_TIMESTAMPS = {
 }
 
 DYNAMIC_TOPIC_CONFIG = "DYNAMIC_TOPIC_CONFIG"
-"""Whose word a setting is that was made for the topic itself."""
+"""Kafka's config source of a config that is set on the topic itself."""
 
 
 @dataclass(frozen=True)
 class AlterTopic:
-    """The settings of the remote topic *name* of *source_topic* are to change.
+    """Change configs of the remote topic *name* of *source_topic*.
 
-    *configs* holds those that do and what each is to be; None: the topic has it no longer of its
-    own, and its cluster's default rules. *before* holds what each is now.
+    *configs* holds the new values; None: delete the config from the topic, so that its cluster's
+    default applies. *before* holds the current values.
     """
 
     name: str
@@ -35,10 +35,10 @@ class AlterTopic:
 
 
 def configs_for_creation(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dict[str, str]:
-    """Return the settings that a remote topic is made with.
+    """Return the configs with which a remote topic is created.
 
-    Those that somebody chose for the source topic or for all topics of a running cluster, and with
-    `use.defaults.from=source` Kafka's defaults too. Timestamps are always left as they are.
+    They are the configs set on the source topic or dynamically on its brokers, and with
+    `use.defaults.from=source` the defaults too. `UNCHANGED_TIMESTAMPS` always apply.
     """
     chosen = {
         name: config.value
@@ -55,12 +55,12 @@ def plan_topic_settings(
     source_configs: Mapping[str, Mapping[str, ConfigValue]],
     target_configs: Mapping[str, Mapping[str, ConfigValue]],
 ) -> list[AlterTopic]:
-    """Return what is to change on the target, in the order of the source topics' names.
+    """Return the changes of configs on the target, in the order of the source topics' names.
 
-    *source_configs* by source topic, *target_configs* by remote topic; a topic that is missing in
-    either is left alone. What each setting is to be is MirrorMaker 2's answer (4.3,
-    MirrorSourceConnector.syncTopicConfigs, KIP-894), which it sends whole each time; this is
-    what differs from it. Settings of timestamps are never changed, whoever made the topic.
+    *source_configs* are by source topic, *target_configs* by remote topic. A topic that is missing
+    in either is not changed. The wanted values are MirrorMaker 2's (4.3,
+    MirrorSourceConnector.syncTopicConfigs, KIP-894). MirrorMaker 2 sends all of them each time;
+    here only differences are returned. Timestamp configs of an existing topic are never changed.
     """
     steps = []
     for topic in sorted(source_configs):
@@ -76,7 +76,7 @@ def plan_topic_settings(
 
 
 def _wanted_configs(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dict[str, str | None]:
-    """Return what each setting of a remote topic is to be; None: whatever is default there."""
+    """Return the wanted configs of a remote topic; None: the target's default."""
     return {
         name: None if config.is_default and not flow.uses_source_defaults else config.value
         for name, config in sorted(configs.items())
@@ -87,9 +87,9 @@ def _wanted_configs(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dic
 def _diff_configs(
     wanted: Mapping[str, str | None], there: Mapping[str, ConfigValue]
 ) -> dict[str, str | None]:
-    """Return what of *wanted* is not so already: as the topic's own where it is to be something.
+    """Return the *wanted* configs that are not set on the topic itself.
 
-    A value that the target's brokers have by themselves today may change with them tomorrow.
+    An equal default of the target's brokers does not count, because it can change later.
     """
     own = {
         name: config.value
@@ -100,10 +100,10 @@ def _diff_configs(
 
 
 def _is_synced(flow: FlowConfig, name: str, config: ConfigValue) -> bool:
-    """Return whether a remote topic's setting follows its source topic's.
+    """Return whether a remote topic's config follows its source topic's.
 
-    Not what a broker's file says (it is meant for that broker), nothing secret or read-only,
-    nothing that `config.properties.exclude` names.
+    Excluded are configs from a broker's file (they are meant for that broker), sensitive and
+    read-only configs, and those that `config.properties.exclude` matches.
     """
     return (
         not (config.is_read_only or config.is_sensitive)

@@ -1,4 +1,4 @@
-"""What has to be made or widened on a target, so that every source partition has its own there."""
+"""Plan the remote topics to create or expand, so that each source partition has a target one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True)
 class CreateTopic:
-    """The remote *topic* of *source_topic* is to be made."""
+    """Create the remote *topic* of *source_topic*."""
 
     topic: TopicSpec
     source_topic: str
@@ -24,7 +24,7 @@ class CreateTopic:
 
 @dataclass(frozen=True)
 class AddPartitions:
-    """The remote topic *name* of *source_topic* is to have *total* partitions."""
+    """Expand the remote topic *name* of *source_topic* to *total* partitions."""
 
     name: str
     source_topic: str
@@ -33,7 +33,7 @@ class AddPartitions:
 
 @dataclass(frozen=True)
 class RefusedTopic:
-    """The remote topic *name* of *source_topic* cannot be; the others go on."""
+    """The remote topic *name* of *source_topic* cannot be created; other topics still are."""
 
     name: str
     source_topic: str
@@ -43,9 +43,9 @@ class RefusedTopic:
 def missing_topics(
     flow: FlowConfig, source_topics: Mapping[str, Topic], target_topics: Mapping[str, Topic]
 ) -> list[str]:
-    """Return the source topics that *flow* replicates and whose remote topics are not there.
+    """Return the source topics that *flow* replicates and whose remote topics do not exist.
 
-    Only their settings are needed by `plan_remote_topics`.
+    `plan_remote_topics` needs the configs of these topics only.
     """
     return [
         name
@@ -60,12 +60,12 @@ def plan_remote_topics(
     source_configs: Mapping[str, Mapping[str, ConfigValue]],
     target_topics: Mapping[str, Topic],
 ) -> list[CreateTopic | AddPartitions | RefusedTopic]:
-    """Return what is to be done on the target, in the order of the source topics' names.
+    """Return the steps on the target, in the order of the source topics' names.
 
-    As MirrorMaker 2 does (4.3, MirrorSourceConnector): a remote topic has at least the source's
-    partitions, *flow*'s replication factor and the source's own settings. It is never made
-    smaller and never deleted. *source_configs* holds those of `missing_topics`; a topic without
-    them is refused, because one made without its settings may drop what the source keeps.
+    As in MirrorMaker 2 (4.3, MirrorSourceConnector), a remote topic gets the source's number of
+    partitions, *flow*'s replication factor and the source's configs. It is never deleted, and
+    partitions are never removed. *source_configs* holds the configs of `missing_topics`. A topic
+    without them is refused, because a topic with default configs may delete records too early.
     """
     steps: list[CreateTopic | AddPartitions | RefusedTopic] = []
     for name in sorted(filter(flow.replicates, source_topics)):
@@ -90,16 +90,16 @@ def _plan_creation(
     if problem is None and configs is None:
         problem = f"the settings of {topic} could not be read on {flow.flow.source}"
     if problem is not None or configs is None:
-        message = f"topic {remote} cannot be made on {flow.flow.target}: {problem}"
+        message = f"topic {remote} cannot be created on {flow.flow.target}: {problem}"
         return RefusedTopic(remote, topic, TargetTopicError(message))
     carried = configs_for_creation(flow, configs)
     return CreateTopic(TopicSpec(remote, partitions, flow.replication_factor, carried), topic)
 
 
 def _name_problem(name: str) -> str | None:
-    """Return why Kafka would not take *name* as a topic's. None: it would."""
+    """Return why Kafka would reject *name* as a topic's name, or None."""
     if len(name) > 249:
-        return f"its name has {len(name)} characters, Kafka takes 249"
+        return f"its name has {len(name)} characters, Kafka allows 249"
     if LEGAL_NAME.fullmatch(name) is None or name in {".", ".."}:
-        return "its name may hold ASCII letters, digits, '.', '_' and '-' only"
+        return "its name may contain only ASCII letters, digits, '.', '_' and '-'"
     return None

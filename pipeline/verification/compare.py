@@ -1,7 +1,7 @@
-"""Two sides of a mirror side by side: records matched by offset, contents compared as columns.
+"""Compare two sides of a mirror: match records by offset, and compare their contents as columns.
 
-Both sides come in batches with rising offsets and are walked once, so that memory holds a batch of
-each and no more. Where the columns of two windows are equal nobody looks at a single record.
+Both sides come in batches with increasing offsets and are read once, so memory holds one batch of
+each. Single records are compared only if the columns of two windows differ.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CONTENT_COLUMNS = (*SCALAR_COLUMNS, *HEADER_COLUMNS)
 
 
 class RecordStream:
-    """One side's records, given out in order of offset and only as far as they are asked for."""
+    """One side's records in order of offset, read on demand."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._held: pa.RecordBatch | None = None
 
     def until(self, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the records below offset *end* that were not given out yet, a batch at a time."""
+        """Yield the records below offset *end* that were not yielded yet, in batches."""
         while (rows := self._next()) is not None:
             inside = int(np.searchsorted(offsets_of(rows), end))
             self._held = rows.slice(inside) if inside < rows.num_rows else None
@@ -51,10 +51,10 @@ class RecordStream:
 
 @dataclass(frozen=True)
 class WindowDiff:
-    """What differs between two windows, as row numbers.
+    """Differences between two windows, as row numbers.
 
-    *missing* rows of the first have no counterpart, *extra* rows of the second neither;
-    *altered* are pairs of rows at the same place with another content.
+    *missing* rows of the first window and *extra* rows of the second have no counterpart. *altered*
+    are pairs of rows at the same offset with different contents.
     """
 
     missing: Indexes
@@ -68,10 +68,10 @@ NO_DIFFERENCE = WindowDiff(NO_OFFSETS, NO_OFFSETS, (NO_OFFSETS, NO_OFFSETS))
 def align_windows(
     rows: pa.RecordBatch, positions: Offsets, stream: RecordStream
 ) -> Iterator[tuple[pa.RecordBatch, Offsets, pa.RecordBatch | None]]:
-    """Yield *rows* with the records of *stream* beside them, up to the last place.
+    """Yield slices of *rows* and *positions*, each with the records of *stream* in the same range.
 
-    *positions* are the rising offsets in the feed at which the rows should be. None: the feed has
-    nothing more below the last place.
+    *positions* are the increasing offsets at which the rows should be in *stream*. The records are
+    None if *stream* has no more of them up to the last position.
     """
     done = 0
     for other in stream.until(int(positions[-1]) + 1):
@@ -85,7 +85,7 @@ def align_windows(
 def diff_windows(
     rows: pa.RecordBatch, positions: Offsets, other: pa.RecordBatch | None
 ) -> WindowDiff:
-    """Return what differs between *rows*, which should be at *positions*, and *other*."""
+    """Return the differences between *rows*, which should be at *positions*, and *other*."""
     if other is None:
         return replace(NO_DIFFERENCE, missing=np.arange(rows.num_rows))
     found = offsets_of(other)
@@ -109,9 +109,9 @@ def is_same(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
 
 
 def diff_fields(one: pa.RecordBatch, other: pa.RecordBatch) -> Mask:
-    """Return, row by row, whether timestamp, key, value or headers differ; null is not empty.
+    """Return for each row whether timestamp, key, value or headers differ; null is not empty.
 
-    No headers and an empty list of headers are one thing, as they are on the wire.
+    Null headers equal an empty list, because Kafka's record format encodes both as zero headers.
     """
     different = np.zeros(one.num_rows, np.bool_)
     for name in SCALAR_COLUMNS:
@@ -129,6 +129,6 @@ def diff_fields(one: pa.RecordBatch, other: pa.RecordBatch) -> Mask:
 
 
 def _column(one: pa.RecordBatch, name: str, other: pa.RecordBatch) -> pa.Array:
-    """Return a column of *one* in the type that *other* has for it: writers of files differ."""
+    """Return a column of *one*, cast to its type in *other*, because file writers' types differ."""
     column, wanted = one.column(name), other.column(name).type
     return column if column.type == wanted else column.cast(wanted)

@@ -1,10 +1,10 @@
-"""A partition's segments cut into parts that are compared in one go each, or a sample of them.
+"""Split a partition's segments into parts to compare one by one, or sample them.
 
-A part is bounded, so that memory is, and so that little is lost where a comparison is killed. What
-the target holds is cut at the places of the parts' last records:
+The size of a part is bounded, which bounds memory and the work lost if a comparison is killed. The
+target's log is split at the downstream offsets of the parts' last records:
 
     segments   [10, 13) [13, 18)  |  [18, 30)          parts
-    target     low .. 8           |  8 .. end          each place belongs to one part
+    target     low .. 8           |  8 .. end          each offset belongs to one part
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from pipeline.verification.target_audit import StagedIncarnation, TargetView
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 
 PART_RECORDS = 2_000_000
-"""Records of a part: enough that the clients' reading ahead past its end hardly counts."""
+"""Records of a part: enough to make the cost of prefetching past its end negligible."""
 
 SAMPLE_RECORDS = 100_000
-"""Records of a part where only a sample is compared."""
+"""Records of a part if only a sample is compared."""
 
 PART_SEGMENTS = 10_000
-"""Segments of a part at most."""
+"""Maximum number of segments of a part."""
 
 
 @dataclass(frozen=True)
 class TargetShare:
     """A part's share `[start, end)` of a target partition, and the *runs* of the part's records.
 
-    *topic_id* is the life of the target topic.
-    Records below upstream offset *gone* have left the target; those at or past *reach* have not
-    come to it yet.
+    *topic_id* is the target topic's id. The target has deleted the records below upstream offset
+    *gone*. Records at or after *reach* are not on the target yet.
     """
 
     partition: TopicPartition
@@ -50,7 +49,7 @@ class TargetShare:
 class Part:
     """Consecutive segments of one incarnation, in order, and where their records are.
 
-    *on_source* are the offsets that the source still holds; None: it is not asked.
+    *on_source* are the offsets that the source still holds; None: the source is not read.
     """
 
     source: SourcePartition
@@ -65,7 +64,7 @@ class Part:
 
     @property
     def end(self) -> int:
-        """Return the upstream offset behind the part."""
+        """Return the upstream offset after the part."""
         return self.evidence[-1].end
 
     @property
@@ -79,9 +78,9 @@ def split_parts(
 ) -> Iterator[Part]:
     """Yield the segments of one incarnation, in order of offset, as parts.
 
-    Offsets between segments that no segment tells of are a range of their own with no records
-    (`Evidence.is_missing`): what anybody holds there is a difference. A part ends behind an
-    accepted gap: the source is not read there.
+    Offsets that no segment covers become ranges without records (`Evidence.is_missing`), so any
+    record there is a difference. A part ends after an accepted gap, because the source is not read
+    there.
     """
     held: list[Evidence] = []
     records = 0
@@ -96,7 +95,7 @@ def split_parts(
 
 
 def with_source_range(part: Part, held: Watermarks) -> Part:
-    """Return *part* with what the source, which has *held*, can be read of it."""
+    """Return *part* with the offsets that can be read from the source, whose range is *held*."""
     end = part.evidence[-1].start if part.evidence[-1].is_accepted else part.end
     start, end = max(part.start, held.low), min(end, held.stable)
     return replace(part, on_source=(start, max(start, end)))
@@ -107,9 +106,9 @@ def with_target_shares(
     incarnations: Mapping[str, tuple[StagedIncarnation, Runs]],
     view: TargetView,
 ) -> Iterator[Part]:
-    """Yield *parts*, of all incarnations in order, with what the target should hold of them.
+    """Yield *parts*, of all incarnations in order, with their shares of the target.
 
-    The runs of *incarnations* rise. The last part has all that the target holds behind it.
+    The runs of *incarnations* increase. The last part's share extends to the end of the target.
     """
     at: int | None = None
     waiting: tuple[Part, StagedIncarnation, Runs] | None = None
@@ -117,9 +116,9 @@ def with_target_shares(
         staged, runs = incarnations[part.source.topic_id]
         if waiting is not None:
             at = max(_first_downstream(*waiting, view) if at is None else at, view.low)
-            behind = max(at, min(waiting[2].downstream_end_below(waiting[0].end), view.end))
-            yield _with_target_share(*waiting, view, at, behind)
-            at = behind
+            end = max(at, min(waiting[2].downstream_end_below(waiting[0].end), view.end))
+            yield _with_target_share(*waiting, view, at, end)
+            at = end
         waiting = part, staged, runs
     if waiting is not None:
         at = _first_downstream(*waiting, view) if at is None else at
@@ -127,7 +126,7 @@ def with_target_shares(
 
 
 def _first_downstream(part: Part, _: StagedIncarnation, runs: Runs, view: TargetView) -> int:
-    """Return where a partition's first part begins: behind what retention took from the stage."""
+    """Return the downstream start of a partition's first part, after records that expired."""
     return min(view.end, max(view.low, runs.downstream_end_below(part.start)))
 
 
@@ -142,7 +141,7 @@ def _with_target_share(
 
 
 def sample_parts(parts: Iterable[Part], share: float, seed: str) -> Iterator[Part]:
-    """Yield about *share* (0 to 1) of *parts*, at least one; determined by *seed*."""
+    """Yield about *share* (0 to 1) of *parts*, at least one; *seed* determines the choice."""
     chance = random.Random(seed)
     left_out: Part | None = None
     is_any = False
@@ -157,7 +156,7 @@ def sample_parts(parts: Iterable[Part], share: float, seed: str) -> Iterator[Par
 
 
 def with_missing_ranges(evidence: Iterable[Evidence]) -> Iterator[Evidence]:
-    """Yield *evidence*, in order of offset, and what is missing between."""
+    """Yield *evidence*, in order of offset, with an entry for each missing range between."""
     end: int | None = None
     for each in evidence:
         if end is not None and end < each.start:

@@ -1,8 +1,8 @@
-"""What ranges of records come to: how many, a digest of their contents and one of their offsets.
+"""Compute the digests of ranges of records: their count, contents and offsets.
 
-Where these are equal, two sides hold the same records under the same upstream offsets in the same
-order, and nobody has to lay them side by side. Offsets have a digest of their own because contents
-are told without them: that part is what a segment has kept since it was staged.
+If the digests are equal, two sides hold the same records with the same upstream offsets in the same
+order, and single records need no comparison. Contents and offsets have separate digests, because a
+segment's digest is over contents only.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ EMPTY_RANGE = RangeDigest(0, Digest().hexdigest(), xxhash.xxh3_128().hexdigest()
 
 
 class RangeDigests:
-    """The sums of ranges `[start, end)` that lie one behind another; `add` batches in order.
+    """Digests of contiguous ranges `[start, end)`; `add` the batches in order.
 
-    An offset that was there before is left out and its range is in *repeated*, by number; so are
-    offsets outside of all ranges, but those are nobody's.
+    An offset that was added before is not counted again, and the index of its range is added to
+    *repeated*. Offsets outside of all ranges are ignored.
     """
 
     def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
@@ -48,7 +48,7 @@ class RangeDigests:
         self.repeated: set[int] = set()
 
     def add(self, rows: pa.RecordBatch, offsets: Offsets) -> int:
-        """Take in *rows*, whose upstream *offsets* rise; return how many were in a range."""
+        """Add *rows*, whose upstream *offsets* increase; return how many were in a range."""
         first, last = np.searchsorted(offsets, [self._start, self._ends[-1]]).tolist()
         again = first + int(np.searchsorted(offsets[first:last], self._next))
         self.repeated |= set(self._ranges(offsets[first:again]).tolist())
@@ -63,7 +63,7 @@ class RangeDigests:
         return len(offsets)
 
     def digests(self) -> list[RangeDigest]:
-        """Return the sum of every range, in their order."""
+        """Return the digest of every range, in order."""
         self._close()
         return self._digests
 

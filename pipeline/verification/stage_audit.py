@@ -1,8 +1,8 @@
-"""Is everything staged that the source held, and as it was? `verify_target` asks the rest.
+"""Audit the stage against the source and against its own segments.
 
-The stage is held against the source, record by record, and against the evidence of its own
-segments: how many records each range held, and their digest. Records that the source no longer
-holds, by retention or compaction, are no difference of the stage.
+The stage is compared with the source record by record, and with the number and digest of records
+in each segment. Records that the source deleted by retention or compaction are not a difference.
+`target_audit` compares the stage with the target.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from schemas.verification import (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a segment says of the staged range `[start, end)`: its records' number and digest.
+    """A segment's staged range `[start, end)`, with the number and digest of its records.
 
-    *is_accepted*: a gap that an operator accepted, not read on the source again. *is_missing*: no
-    segment tells of the range, so that there should be nothing.
+    *is_accepted*: a gap that an operator accepted; the source is not read there. *is_missing*: no
+    segment covers the range, so no side should have records there.
     """
 
     start: int
@@ -46,11 +46,11 @@ class Evidence:
 
 
 class StageAudit:
-    """One incarnation of a partition in the stage, against its source and its segments.
+    """Audit one staged incarnation of a partition against its source and its segments.
 
-    *evidence* is in order of offset. *kept* is the first offset that retention has left in the
-    stage. *source* is None where it is not asked or is another incarnation by now; with
-    *is_counted* the stage's own evidence is checked. `add_rows` staged rows in order, then
+    *evidence* is in order of offset. *kept* is the first offset that retention kept in the stage.
+    *source* is None if it is not compared, or if its topic was re-created. *is_counted*: also
+    compare the stage with its segments. Call `add_rows` with the staged rows in order, then
     `finish`.
     """
 
@@ -76,11 +76,11 @@ class StageAudit:
         self._next = self._evidence[0].start if self._evidence else 0
 
     def add_rows(self, rows: pa.RecordBatch) -> None:
-        """Take in staged *rows*; their offsets rise. Raises what reading the source raises."""
+        """Compare staged *rows*, whose offsets increase. Raises errors of reading the source."""
         if not self._evidence:
             return
         offsets = offsets_of(rows)
-        # What was staged after the segments were read is not looked at.
+        # Rows that were staged after the segments were read are ignored.
         known = int(np.searchsorted(offsets, self._ends[-1]))
         again = int(np.searchsorted(offsets[:known], self._next))
         self._add_duplicates(offsets[:again])
@@ -96,9 +96,9 @@ class StageAudit:
                 self._compare(part, positions, other)
 
     def finish(self, damage: str = "") -> None:
-        """Take in what the source holds behind the last staged row; judge every segment.
+        """Compare the source's records after the last staged row, and check every segment.
 
-        *damage* says which files could not be read.
+        *damage* is a text that names the files that could not be read.
         """
         if self._source is not None and self._evidence:
             for other in self._source.until(int(self._ends[-1])):
@@ -110,7 +110,7 @@ class StageAudit:
             self._check_segment(i, each, damage)
 
     def _add_duplicates(self, offsets: Offsets) -> None:
-        """Note rows whose offsets the stage has given before."""
+        """Add a difference for each row whose offset was read before."""
         first = self._evidence[0].start
         for offset in offsets[offsets >= first].tolist():
             text = "the stage holds this offset more than once"
@@ -146,20 +146,20 @@ class StageAudit:
         )
 
     def _add_lost(self, offsets: Offsets) -> None:
-        """Note records of the source that the stage lacks, but for what retention took."""
+        """Add the source's *offsets* as lost in the stage, except those that retention deleted."""
         offsets = offsets[offsets >= self._evidence[0].start]
         np.add.at(self._lost, np.searchsorted(self._ends, offsets, side="right"), 1)
         _add_differences(self._found, LOST, offsets, "the source holds it, the stage does not")
 
     def _check_segment(self, i: int, each: Evidence, damage: str) -> None:
-        """Hold what was seen of a segment against its evidence, but for what the source told."""
+        """Compare a segment's evidence with its rows; records reported as lost do not count."""
         missing = each.count - int(self._seen[i])
         where = f"records staged in [{each.start}, {each.end})"
-        unsaid = missing - int(self._lost[i])
-        if unsaid > 0:
+        unreported = missing - int(self._lost[i])
+        if unreported > 0:
             why = f": {damage}" if damage else ""
             text = f"{missing} of {each.count} {where} are no longer in the stage{why}"
-            self._found.add(LOST, each.start, (STAGED,), text, unsaid)
+            self._found.add(LOST, each.start, (STAGED,), text, unreported)
         elif missing < 0:
             text = f"the stage holds {-missing} more than the {each.count} {where}"
             self._found.add(ALTERED, each.start, (STAGED,), text, -missing)
@@ -168,7 +168,7 @@ class StageAudit:
             self._found.add(ALTERED, each.start, (STAGED,), text)
 
     def _is_explained(self, each: Evidence) -> bool:
-        """Return whether an altered record of the segment was found by itself."""
+        """Return whether an altered record of the segment was already found."""
         return any(each.start <= offset < each.end for offset in self._found.altered)
 
 

@@ -1,7 +1,7 @@
-"""Which ranges have to be looked at record by record: those whose sums are not the same everywhere.
+"""Find the ranges to compare record by record: those whose digests differ between the sides.
 
-A range that left a cluster by retention is told and not compared; one that a cluster holds only
-half of, or that is on its way to the target, is looked at.
+A range that a cluster has deleted by retention is reported and not compared. A range that a cluster
+holds only in part, or that is not completely replayed, is compared record by record.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class SideDigests:
-    """What one side holds of a part: a sum for each segment.
+    """One side's digests of a part, one for each segment.
 
-    *repeated* are segments of which the stage holds an offset more than once. *extras* are places
-    `[start, end)` on the target with records that the map does not know. *error* ended the reading.
+    *repeated* are the indexes of segments of which the stage holds an offset more than once.
+    *extras* are downstream ranges `[start, end)` with records that are not in the offset map.
+    *error* ended the reading.
     """
 
     digests: tuple[RangeDigest, ...]
@@ -41,15 +42,16 @@ class SideDigests:
 
 
 LOG_START_MOVED = (RecordsExpiredError, LogTruncatedError)
-"""A log's start that moved on while it was read: such a part is looked at with new eyes."""
+"""Errors if a log's start moved while it was read: the part is compared again record by record."""
 
 
 @dataclass(frozen=True)
 class SumComparison:
-    """What is known of a part: *records* agree, *suspects* and *extras* must be looked at.
+    """Result of a part: *records* agree; *suspects* and *extras* must be compared by record.
 
-    *suspects* are upstream ranges, *extras* places on the target, *explained* counts of what left.
-    From upstream offset *first_match* on it is known that earlier records are on the target.
+    *suspects* are upstream ranges, *extras* are downstream ranges, *explained* are counts of
+    deleted records. At least one record before upstream offset *first_match* is on the target, so
+    retention cannot have deleted later ones.
     """
 
     records: int
@@ -63,9 +65,9 @@ class SumComparison:
 def compare_sums(
     part: Part, found: Mapping[str, SideDigests], *, is_counted: bool
 ) -> SumComparison:
-    """Hold the sums of *part* against each other; *found* by side, `staged` always among them.
+    """Compare the digests of *part*; *found* is by side and always contains `staged`.
 
-    With *is_counted* the stage is held against its own evidence as well.
+    *is_counted*: also compare the stage with its segments.
     """
     read = {side: each for side, each in found.items() if each.error is None}
     errors = tuple(each.error for each in found.values() if each.error is not None)
@@ -90,12 +92,12 @@ def compare_sums(
             for kind in gone:
                 explained[kind] += staged.count
     extras = found[TARGET].extras if TARGET in found else ()
-    told = tuple(error for error in errors if not isinstance(error, LOG_START_MOVED))
-    return SumComparison(records, _merge_spans(suspects), extras, explained, first_match, told)
+    reported = tuple(error for error in errors if not isinstance(error, LOG_START_MOVED))
+    return SumComparison(records, _merge_spans(suspects), extras, explained, first_match, reported)
 
 
 def _others(part: Part, i: int, read: Mapping[str, SideDigests]) -> dict[str, RangeDigest]:
-    """Return what the clusters hold of a segment that they should hold something of."""
+    """Return the digests of a segment on each cluster that should hold at least a part of it."""
     others: dict[str, RangeDigest] = {}
     each = part.evidence[i]
     if SOURCE in read and part.on_source is not None:
@@ -114,7 +116,7 @@ def _others(part: Part, i: int, read: Mapping[str, SideDigests]) -> dict[str, Ra
 
 
 def _expired_kinds(part: Part, each: Evidence) -> list[str]:
-    """Return in which ways all of a segment has left a cluster."""
+    """Return the clusters' kinds of expiry that cover the whole segment."""
     gone = []
     if part.on_source is not None and not each.is_accepted:
         start, end = part.on_source
@@ -126,7 +128,7 @@ def _expired_kinds(part: Part, each: Evidence) -> list[str]:
 
 
 def _merge_spans(spans: list[Span]) -> tuple[Span, ...]:
-    """Return *spans*, in order, with those joined that touch."""
+    """Return *spans*, in order, with adjacent and overlapping ones joined."""
     joined: list[Span] = []
     for start, end in spans:
         if joined and joined[-1][1] >= start:
@@ -140,8 +142,8 @@ def _merge_spans(spans: list[Span]) -> tuple[Span, ...]:
 class SuspectRanges:
     """The *suspects* of each incarnation and the *extras* on the target, each in order.
 
-    *first_match*: from this (number of the incarnation, upstream offset) on it is known that
-    earlier records are on the target.
+    *first_match* is a pair (number of the incarnation, upstream offset). At least one record before
+    it is on the target.
     """
 
     suspects: dict[str, list[Span]] = field(default_factory=dict)
@@ -152,7 +154,7 @@ class SuspectRanges:
         return bool(self.suspects or self.extras)
 
     def add(self, part: Part, number: int, comparison: SumComparison) -> None:
-        """Take in what was found of *part*, of the incarnation with *number*, in any order."""
+        """Add the comparison of *part* of incarnation *number*; parts come in any order."""
         if comparison.suspects:
             spans = self.suspects.setdefault(part.source.topic_id, [])
             spans += comparison.suspects
@@ -166,7 +168,7 @@ class SuspectRanges:
 
 
 def select_evidence(evidence: Iterable[Evidence], spans: Sequence[Span]) -> list[Evidence]:
-    """Return the *evidence* of which *spans* are made; both are in order."""
+    """Return the *evidence* inside *spans*; both are in order."""
     found: list[Evidence] = []
     left = iter(spans)
     span = next(left, None)
@@ -183,10 +185,10 @@ def select_evidence(evidence: Iterable[Evidence], spans: Sequence[Span]) -> list
 def locate_on_target(
     suspect_ranges: SuspectRanges, incarnations: Sequence[StagedIncarnation], view: TargetView
 ) -> list[Span]:
-    """Return the places on the target, in order, where what is in doubt may lie.
+    """Return the downstream ranges, in order, in which the suspect records can be.
 
-    A suspect's places reach from the last record before it that the map knows to the first one
-    behind it.
+    The range of a suspect extends from the last mapped record before it to the first mapped record
+    after it.
     """
     monotonic, _ = monotonic_runs(incarnations)
     runs = [monotonic[staged.incarnation] for staged in incarnations]
@@ -197,6 +199,6 @@ def locate_on_target(
         ceiling = next(later, view.end)
         for start, end in suspect_ranges.suspects.get(staged.incarnation, ()):
             first = max(floor, runs[number].downstream_end_below(start))
-            behind = runs[number].downstream_at_or_after(end)
-            spans.append((first, max(first, ceiling if behind is None else behind)))
+            after = runs[number].downstream_at_or_after(end)
+            spans.append((first, max(first, ceiling if after is None else after)))
     return sorted(spans)

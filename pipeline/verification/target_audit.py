@@ -1,12 +1,12 @@
-"""Is everything on the target that was staged, where the offset map says, once and in order?
+"""Audit the target: each staged record at its mapped offset, once and in order.
 
     staged       10   11   14   15
-    map           3    4    6    7        each must be at its place with equal content
-    target        3    4    6    7    9   9: in no run; a copy of a staged record, or foreign
+    map           3    4    6    7        each must be at its offset with equal content
+    target        3    4    6    7    9   9: in no run; a duplicate of a staged record, or foreign
 
-A record that is not at its place is looked for among those that nobody expects: found, it is out
-of order; not found, it is lost, or altered where another content is at its place. How replay
-worked plays no part in this.
+A record that is not at its downstream offset is searched among the target's unexpected records. If
+it is found, it is reordered. If not, it is altered if its offset holds other content, else lost.
+The audit does not depend on how replay works.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ from schemas.verification import (
 STAGED_AND_TARGET = (STAGED, TARGET)
 
 MAX_PENDING = 50_000
-"""Records looked for, and records that nobody expects, that are kept at a time."""
+"""Upper bound of pending staged records, and of unexpected target records, in memory."""
 
 MAX_EXTRAS = 200_000
-"""Unexpected records that are held against the whole stage; any more count as foreign."""
+"""Unexpected records that are compared with the whole stage; more than these count as foreign."""
 
 
 @dataclass(frozen=True)
 class TargetView:
-    """What was seen of a target partition: it is read in `[low, end)`.
+    """The state of a target partition, which is read in `[low, end)`.
 
-    *is_compacted*: a record may have made way for a later one of its key. *topic_id* is the life
-    of the topic that was seen. What lies before place *since* somebody else wrote.
+    *is_compacted*: compaction may have deleted a record that has a later one of its key.
+    *topic_id* is the id of the topic that is read. Records before downstream offset *since* were
+    written by other producers.
     """
 
     partition: TopicPartition
@@ -64,10 +65,10 @@ class TargetView:
 
 @dataclass(frozen=True)
 class StagedIncarnation:
-    """A staged incarnation: the *runs* of its map, in any order, and its share of progress.
+    """A staged incarnation: the *runs* of its map, in any order, and its bounds of arrival.
 
-    Records below *due* must have arrived, those below *reach* may have while we looked. Of those
-    below *since* only what a run holds was ever sent.
+    Records below *due* must be on the target. Records below *reach* may have arrived during the
+    audit. Of the records below *since* only those in a run were ever sent.
     """
 
     incarnation: str
@@ -79,9 +80,9 @@ class StagedIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class _PendingMatch:
-    """A staged record that is not where it should be; *downstream_offset* None: no run holds it.
+    """A staged record that is not at its *downstream_offset*; None: no run contains it.
 
-    *number* rises in the order of staging.
+    *number* increases in the order of staging.
     """
 
     number: int
@@ -92,13 +93,15 @@ class _PendingMatch:
 
 
 class TargetAudit:
-    """One partition's staged records against what its target holds.
+    """Audit one partition's staged records against its target partition.
 
-    *incarnations* are in the order of staging, the first of them the oldest. *first_match*: from
-    this (number of the life, offset) on it is known that earlier records are on the target.
-    `add_rows` staged rows in order, all or only those in doubt, and give the *target* records
-    around their places; then `finish`; while there are `extras`, `match_extras` them with all
-    staged rows, then `close`.
+    *incarnations* are in the order of staging, oldest first. *first_match* is a pair (number of the
+    incarnation, upstream offset); at least one record before it is on the target, so retention
+    cannot have deleted later ones.
+
+    Call `add_rows` with the staged rows in order, all of them or only suspect ranges; *target*
+    holds the records around their downstream offsets. Then call `finish`. If there are `extras`,
+    call `match_extras` with all staged rows. Then call `close`.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class TargetAudit:
         self._extra_count = 0
 
     def add_rows(self, incarnation: str, rows: pa.RecordBatch) -> None:
-        """Take in staged *rows* of a life. Raises what reading the target raises."""
+        """Compare staged *rows* of an incarnation. Raises the errors of reading the target."""
         staged = self._incarnations.get(incarnation)
         if staged is None:
             return
@@ -152,7 +155,7 @@ class TargetAudit:
         if is_mapped.all():
             self._compare_mapped(rows, downstream_offsets, due)
             return
-        # Records that a run holds and others keep their order: cut where one turns into the other.
+        # Split into mapped and unmapped stretches, and compare them in order.
         edges = [0, *(np.flatnonzero(np.diff(is_mapped)) + 1).tolist(), len(offsets)]
         for start, stop in pairwise(edges):
             part = rows.slice(start, stop - start)
@@ -164,27 +167,28 @@ class TargetAudit:
                 self._match_unmapped(part.slice(never), due[start:stop][never:])
 
     def finish(self) -> None:
-        """Take in what is left of the target, and give up looking."""
+        """Read the rest of the target, and report the records that are still pending."""
         for other in self._target.until(self._view.end):
             self._add_unexpected(other)
         self._match_pending()
         self._trim(0)
 
     def match_extras(self, rows: pa.RecordBatch) -> None:
-        """Find the extras that equal a staged record: those are duplicates of it."""
+        """Count the extras that equal a staged record as its duplicates."""
         for offset, fingerprint in zip(offsets_of(rows).tolist(), fingerprints(rows), strict=True):
             for downstream_offset in self.extras.pop(fingerprint, ()):
                 text = f"once more at {self._view.partition}@{downstream_offset}"
                 self._found.add(DUPLICATED, offset, STAGED_AND_TARGET, text)
 
     def close(self) -> None:
-        """Count what equals nothing that was staged as another producer's."""
+        """Count the extras that equal no staged record as records of other producers."""
         self._found.counts[FOREIGN] += sum(map(len, self.extras.values()))
         self.extras.clear()
 
     def _compare_mapped(self, rows: pa.RecordBatch, downstream_offsets: Offsets, due: Mask) -> None:
-        """Compare records of the map's runs with what is at their places."""
-        # Sent while we looked; but what was sent before and is past the end was cut off.
+        """Compare mapped records with the target's records at their downstream offsets."""
+        # Offsets past the view's end were written during the audit. If they were due before it,
+        # the target's log was truncated.
         visible = int(np.searchsorted(downstream_offsets, self._view.end))
         self._add_pending(
             rows.slice(visible), downstream_offsets[visible:], due[visible:], due[visible:]
@@ -216,7 +220,7 @@ class TargetAudit:
             self._trim(MAX_PENDING // 2)
 
     def _match_unmapped(self, rows: pa.RecordBatch, due: Mask) -> None:
-        """Look for records that no run holds, among the target's before the next run."""
+        """Search the target for records that are in no run, up to the next run."""
         self._add_pending(rows, None, due, np.ones(rows.num_rows, np.bool_))
         ahead = self._starts[self._starts > self._last]
         end = min(self._view.end, int(ahead[0])) if len(ahead) else self._view.end
@@ -232,7 +236,7 @@ class TargetAudit:
     def _add_pending(
         self, rows: pa.RecordBatch, downstream_offsets: Offsets | None, due: Mask, chosen: Mask
     ) -> None:
-        """Remember the *chosen* rows as looked for."""
+        """Add the *chosen* rows to the pending records."""
         which = np.flatnonzero(chosen)
         if not len(which):
             return
@@ -248,9 +252,9 @@ class TargetAudit:
             self._numbers += 1
 
     def _add_unexpected(self, other: pa.RecordBatch) -> None:
-        """Remember records of the target that no staged record was compared with."""
+        """Add the target's records that are outside of all runs to the unexpected records."""
         if len(self._starts):
-            # What a run holds and the stage has lost is the stage's trouble, not the target's.
+            # A record in a run that is missing in the stage is a difference of the stage.
             offsets = offsets_of(other)
             run = np.searchsorted(self._starts, offsets, side="right") - 1
             outside = (run < 0) | (offsets >= self._ends[run])
@@ -261,7 +265,7 @@ class TargetAudit:
         self._unclaimed.update(zip(offsets_of(other).tolist(), fingerprints(other), strict=True))
 
     def _match_pending(self) -> None:
-        """Bring together what is looked for and what nobody expects."""
+        """Match pending records with unexpected records by fingerprint."""
         downstream_offsets: dict[Fingerprint, list[int]] = defaultdict(list)
         for downstream_offset in sorted(self._unclaimed):
             downstream_offsets[self._unclaimed[downstream_offset]].append(downstream_offset)
@@ -283,7 +287,7 @@ class TargetAudit:
         self._pending = left
 
     def _trim(self, keep: int) -> None:
-        """Give up on all but the newest *keep* of either kind."""
+        """Keep the newest *keep* pending and unexpected records; report the others."""
         given_up = self._pending[: max(0, len(self._pending) - keep)]
         self._pending = self._pending[len(given_up) :]
         for each in given_up:
@@ -294,7 +298,7 @@ class TargetAudit:
                 self._add_extra(downstream_offset, self._unclaimed.pop(downstream_offset))
 
     def _resolve_missing(self, each: _PendingMatch) -> None:
-        """Say what became of a record that is nowhere."""
+        """Report a record that was not found as altered, expired or lost, if it is due."""
         offset = "?" if each.downstream_offset is None else each.downstream_offset
         where = f"{self._view.partition}@{offset}"
         if (
@@ -312,11 +316,11 @@ class TargetAudit:
             self._found.add(LOST, each.offset, STAGED_AND_TARGET, text)
 
     def _is_expired(self, each: _PendingMatch) -> bool:
-        """Return whether the target's log may have begun behind a record that no run holds."""
+        """Return whether the target may have deleted a record of which no run knows the offset."""
         return each.number < self._first_match_number and self._view.low > 0
 
     def _add_extra(self, downstream_offset: int, fingerprint: Fingerprint) -> None:
-        """Keep an unexpected record until the whole stage has been asked about it."""
+        """Keep an unexpected record to compare it with the whole stage."""
         self._extra_count += 1
         if self._extra_count <= MAX_EXTRAS and downstream_offset >= self._view.since:
             self.extras[fingerprint].append(downstream_offset)
@@ -327,7 +331,7 @@ class TargetAudit:
 def monotonic_runs(
     incarnations: Sequence[StagedIncarnation],
 ) -> tuple[dict[str, Runs], list[RunOrderError]]:
-    """Return the rising runs of each life, which lie one behind another, and the others' faults."""
+    """Return the valid runs of each incarnation, in the log's order, and errors of other runs."""
     found: dict[str, Runs] = {}
     faults: list[RunOrderError] = []
     end = 0
@@ -341,10 +345,10 @@ def monotonic_runs(
 def arrival_bounds(
     order: Sequence[str], due: tuple[str, int] | None, reach: tuple[str, int] | None
 ) -> Mapping[str, tuple[int, int]]:
-    """Return how far each incarnation of *order* must have, and may have, arrived.
+    """Return (due, reach) of each incarnation: it must, and may, have arrived below these offsets.
 
-    *due* and *reach* are progress (incarnation, next offset) before and after the target was
-    looked at; None: it had not begun. Incarnations are replayed one after another.
+    *due* and *reach* are progress (incarnation, next offset) before and after the target was read;
+    None: replay had not begun. Incarnations are replayed one after another.
     """
     return {
         name: (_arrival_bound(order, name, due), _arrival_bound(order, name, reach))

@@ -1,5 +1,5 @@
-"""Read MirrorMaker 2's file: properties, providers, keys, replication policies, client settings.
+"""Read mm2.properties: providers, keys, replication policies, client settings.
 
-Belongs here: everything between the file's text and a `Config`.
-Does not: the declarations of keys (`schemas/config`).
+This package holds everything between the file's text and a `Config`.
+It does not hold the declarations of keys (`schemas/config`).
 """

@@ -1,4 +1,4 @@
-"""Java client properties in, librdkafka's settings out, and what became of each of them."""
+"""Translate Java client properties to librdkafka's settings, with a check of each property."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from schemas.errors import RefusedKeyError
 
 Value = str | int | float | bool
 
-# Java checks every record's CRC unless told otherwise; librdkafka does not.
+# Java checks every record's CRC by default; librdkafka does not.
 DEFAULTS: Mapping[str, ClientSettings] = {"consumer": {"check.crcs": True}}
 KIB = 1024
-FIRST_BACKOFF_MS, MAX_BACKOFF_MS = 50, 1_000  # Java's: librdkafka would wait up to 10 s
+FIRST_BACKOFF_MS, MAX_BACKOFF_MS = 50, 1_000  # Java's defaults: librdkafka's longest is 10 s
 
 
 @dataclass
@@ -30,8 +30,8 @@ class TranslatedSettings:
 def translate_settings(role: str, java: Mapping[str, str]) -> TranslatedSettings:
     """Return the settings of a `consumer`, `producer` or `admin` with the properties *java*.
 
-    Nothing is raised: a property that cannot be had is `refused`, one that Java does not know
-    has no check.
+    Nothing is raised: an unsupported property or value is `refused`. A property that Java does not
+    know has no check.
     """
     settings = dict(DEFAULTS.get(role, {}))
     checks: dict[str, KeyCheck] = {}
@@ -51,29 +51,31 @@ def translate_settings(role: str, java: Mapping[str, str]) -> TranslatedSettings
 
 
 def client_settings(role: str, java: Mapping[str, str], where: str) -> ClientSettings:
-    """Return the settings alone. Raises RefusedKeyError, with *where* before the key's name."""
+    """Return only the settings. Raises RefusedKeyError, with the prefix *where* for the key."""
     translation = translate_settings(role, java)
     for check in translation.checks.values():
         if check.status is KeyStatus.REFUSED:
-            raise RefusedKeyError(f"{where}{check.key}", check.note)
+            raise RefusedKeyError(f"{where}{check.key}", reason=check.note)
     return translation.settings
 
 
 def _translate_key(
     key: ClientKey, value: str, java: Mapping[str, str], settings: dict[str, Value]
 ) -> KeyCheck:
-    """Put what *key* comes to into *settings* and check it. Raises ValueError for a bad value."""
-    said = key.read(value)
+    """Translate *key* into *settings*, and return its check. Raises ValueError for a bad value."""
+    java_value = key.read(value)
     if key.name == "isolation.level":
         honoured = value == "read_committed"
         return KeyCheck(
             key.name,
             KeyStatus.HONOURED if honoured else KeyStatus.NO_EFFECT,
-            "The source is read with read_committed, always: aborted records are not replicated.",
+            "The source is always read with read_committed. Aborted records are not replicated.",
         )
     if key.name == "auto.offset.reset":
         return KeyCheck(
-            key.name, KeyStatus.HONOURED, "Where a topic begins when it is first selected."
+            key.name,
+            KeyStatus.HONOURED,
+            "Where staging of a topic starts when it is first selected.",
         )
     if not key.librdkafka:
         return KeyCheck(key.name, KeyStatus.NO_EFFECT, key.note)
@@ -81,28 +83,28 @@ def _translate_key(
         codec = key.name.split(".")[1]
         if java.get("compression.type", "none").strip() != codec:
             return KeyCheck(key.name, KeyStatus.NO_EFFECT, f"compression.type is not {codec}.")
-    settings[key.librdkafka] = taken = _librdkafka_value(key, said)
-    if key.librdkafka == key.name and taken == said:
+    settings[key.librdkafka] = taken = _librdkafka_value(key, java_value)
+    if key.librdkafka == key.name and taken == java_value:
         return KeyCheck(key.name, KeyStatus.HONOURED, f"librdkafka: {key.librdkafka}")
     return KeyCheck(key.name, KeyStatus.TRANSLATED, f"librdkafka: {key.librdkafka}={taken}")
 
 
-def _librdkafka_value(key: ClientKey, said: str | int | bool) -> str | int | bool:
-    """Return what librdkafka is told where Java is told *said*: of a number the nearest it takes.
+def _librdkafka_value(key: ClientKey, value: str | int | bool) -> str | int | bool:
+    """Return librdkafka's value for Java's *value*, which is the nearest one for a number.
 
-    Java's -1 for a buffer (the system's size) and for idle connections (kept) are its 0.
+    Java's -1 for a buffer (the system's size) and for idle connections (kept) is librdkafka's 0.
     """
-    if isinstance(said, bool | str):
-        return said
+    if isinstance(value, bool | str):
+        return value
     least, most = LIBRDKAFKA_BOUNDS[key.librdkafka]
-    number = said // KIB if key.name == "buffer.memory" else said
+    number = value // KIB if key.name == "buffer.memory" else value
     return min(max(number, least), most)
 
 
 def _fit_backoff(settings: dict[str, Value]) -> None:
-    """Let the first pause be no longer than the longest, on which librdkafka insists.
+    """Limit the first backoff to the longest one, as librdkafka requires it.
 
-    Java takes the shorter of both; where only the first is said, it is the longest there, too.
+    Java uses the shorter of both. If only the first is set, it is the longest in Java, too.
     """
     first, longest = (settings.get(f"reconnect.backoff.{each}") for each in ("ms", "max.ms"))
     if not isinstance(longest, int):
@@ -113,7 +115,7 @@ def _fit_backoff(settings: dict[str, Value]) -> None:
 
 
 def _fit_fetch_sizes(role: str, settings: dict[str, Value]) -> None:
-    """Lower librdkafka's message.max.bytes (1,000,000) to a smaller fetch.max.bytes: it insists."""
+    """Lower message.max.bytes (1,000,000) to a smaller fetch.max.bytes; librdkafka requires it."""
     fetch = settings.get("fetch.max.bytes")
     if role == "consumer" and isinstance(fetch, int) and fetch < 1_000_000:
         settings["message.max.bytes"] = fetch

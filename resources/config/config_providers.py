@@ -1,7 +1,7 @@
-"""Where a file's secrets are: `${env:NAME}`, `${file:path:key}`, `${dir:path:file}`.
+"""Resolve references to secrets: `${env:NAME}`, `${file:path:key}`, `${dir:path:file}`.
 
-These are Kafka's three config providers. Their usual names work without being declared; other
-names are declared as MirrorMaker 2 wants it (`config.providers`). Nothing here is ever logged.
+These are Kafka's three config providers. The names env, file and dir need no declaration; other
+names are declared as in MirrorMaker 2 (`config.providers`). Values are never logged.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Params = Mapping[str, str]
 
 
 def provider_of(class_name: str) -> str | None:
-    """Return which provider a Java class is: env, file or dir. None: not one of Kafka's."""
+    """Return the provider of a Java class: env, file or dir; None for any other class."""
     return CLASSES.get(class_name.strip().removeprefix(CLASS_PREFIX))
 
 
 def resolve(
     entries: Mapping[str, str], base: Path
 ) -> tuple[dict[str, str], dict[str, SecretError]]:
-    """Return *entries* with every reference replaced, and what is wrong with those that fail.
+    """Return *entries* with every reference replaced, and the errors of failed ones by key.
 
-    A relative path of a reference lies beside the configuration file, in the folder *base*.
+    A relative path in a reference starts at *base*, the folder of the configuration file.
     """
     values: dict[str, str] = {}
     failures: dict[str, SecretError] = {}
@@ -56,17 +56,23 @@ def _look_up(key: str, entries: Mapping[str, str], base: Path, found: re.Match[s
     java_class = entries.get(f"config.providers.{name}.class", "") if declared else ""
     kind = provider_of(java_class) if java_class else name
     if kind is None or kind not in PROVIDERS:
-        raise SecretError(key, found.group(), "the providers are env, file and dir")
+        raise SecretError(
+            key, reference=found.group(), reason="the providers are env, file and dir"
+        )
     prefix = f"config.providers.{name}.param."
     params = {k[len(prefix) :]: v for k, v in entries.items() if k.startswith(prefix)}
     try:
         return PROVIDERS[kind](base / path, item, params)
     except LookupError as missing:
-        raise SecretError(key, found.group(), str(missing.args[0])) from None
+        raise SecretError(key, reference=found.group(), reason=str(missing.args[0])) from None
     except OSError as failure:
-        raise SecretError(key, found.group(), failure.strerror or "it cannot be read") from None
+        raise SecretError(
+            key, reference=found.group(), reason=failure.strerror or "it cannot be read"
+        ) from None
     except (ConfigError, ValueError):
-        raise SecretError(key, found.group(), "the file cannot be read as text") from None
+        raise SecretError(
+            key, reference=found.group(), reason="the file cannot be read as text"
+        ) from None
 
 
 def _from_environment(_path: Path, name: str, params: Params) -> str:
@@ -82,14 +88,14 @@ def _from_file(path: Path, key: str, params: Params) -> str:
     # Kafka reads this file as UTF-8, unlike the configuration itself.
     entries = properties.parse(path.read_text(encoding="utf-8"))
     if key not in entries:
-        raise LookupError("the file does not hold this key")
+        raise LookupError("the file does not have this key")
     return entries[key].value
 
 
 def _from_directory(path: Path, name: str, params: Params) -> str:
     _check_allowed(path / name, params)
     if (path / name).resolve().parent != path.resolve():
-        raise LookupError("the file lies outside of the directory")
+        raise LookupError("the file is outside of the directory")
     return (path / name).read_text(encoding="utf-8")
 
 

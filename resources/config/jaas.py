@@ -1,4 +1,4 @@
-"""The value of Java's `sasl.jaas.config`: one login module and its options."""
+"""Parse Java's `sasl.jaas.config`: one login module and its options."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ ESCAPED_CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "a"
 
 @dataclass(frozen=True)
 class LoginModule:
-    """A module by its class's last name, and its options, which hold secrets."""
+    """A login module: the last part of its class's name, and its options, which hold secrets."""
 
     name: str
     options: dict[str, str] = field(repr=False)
 
 
 def parse(text: str) -> LoginModule:
-    """Return the login module that *text* names: `Class required key="value" ... ;`.
+    """Parse `Class required key="value" ... ;`.
 
-    Raises ValueError, without any of *text*, where it is not one.
+    Raises ValueError if *text* is no login module. The message holds no part of *text*.
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != (";", True):
-        raise ValueError("it must be `LoginModule required key=value ... ;`, semicolon included")
+        raise ValueError("it must be `LoginModule required key=value ... ;`, with the semicolon")
     (name, _), (flag, _), *rest = tokens[:-1]
     if flag.lower() not in ("required", "requisite", "sufficient", "optional"):
-        raise ValueError("after the login module comes `required`")
+        raise ValueError("`required` must follow the login module")
     if len(rest) % 3 or any(rest[i] != ("=", True) for i in range(1, len(rest), 3)):
         raise ValueError("an option is not of the form key=value, or there is a second module")
     options = {rest[i][0]: rest[i + 2][0] for i in range(0, len(rest), 3)}
@@ -38,7 +38,7 @@ def parse(text: str) -> LoginModule:
 
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
-    """Return the words of *text* unescaped, each with whether it is a `=` or a `;`."""
+    """Return the unescaped words of *text*, each with True if it is a `=` or a `;`."""
     tokens = []
     position = 0
     while position < len(text):

@@ -1,4 +1,4 @@
-"""Check every key of a file: what becomes of it, and what is wrong with it."""
+"""Check every key of a file: how it is used, and the error if it is wrong."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from schemas.errors import (
 from schemas.mm2.name_filter import NameFilter
 
 NO_SMT = KEYS["transforms"].refusal
-# What `A->B.<prefix><client property>` is, where it is read at all.
+# The client of `A->B.<prefix><client property>`, and the reason if it has no effect.
 SYNCS_PRODUCER = (
-    "MirrorMaker 2 gives this to its offset-syncs producer only: A->B.producer.override.* is for "
-    "the records."
+    "MirrorMaker 2 uses this only for its offset-syncs producer. A->B.producer.override.* is for "
+    "the producer of records."
 )
-PER_CLUSTER = "One client serves all flows of a cluster: write it at the cluster's alias."
-OTHER_BROKERS = "a flow is between its aliases: give other brokers an alias of their own"
+PER_CLUSTER = "One client serves all flows of a cluster: set it at the cluster's alias."
+OTHER_BROKERS = "a flow connects its two clusters: define an alias for other brokers"
 FLOW_CLIENTS = {
     "source.consumer.": ("consumer", ""),
     "target.consumer.": ("consumer", PER_CLUSTER),
@@ -61,13 +61,13 @@ SCOPE_NAMES = {"T": "at the top level", "C": "as alias.{}", "F": "as A->B.{}"}
 
 
 def check_keys(file: Mm2File) -> list[KeyCheck]:
-    """Return what becomes of every key of *file*, in the file's order."""
+    """Return the check of every key of *file*, in the file's order."""
     known = file.without_unlisted_flows()
     return [check_key(known, key) for key in file.written]
 
 
 def check_key(file: Mm2File, key: str) -> KeyCheck:
-    """Return what becomes of *key*, as it can be shown, and the error that it is."""
+    """Return the check of *key*, with its masked value and its error."""
     error: ConfigError | None = None
     try:
         if key in file.failures:
@@ -75,10 +75,10 @@ def check_key(file: Mm2File, key: str) -> KeyCheck:
         scoped_key = file.scoped_key(key)
         found = _check(file, scoped_key, file.values[key])
         if found is None:
-            raise _add_unknown(file, key, scoped_key)
+            raise _unknown_key_error(file, key, scoped_key)
         status, note = found.status, found.note
         if status is KeyStatus.REFUSED:
-            error = RefusedKeyError(key, note)
+            error = RefusedKeyError(key, reason=note)
     except UnknownKeyError as failure:
         status, note, error = KeyStatus.UNKNOWN, failure.hint, failure
     except UnknownAliasError as failure:
@@ -90,9 +90,9 @@ def check_key(file: Mm2File, key: str) -> KeyCheck:
 
 
 def reject_bad_keys(file: Mm2File) -> None:
-    """Raise a ConfigError that names every key of *file* that is wrong or missing, with its line.
+    """Raise a ConfigError with all wrong or missing keys of *file* and their lines.
 
-    A single one raises its own type, several raise InvalidKeysError.
+    A single error keeps its type. Several become one InvalidKeysError.
     """
     bad: list[tuple[str, ConfigError]] = []
     for line, check in zip(file.lines.values(), check_keys(file), strict=True):
@@ -102,26 +102,26 @@ def reject_bad_keys(file: Mm2File) -> None:
             bad.append((f"line {line}: {named}", check.error))
     bad += [(str(error), error) for error in _missing(file)]
     if len(bad) > 1:
-        told = [f"{t} ({e.hint})" if isinstance(e, UnknownKeyError) else t for t, e in bad]
-        raise InvalidKeysError(file.path, told)
+        texts = [f"{t} ({e.hint})" if isinstance(e, UnknownKeyError) else t for t, e in bad]
+        raise InvalidKeysError(file.path, count=len(bad), errors="; ".join(texts))
     for text, error in bad:
         error.args = (f"{file.path}: {text}",)
         raise error
 
 
 def _missing(file: Mm2File) -> Iterator[RefusedKeyError]:
-    """Yield an error for each key that the file needs and does not have."""
+    """Yield an error for each required key that is missing in the file."""
     for alias in filter(None, file.aliases):
         java = file.client(alias, "admin")
         if "bootstrap.servers" not in java:
-            yield RefusedKeyError(f"{alias}.bootstrap.servers", NO_SERVERS)
+            yield RefusedKeyError(f"{alias}.bootstrap.servers", reason=NO_SERVERS)
         for check in translate_settings("admin", java).checks.values():
             if check.status is KeyStatus.REFUSED and check.key not in java:
-                yield RefusedKeyError(f"{alias}.{check.key}", check.note)
+                yield RefusedKeyError(f"{alias}.{check.key}", reason=check.note)
 
 
 def _check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
-    """Return what becomes of the key at *scoped_key*. None: nobody knows it."""
+    """Return the check of the key at *scoped_key*; None if the key is unknown."""
     key = KEYS.get(scoped_key.key)
     if key is not None and scoped_key.scope in key.scopes:
         return _table_check(file, scoped_key, key, value)
@@ -134,7 +134,7 @@ def _check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
 
 
 def _table_check(file: Mm2File, scoped_key: ScopedKey, key: Key, value: str) -> KeyCheck:
-    """Check a key of the table. Raises InvalidPatternError."""
+    """Check a key that KEYS declares. Raises InvalidPatternError."""
     if key.kind is Kind.PATTERNS and key.status is KeyStatus.HONOURED:
         NameFilter(split_list(value))
     if scoped_key.alias and key.name == "bootstrap.servers":
@@ -151,20 +151,20 @@ def _table_check(file: Mm2File, scoped_key: ScopedKey, key: Key, value: str) -> 
 
 
 def _family_check(scoped_key: ScopedKey, value: str) -> KeyCheck | None:
-    """Check keys that the file makes up the middle of: transforms, predicates, providers."""
+    """Check keys with a user-defined name inside: transforms, predicates, config providers."""
     name = scoped_key.key
     if name.startswith(("transforms.", "predicates.")):
         return KeyCheck(scoped_key.key, KeyStatus.REFUSED, NO_SMT)
     if scoped_key.scope == "T" and name.startswith("config.providers."):
         if name.endswith(".class") and provider_of(value) is None:
-            why = "only Kafka's own EnvVar-, File- and DirectoryConfigProvider are known here"
+            why = "only Kafka's EnvVar-, File- and DirectoryConfigProvider are supported"
             return KeyCheck(scoped_key.key, KeyStatus.REFUSED, why)
         return KeyCheck(scoped_key.key, KeyStatus.HONOURED, "A config provider.")
     return None
 
 
 def _client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
-    """Check a Java client property, with all that the same client is told elsewhere in mind."""
+    """Check a Java client property together with all other properties of the same client."""
     if is_connection_key(scoped_key.key):
         return _connection_check(file, scoped_key)
     if scoped_key.flow is not None:
@@ -176,7 +176,7 @@ def _client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
         return translate_settings(role, file.client(scoped_key.alias, role)).checks.get(name)
     if name not in client_names(role):
         return None
-    note = f"Not read at this place (MirrorMaker 2 neither): write it as alias.{scoped_key.key}."
+    note = f"Not read here, nor by MirrorMaker 2: write it as alias.{scoped_key.key}."
     return KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, note)
 
 
@@ -215,7 +215,7 @@ def _flow_client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
 
 
 def _misplaced_key_result(scoped_key: ScopedKey, key: Key | None) -> KeyCheck | None:
-    """Check what is read at other places only: say at which. None: it is read at none."""
+    """Return a check that names the scopes where the key is read; None if it is read nowhere."""
     name, alias = scoped_key.key, scoped_key.alias or "alias"
     flow_clients = (name.removeprefix(prefix) for prefix in FLOW_CLIENTS if name.startswith(prefix))
     if key is not None:
@@ -224,19 +224,21 @@ def _misplaced_key_result(scoped_key: ScopedKey, key: Key | None) -> KeyCheck | 
         where = [f"as A->B.{name}"]
     else:
         where = [f"as {alias}.{role}.{name}" for role in ROLES if name in client_names(role)]
-    note = f"Not read at this place (MirrorMaker 2 neither): write it {' or '.join(where)}."
+    note = f"Not read here, nor by MirrorMaker 2: write it {' or '.join(where)}."
     return KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, note) if where else None
 
 
-def _add_unknown(file: Mm2File, key: str, scoped_key: ScopedKey) -> ConfigError:
-    """Return the error that *key* is: a key of an unlisted cluster, or one that nobody reads."""
+def _unknown_key_error(file: Mm2File, key: str, scoped_key: ScopedKey) -> ConfigError:
+    """Return the error of an unknown *key*, or of a key whose cluster is not listed."""
     dots = [at for at, letter in enumerate(key) if letter == "."] if scoped_key.scope == "T" else []
     for at in dots:
         if _is_cluster_key(key[at + 1 :]):
-            error = UnknownAliasError(key, key[:at], file.aliases)
-            error.hint = f"Add {key[:at]} to `clusters`, or correct the name."
-            return error
-    return UnknownKeyError(redact_key(key), _nearest(file, key, scoped_key))
+            hint = f"Add {key[:at]} to `clusters`, or correct the name."
+            known = ", ".join(file.aliases)
+            return UnknownAliasError(key, alias=key[:at], known=known, hint=hint)
+    nearest = _nearest(file, key, scoped_key)
+    hint = f"Did you mean {nearest}?" if nearest else UnknownKeyError.hint
+    return UnknownKeyError(redact_key(key), hint=hint)
 
 
 def _is_cluster_key(name: str) -> bool:
@@ -247,7 +249,7 @@ def _is_cluster_key(name: str) -> bool:
 
 
 def _nearest(file: Mm2File, key: str, scoped_key: ScopedKey) -> str | None:
-    """Return the known key that is most like *key*, written as the file would have it."""
+    """Return the supported key most similar to *key*, with its prefix; None if there is none."""
     prefix = key[: len(key) - len(scoped_key.key)]
     names = {prefix + name for name, known in KEYS.items() if scoped_key.scope in known.scopes}
     for role in ROLES:
@@ -263,16 +265,16 @@ def _nearest(file: Mm2File, key: str, scoped_key: ScopedKey) -> str | None:
 
 
 OFFSET_SYNCS_ENABLED = "emit.offset-syncs.enabled"
-# Of a connector's keys these set the offset syncs up (MirrorConnectorConfig).
+# The keys of a connector that configure offset syncs (MirrorConnectorConfig).
 OFFSET_SYNCS_PREFIXES = ("offset-syncs-", "offset-syncs.topic.")
 
 
 def find_contradiction(file: Mm2File, scoped_key: ScopedKey) -> str | None:
-    """Return why the key at *scoped_key* cannot stand beside others of *file*. None: it can.
+    """Return why the key at *scoped_key* contradicts another key of *file*, or None.
 
-    MirrorSourceConnector refuses `emit.offset-syncs.enabled=false` beside keys that set the syncs
-    up (KIP-1031); it knows the word in small letters only and takes `False`. A key at the top level
-    is judged for every enabled flow that does not say it itself.
+    MirrorSourceConnector refuses `emit.offset-syncs.enabled=false` together with keys that
+    configure the syncs (KIP-1031). It compares with `false` only, and so accepts `False`. A key at
+    the top level is checked for every enabled flow that does not set it.
     """
     if scoped_key.key != OFFSET_SYNCS_ENABLED or file.values[scoped_key.full_key] != "false":
         return None
@@ -281,7 +283,7 @@ def find_contradiction(file: Mm2File, scoped_key: ScopedKey) -> str | None:
             scoped_key.scope == "T" and OFFSET_SYNCS_ENABLED not in file.at_flow(flow)
         ):
             for key in _offset_sync_keys(file, flow):
-                return f"no offset syncs are written, but {key} sets them up: say one of them"
+                return f"no offset syncs are written, but {key} configures them: remove one of both"
     return None
 
 

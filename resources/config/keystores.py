@@ -1,8 +1,8 @@
 """Read Java's key stores and trust stores as PEM, in memory: librdkafka reads no JKS.
 
-`cryptography` reads the key of a PKCS12 file, and Java's `keytool` turns JKS into PKCS12. It also
-lists what a store trusts, which Java marks in PKCS12 with an attribute of its own. No password is
-in a command line.
+`cryptography` reads the key of a PKCS12 file. Java's `keytool` converts JKS to PKCS12 and lists
+trusted certificates, which Java marks in PKCS12 with its own attribute. No command line has a
+password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEYTOOL_TIMEOUT_S = 60
 
 @dataclass(frozen=True)
 class KeyStore:
-    """In PEM: the certificates that a store trusts, or its first key and the key's *chain*."""
+    """The trusted certificates of a store, or its first key with its *chain*, in PEM."""
 
     trusted: str = ""
     chain: str = ""
@@ -37,10 +37,11 @@ class KeyStore:
 
 
 def read_store(path: Path, password: str, key_password: str | None = None) -> KeyStore:
-    """Return what the JKS or PKCS12 file at *path* trusts or, with a *key_password*, its key.
+    """Return the trusted certificates of the JKS or PKCS12 file at *path*, or its key.
 
-    An empty *password* is none, an empty *key_password* the store's; PKCS12 has one for both.
-    Raises ValueError, without any secret, if it cannot be read; JavaMissingError.
+    The key is read if *key_password* is not None. An empty *password* means no password, an empty
+    *key_password* means the store's. PKCS12 has one password for both.
+    Raises ValueError, without any secret, if the file cannot be read; JavaMissingError.
     """
     try:
         changed = path.stat()
@@ -50,9 +51,9 @@ def read_store(path: Path, password: str, key_password: str | None = None) -> Ke
         raise ValueError(f"{path} cannot be read: {failure.strerror}") from None
     is_jks = start == JKS_MAGIC
     if not is_jks and not start.startswith(PKCS12_MAGIC):
-        raise ValueError(f"{path} is neither JKS nor PKCS12; of a PEM file the type is PEM")
+        raise ValueError(f"{path} is neither JKS nor PKCS12; set the type PEM for a PEM file")
     if not is_jks and not password:
-        raise ValueError(f"{path} is PKCS12: it needs its password")
+        raise ValueError(f"{path} is PKCS12 and needs its password")
     found = _open(path, is_jks, password, key_password, changed.st_mtime_ns, changed.st_size)
     if isinstance(found, ValueError):
         raise found
@@ -63,7 +64,7 @@ def read_store(path: Path, password: str, key_password: str | None = None) -> Ke
 def _open(
     path: Path, is_jks: bool, password: str, key_password: str | None, _mtime_ns: int, _size: int
 ) -> KeyStore | ValueError:
-    """Open a store once, also one that cannot be opened: each key of a file asks for it."""
+    """Open a store once and cache it, or its error, because each key of a file needs it."""
     try:
         if key_password is None:
             listed = _keytool(path, password, ["-list", "-rfc", "-keystore", str(path)])
@@ -76,7 +77,7 @@ def _open(
 
 
 def _key_of(path: Path, data: bytes, password: str) -> KeyStore:
-    # Most files need no key store, and these imports take a tenth of a second.
+    # Imported here because it takes 0.1 s, and most files have no key store.
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization as pem
     from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
@@ -115,8 +116,8 @@ def _keytool(
 ) -> str:
     """Return what `keytool` prints of the store at *path*. Raises ValueError, JavaMissingError."""
     tool = java().resolve().with_name("keytool")
-    # No option stands for "no password", and none for every key's password: keytool asks for
-    # them, and takes each byte of an answer for a character.
+    # keytool has no option for "no password" or for the password of every key. It reads both from
+    # its input, each byte as a character.
     answers = (key_password.encode("latin-1", "replace") + b"\n") * 16
     if password:
         option = "-srcstorepass:env" if new_password else "-storepass:env"
@@ -133,15 +134,15 @@ def _keytool(
             timeout=KEYTOOL_TIMEOUT_S,
         )
     except FileNotFoundError:
-        raise JavaMissingError(f"{tool}, which reads key stores, is not there") from None
+        raise JavaMissingError(f"{tool}, which reads key stores, does not exist") from None
     except subprocess.TimeoutExpired:
         raise ValueError(f"{path}: keytool took more than {KEYTOOL_TIMEOUT_S} s") from None
     if done.returncode == 0:
         return done.stdout.decode("utf-8", "replace")
     if b"Enter key password" in done.stderr:
-        raise ValueError(f"{path}: its key is not opened by ssl.key.password")
+        raise ValueError(f"{path}: ssl.key.password does not open its key")
     raise _not_opened(path)
 
 
 def _not_opened(path: Path) -> ValueError:
-    return ValueError(f"{path} is not opened by its password, or damaged")
+    return ValueError(f"{path} is damaged, or its password is wrong")

@@ -1,4 +1,4 @@
-"""An mm2.properties file in, a `Config` out: MirrorMaker 2's precedence and its defaults."""
+"""Load an mm2.properties file as a `Config`, with MirrorMaker 2's precedence and defaults."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from schemas.errors import ConfigError
 from schemas.mm2.name_filter import NameFilter
 from schemas.mm2.replication_policy import ReplicationPolicy
 
-# Our own progress on a target: never snapshotted, never translated.
+# deltamirror's progress groups, which are never snapshotted or translated.
 INTERNAL_GROUPS = r"deltamirror\..*"
-# A century: the clock that threads wait by takes no more than three.
+# A hundred years: Python's waits overflow at about three hundred.
 MAX_INTERVAL_S = 100 * 365 * 86_400
 
 
 def read_config(path: Path) -> Config:
-    """Return what the file at *path* comes to. Raises a ConfigError that lists all bad keys."""
+    """Load the file at *path*. Raises a ConfigError that lists all wrong keys."""
     file = Mm2File.read(path)
     reject_bad_keys(file)
     flows = tuple(_flow(file, flow) for flow in file.enabled_flows())
@@ -53,9 +53,9 @@ def read_config(path: Path) -> Config:
 
 
 def check_config(path: Path) -> list[KeyCheck]:
-    """Return what becomes of each key of the file at *path*, in its order, secrets masked.
+    """Return the check of each key of the file at *path*, in its order, with secrets masked.
 
-    Raises ConfigFileError where the file cannot be read or lists no clusters.
+    Raises ConfigFileError if the file cannot be read or lists no clusters.
     """
     return check_keys(Mm2File.read(path))
 
@@ -65,13 +65,13 @@ def _integer(file: Mm2File, key: str) -> int:
 
 
 def _retention(file: Mm2File, key: str) -> int | None:
-    """Return a bound; -1 (Kafka's word for it) keeps for ever."""
+    """Return the limit of *key*; None for -1, which as in Kafka means no limit."""
     bound = _integer(file, key)
     return None if bound < 0 else bound
 
 
 def _listen(file: Mm2File, key: str) -> tuple[str, int] | None:
-    """Return the host and the port that *key* names; None: it is empty."""
+    """Return the host and the port of *key*; None if it is empty."""
     host, _, port = file.values.get(key, default_of(key)).strip().rpartition(":")
     return (host.strip("[]"), int(port)) if port else None
 
@@ -94,7 +94,7 @@ def _consumer(file: Mm2File, alias: str, flows: list[Flow]) -> dict[str, str]:
     wanted = [file.client(alias, "consumer", flow) for flow in flows if flow.source == alias]
     if any(properties != wanted[0] for properties in wanted):
         raise ConfigError(
-            f"{file.path}: flows from {alias} ask for different consumers, but {alias} is read "
+            f"{file.path}: flows from {alias} configure different consumers, but {alias} is read "
             f"once for all of them: write {alias}.consumer.* instead"
         )
     return wanted[0] if wanted else file.client(alias, "consumer")
@@ -123,7 +123,7 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
         config_properties_exclude=NameFilter(names("config.properties.exclude")),
         checkpoints_replication_factor=_replication_factor(file, flow, "checkpoints"),
         heartbeats_replication=parse_boolean(text("heartbeats.replication.enabled")),
-        # MirrorMaker 2 reads it at the flow only: it is no key of its connectors.
+        # MirrorMaker 2 reads it only at the flow, because it is no key of its connectors.
         uses_source_defaults=file.at_flow(flow).get("use.defaults.from", "").strip() == "source",
         sync_topic_configs_interval_s=_interval_s(file, flow, "sync.topic.configs"),
         sync_topic_acls_interval_s=_interval_s(file, flow, "sync.topic.acls"),
@@ -131,7 +131,7 @@ def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
 
 
 def _offset_syncs(file: Mm2File, flow: Flow) -> OffsetSyncsConfig | None:
-    """Return where the offset syncs go; the topic's name always carries the other's alias."""
+    """Return the topic of offset syncs. Its name has the alias of the other cluster."""
     if not parse_boolean(_text(file, flow, "emit.offset-syncs.enabled")):
         return None
     is_on_source = _text(file, flow, "offset-syncs.topic.location").strip() == "source"
@@ -145,7 +145,7 @@ def _offset_syncs(file: Mm2File, flow: Flow) -> OffsetSyncsConfig | None:
 
 
 def _heartbeats(file: Mm2File) -> Iterator[HeartbeatConfig]:
-    """Yield the pairs that emit heartbeats: all but those that say no, enabled or not."""
+    """Yield the pairs of clusters that emit heartbeats: all for which they are not disabled."""
     for flow in file.possible_flows():
         interval_s = _interval_s(file, flow, "emit.heartbeats")
         if interval_s is not None:
@@ -155,29 +155,29 @@ def _heartbeats(file: Mm2File) -> Iterator[HeartbeatConfig]:
 
 
 def _text(file: Mm2File, flow: Flow, key: str) -> str:
-    """Return what *flow* or the top level says of *key*, else the default."""
+    """Return the value of *key* at *flow*, else at the top level, else the default."""
     value = file.flow_value(flow, key)
     return default_of(key) if value is None else value
 
 
 def _interval_s(file: Mm2File, flow: Flow, what: str) -> float | None:
-    """Return how often *what* happens, in seconds. None: never again after the start."""
+    """Return the interval of *what* in seconds; None if it is disabled after the start."""
     length = parse_integer(_text(file, flow, f"{what}.interval.seconds"))
     is_on = parse_boolean(_text(file, flow, f"{what}.enabled"))
     return float(min(length, MAX_INTERVAL_S)) if is_on and length > 0 else None
 
 
 def _replication_factor(file: Mm2File, flow: Flow, topic: str) -> int:
-    """Return the replicas of one of MirrorMaker 2's topics: its own key's, else a remote topic's.
+    """Return the replication factor of an internal topic: its own key's, else a remote topic's.
 
-    MirrorMaker 2 has 3, which a smaller cluster refuses.
+    MirrorMaker 2's default is 3, which a smaller cluster refuses.
     """
     own = file.flow_value(flow, f"{topic}.topic.replication.factor")
     return parse_integer(own or _text(file, flow, "replication.factor"))
 
 
 def _policy(file: Mm2File, flow: Flow) -> ReplicationPolicy:
-    """Return the naming rule; a separator for internal topics is read only beside a separator."""
+    """Return the policy. A separator of internal topics needs replication.policy.separator."""
     separator = file.flow_value(flow, "replication.policy.separator")
     internal = file.flow_value(flow, "replication.policy.internal.topic.separator.enabled")
     between = separator if separator is not None else "."
@@ -187,13 +187,13 @@ def _policy(file: Mm2File, flow: Flow) -> ReplicationPolicy:
 
 
 def _lake(file: Mm2File) -> str:
-    """Return the lake's folder; a relative path starts at the file's folder."""
+    """Return the lake's folder. A relative path starts at the file's folder."""
     lake = file.values.get("deltamirror.lake", "./lake").strip()
     return str((file.path.absolute().parent / lake).resolve())
 
 
 def _tasks_max(file: Mm2File, flows: tuple[FlowConfig, ...]) -> int:
-    """Return how many tasks run at a time: the most that any flow asks for, else the cores."""
-    asked = [file.flow_value(config.flow, "tasks.max") for config in flows]
-    numbers = [parse_integer(text, 1) for text in asked if text is not None]
+    """Return the number of tasks: the largest tasks.max of all flows, else the cores."""
+    texts = [file.flow_value(config.flow, "tasks.max") for config in flows]
+    numbers = [parse_integer(text, 1) for text in texts if text is not None]
     return max(numbers, default=os.cpu_count() or 1)

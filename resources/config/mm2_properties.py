@@ -1,4 +1,4 @@
-"""An mm2.properties file with its three scopes: the top level, `alias.key` and `A->B.key`."""
+"""Read an mm2.properties file with its three scopes: top level, `alias.key` and `A->B.key`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from schemas.errors import ConfigFileError, SecretError, UnknownAliasError
 
 @dataclass(frozen=True)
 class ScopedKey:
-    """Where a key stands: at a cluster, at a flow or (neither) at the top level."""
+    """A key and its scope: a cluster, a flow or (neither) the top level."""
 
     key: str
     alias: str | None = None
@@ -31,16 +31,16 @@ class ScopedKey:
 
     @property
     def full_key(self) -> str:
-        """Return the whole key as the file holds it."""
+        """Return the whole key, as in the file."""
         before = self.alias or (self.flow.name if self.flow else "")
         return f"{before}.{self.key}" if before else self.key
 
 
 @dataclass(frozen=True)
 class Mm2File:
-    """The keys of a file: as they are written, and with their references resolved.
+    """The keys of a file: as *written*, and their *values* after references are resolved.
 
-    *lines* holds the line of each key, *failures* the keys whose reference leads to nothing.
+    *lines* holds the line of each key, *failures* the errors of unresolved references by key.
     *written* and *values* hold secrets.
     """
 
@@ -60,15 +60,17 @@ class Mm2File:
         values, failures = resolve(written, path.absolute().parent)
         aliases = tuple(dict.fromkeys(split_list(values.get("clusters", ""))))
         if not aliases:
-            raise ConfigFileError(path, "no `clusters`: name the cluster aliases, comma separated")
+            raise ConfigFileError(
+                path, reason="it has no `clusters`: list the cluster aliases, separated by commas"
+            )
         return cls(path, aliases, lines, written, values, failures)
 
     def without_unlisted_flows(self) -> Mm2File:
-        """Return the same file without the keys of flows whose clusters it does not list."""
+        """Return the file without the keys of flows whose clusters it does not list."""
         return replace(self, values={k: v for k, v in self.values.items() if self._is_listed(k)})
 
     def scoped_key(self, key: str) -> ScopedKey:
-        """Return where *key* stands. Raises UnknownAliasError for a flow of unlisted clusters."""
+        """Split *key* by scope. Raises UnknownAliasError for a flow of unlisted clusters."""
         if "->" in key:
             flow, rest = _split_flow(key, self.aliases)
             return ScopedKey(rest, flow=flow)
@@ -83,14 +85,14 @@ class Mm2File:
         return self._keys_of(None)
 
     def possible_flows(self) -> Iterator[Flow]:
-        """Yield every flow that there can be, enabled or not."""
+        """Yield a flow for every ordered pair of clusters, enabled or not."""
         return starmap(Flow, permutations(self.aliases, 2))
 
     def enabled_flows(self) -> list[Flow]:
-        """Return the flows that are on; a top-level `enabled` counts only where heartbeats are.
+        """Return the enabled flows.
 
-        MirrorMaker 2 starts a flow for `A->B.enabled` or for heartbeats, and only a flow that it
-        starts reads the top level.
+        A top-level `enabled` applies only to flows that emit heartbeats: MirrorMaker 2 starts a
+        flow for `A->B.enabled` or for heartbeats, and only a started flow reads the top level.
         """
         return [flow for flow in self.possible_flows() if self._is_enabled(flow)]
 
@@ -103,15 +105,15 @@ class Mm2File:
         return self._keys_of(flow)
 
     def flow_value(self, flow: Flow, key: str) -> str | None:
-        """Return what *flow* says of *key*, else the top level, else None."""
+        """Return the value of *key* at *flow*, else at the top level, else None."""
         return self.values.get(f"{flow.name}.{key}", self.values.get(key))
 
     def client(self, alias: str, role: str, flow: Flow | None = None) -> dict[str, str]:
         """Return the Java properties of a client (`consumer`, `producer`, `admin`) of *alias*.
 
-        Later wins: top-level security keys, the cluster's own, the cluster's for this client.
-        What a *flow* that reads from *alias* says (`A->B.consumer.x`) loses to all of these; what
-        it says as `A->B.source.consumer.x` beats them.
+        The order of precedence, lowest first: `A->B.consumer.x` of a *flow* that reads from
+        *alias*, top-level security keys, the cluster's security keys, the cluster's keys of this
+        client, and `A->B.source.consumer.x` of the *flow*.
         """
         cluster, at_flow = self.at_cluster(alias), self.at_flow(flow) if flow else {}
         return {
@@ -156,7 +158,7 @@ class Mm2File:
 
 
 def _is_true(text: str) -> bool:
-    """Return whether *text* is `true`: what is neither that nor `false` is refused elsewhere."""
+    """Return whether *text* is `true`. `key_check` refuses texts other than `true` and `false`."""
     return text.strip().lower() == "true"
 
 
@@ -165,12 +167,12 @@ def _without_prefix(prefix: str, entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _split_flow(key: str, aliases: tuple[str, ...]) -> tuple[Flow, str]:
-    """Return the flow that *key* begins with and the rest. Raises UnknownAliasError."""
+    """Split *key* into its flow and the rest. Raises UnknownAliasError."""
     for source in aliases:
         for target in sorted(aliases, key=len, reverse=True):
             if source != target and key.startswith(f"{source}->{target}."):
                 return Flow(source, target), key[len(f"{source}->{target}.") :]
     source, _, rest = key.partition("->")
     target = rest.partition(".")[0]
-    stranger = source if source not in aliases else target
-    raise UnknownAliasError(f"flow {source}->{target}", stranger, aliases)
+    unlisted = source if source not in aliases else target
+    raise UnknownAliasError(f"flow {source}->{target}", alias=unlisted, known=", ".join(aliases))

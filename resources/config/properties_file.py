@@ -9,38 +9,40 @@ import javaproperties
 
 from schemas.errors import ConfigFileError
 
-# Java reads a properties *file* as this, and so does MirrorMaker 2: other characters are \uXXXX.
+# The encoding of a properties *file* in Java and MirrorMaker 2; other characters are \uXXXX.
 ENCODING = "iso-8859-1"
 
 
-class LogEntry(NamedTuple):
-    """The value of a key, and the first line of the entry that holds it."""
+class PropertyEntry(NamedTuple):
+    """The value of a key, and the first line of its entry."""
 
     value: str
     line: int
 
 
-def read(path: Path) -> dict[str, LogEntry]:
+def read(path: Path) -> dict[str, PropertyEntry]:
     """Return the entries of the file *path*. Raises ConfigFileError if it cannot be read."""
     try:
         return parse(path.read_bytes().decode(ENCODING))
     except OSError as failure:
-        raise ConfigFileError(path, failure.strerror or str(failure)) from None
+        raise ConfigFileError(path, reason=failure.strerror or str(failure)) from None
     except ValueError as failure:
-        raise ConfigFileError(path, str(failure)) from None
+        raise ConfigFileError(path, reason=str(failure)) from None
 
 
-def parse(text: str) -> dict[str, LogEntry]:
-    r"""Return the entries of *text* in the order of their first mention; the last value wins.
+def parse(text: str) -> dict[str, PropertyEntry]:
+    r"""Return the entries of *text* in the order of their keys' first occurrence.
+
+    The last value of a key counts.
 
     Raises ValueError, with the line, for a `\u` without four hexadecimal digits.
     """
-    entries: dict[str, LogEntry] = {}
+    entries: dict[str, PropertyEntry] = {}
     line = 1
     try:
         for element in javaproperties.parse(text):
             if isinstance(element, javaproperties.KeyValue):
-                entries[_printable(element.key)] = LogEntry(_printable(element.value), line)
+                entries[_printable(element.key)] = PropertyEntry(_printable(element.value), line)
             source = element.source.replace("\r\n", "\n")
             line += source.count("\n") + source.count("\r")
     except javaproperties.InvalidUEscapeError:
@@ -49,5 +51,5 @@ def parse(text: str) -> dict[str, LogEntry]:
 
 
 def _printable(text: str) -> str:
-    """Return *text* without half surrogate pairs, which nothing can print or encode."""
+    """Return *text* without unpaired surrogates, which cannot be printed or encoded."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

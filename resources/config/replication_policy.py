@@ -1,4 +1,4 @@
-"""The naming rule that a file asks for: one of MirrorMaker 2's, or a Python class of the user's."""
+"""Create the replication policy of a file: one of MirrorMaker 2's, or a user's Python class."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ POLICY_MEMBERS = sorted(name for name in vars(ReplicationPolicy) if not name.sta
 def create_policy(
     name: str, flow: Flow, separator: str, internal_separator: str
 ) -> ReplicationPolicy:
-    """Return the rule called *name*: a class of MirrorMaker 2's, or `package.module:Class`.
+    """Return the policy called *name*: a class of MirrorMaker 2, or `package.module:Class`.
 
-    A class of the user's own is called with both separators and the source's alias by name, as
-    MirrorMaker 2 calls `configure` (ReplicationPolicy, KIP-382). Raises RefusedKeyError where it
-    cannot be loaded or lacks something that is asked of a rule.
+    A user's class is called with both separators and the source's alias as keyword arguments, as
+    MirrorMaker 2 calls `configure` (ReplicationPolicy, KIP-382). Raises RefusedKeyError if the
+    class cannot be loaded or lacks a member of ReplicationPolicy.
     """
     if ":" in name:
         return _create_custom(name.strip(), flow, separator, internal_separator)
@@ -38,16 +38,16 @@ def _create_custom(
         policy: ReplicationPolicy = factory(
             separator=separator, internal_separator=internal_separator, source_alias=flow.source
         )
-        # It travels to Spark's workers with the flow.
+        # Spark's workers receive it with the flow.
         pickle.dumps(policy)
     except Exception as error:
-        # The class is the user's: whatever it raises is about the file.
+        # Any exception of a user's class is an error of the configuration.
         raise RefusedKeyError(
-            POLICY_CLASS_KEY, f"{path} cannot be made: {_error_text(error)}"
+            POLICY_CLASS_KEY, reason=f"{path} cannot be created: {_error_text(error)}"
         ) from error
     missing = [each for each in POLICY_MEMBERS if not hasattr(policy, each)]
     if missing:
-        raise RefusedKeyError(POLICY_CLASS_KEY, f"{path} has no {', '.join(missing)}")
+        raise RefusedKeyError(POLICY_CLASS_KEY, reason=f"{path} has no {', '.join(missing)}")
     return policy
 
 
@@ -56,10 +56,8 @@ def _import_class(path: str) -> Callable[..., ReplicationPolicy]:
     try:
         found: Callable[..., ReplicationPolicy] = getattr(importlib.import_module(module), name)
     except Exception as error:
-        why = (
-            f"{path} cannot be imported: {_error_text(error)} (PYTHONPATH says where Python looks)"
-        )
-        raise RefusedKeyError(POLICY_CLASS_KEY, why) from error
+        why = f"{path} cannot be imported: {_error_text(error)} (PYTHONPATH lists the folders of modules)"
+        raise RefusedKeyError(POLICY_CLASS_KEY, reason=why) from error
     return found
 
 

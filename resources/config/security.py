@@ -1,6 +1,6 @@
-"""Java's security.protocol, ssl.* and sasl.* in, librdkafka's settings out.
+"""Translate Java's security.protocol, ssl.* and sasl.* to librdkafka's settings.
 
-No note here holds a value that may be a secret.
+No note holds a value that may be a secret.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from schemas.config.keys import KeyCheck, KeyStatus, check_list, split_list
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-NO_KERBEROS = (
-    "the Kafka client here is built without Kerberos: use SCRAM, PLAIN, OAUTHBEARER or TLS"
-)
-NO_SERVERS = "every cluster needs one"
+NO_KERBEROS = "the Kafka client has no Kerberos: use SCRAM, PLAIN, OAUTHBEARER or TLS"
+NO_SERVERS = "every cluster needs it"
 OIDC = {
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
@@ -46,23 +44,23 @@ class Security:
         return self.java.get(name, "").strip()
 
     def put(self, java: str, setting: str, value: str) -> None:
-        """Set *setting* because of the Java property *java*."""
+        """Set *setting* to the value of the Java property *java*."""
         self.settings[setting] = value
-        told = KeyStatus.HONOURED if java == setting else KeyStatus.TRANSLATED
-        self.checks[java] = KeyCheck(java, told, f"librdkafka: {setting}")
+        status = KeyStatus.HONOURED if java == setting else KeyStatus.TRANSLATED
+        self.checks[java] = KeyCheck(java, status, f"librdkafka: {setting}")
 
     def note(self, status: KeyStatus, name: str, note: str) -> None:
-        """Check *name*, if the file says it, and leave the settings as they are."""
+        """Check *name* if the file has it. The settings do not change."""
         if name in self.java:
             self.checks[name] = KeyCheck(name, status, note)
 
     def set_refused(self, name: str, note: str) -> None:
-        """Refuse *name*; also where the file should have said it and does not."""
+        """Refuse *name*, even if it is missing in the file."""
         self.checks[name] = KeyCheck(name, KeyStatus.REFUSED, note)
 
 
 def translate_security(java: Mapping[str, str]) -> Security:
-    """Return what the connection properties *java* come to; an unknown key has no check."""
+    """Translate the connection properties *java*. An unknown property has no check."""
     out = Security(java)
     for name in java:
         if name in NO_EFFECT_CONNECTION_KEYS:
@@ -101,7 +99,7 @@ def _protocol(out: Security) -> None:
         return
     out.put("security.protocol", "security.protocol", protocol)
     if protocol.startswith("SASL_") and not out.get("sasl.mechanism"):
-        out.set_refused("sasl.mechanism", f"Java's default is GSSAPI, and {NO_KERBEROS}")
+        out.set_refused("sasl.mechanism", f"Java's default is GSSAPI, but {NO_KERBEROS}")
 
 
 def _sasl(out: Security) -> None:
@@ -126,11 +124,11 @@ def _sasl(out: Security) -> None:
 
 
 def _log_in(out: Security, module: jaas.LoginModule) -> None:
-    """Put in what the login *module* says. Raises ValueError where it cannot be had."""
+    """Translate the login *module*. Raises ValueError if it is not supported."""
     match module.name:
         case "PlainLoginModule" | "ScramLoginModule":
             if module.options.get("tokenauth", "false").lower() == "true":
-                raise ValueError("delegation tokens are unknown to librdkafka: use a user's own")
+                raise ValueError("librdkafka has no delegation tokens: use the password of a user")
             if not {"username", "password"} <= module.options.keys():
                 raise ValueError("the login module needs a username and a password")
             out.put("sasl.jaas.config", "sasl.username", module.options["username"])
@@ -142,7 +140,7 @@ def _log_in(out: Security, module: jaas.LoginModule) -> None:
         case "Krb5LoginModule":
             raise ValueError(NO_KERBEROS)
         case _:
-            raise ValueError("this login module is a Java class that cannot be used here")
+            raise ValueError("this login module is a Java class, which cannot be used here")
     out.note(KeyStatus.TRANSLATED, "sasl.jaas.config", note)
 
 
@@ -156,7 +154,7 @@ def _log_in_oidc(out: Security, module: jaas.LoginModule) -> None:
             extensions.append(f"{option.removeprefix('extension_')}={value}")
         else:
             raise ValueError(
-                "of OAuthBearerLoginModule clientId, clientSecret, scope and extension_* are known"
+                "OAuthBearerLoginModule supports clientId, clientSecret, scope and extension_*"
             )
     if extensions:
         out.settings["sasl.oauthbearer.extensions"] = ",".join(extensions)
@@ -165,7 +163,7 @@ def _log_in_oidc(out: Security, module: jaas.LoginModule) -> None:
 def _oidc(out: Security) -> None:
     endpoint = "sasl.oauthbearer.token.endpoint.url"
     if not out.get(endpoint):
-        out.set_refused(endpoint, "OAUTHBEARER needs it: tokens come from there (OIDC)")
+        out.set_refused(endpoint, "OAUTHBEARER needs it to fetch tokens (OIDC)")
         return
     out.put(endpoint, endpoint, out.get(endpoint))
     out.settings["sasl.oauthbearer.method"] = "oidc"
@@ -175,7 +173,7 @@ def _oidc(out: Security) -> None:
 
 
 def _token_classes(out: Security) -> None:
-    """Take Java's own ways to get a token by a client's id and secret, which is OIDC's here."""
+    """Accept Java's classes that fetch a token with a client id and secret: OIDC does the same."""
     for name, classes in TOKEN_CLASSES.items():
         if out.get(name).rpartition(".")[2] in classes:
             out.note(KeyStatus.NO_EFFECT, name, "OIDC needs no class here.")
@@ -188,10 +186,10 @@ def _token_classes(out: Security) -> None:
 
 
 def _trust(out: Security) -> None:
-    """Translate what the client trusts: certificates in PEM, as a file or inline, or a store."""
+    """Translate the trusted certificates: a PEM file, inline PEM, or a store."""
     location, certificates = "ssl.truststore.location", "ssl.truststore.certificates"
     password = "ssl.truststore.password"
-    out.note(KeyStatus.HONOURED, "ssl.truststore.type", "How the truststore is read.")
+    out.note(KeyStatus.HONOURED, "ssl.truststore.type", "The format of the truststore.")
     out.note(KeyStatus.NO_EFFECT, password, "A PEM file has no password.")
     if out.get(certificates):
         out.put(certificates, "ssl.ca.pem", out.get(certificates))
@@ -204,7 +202,7 @@ def _trust(out: Security) -> None:
     try:
         trusted = read_store(Path(out.get(location)), out.java.get(password, "")).trusted
         if not trusted:
-            raise ValueError("it holds no certificate to trust")
+            raise ValueError("it has no trusted certificate")
     except ValueError as failure:
         out.set_refused(location, str(failure))
     else:
@@ -212,13 +210,13 @@ def _trust(out: Security) -> None:
 
 
 def _identity(out: Security) -> None:
-    """Translate what the client shows: a PEM file, PEM inline, or a store."""
+    """Translate the client's certificate and key: a PEM file, inline PEM, or a store."""
     location, kind = "ssl.keystore.location", out.get("ssl.keystore.type").upper()
     password, key_password = "ssl.keystore.password", "ssl.key.password"
     chain, key = "ssl.keystore.certificate.chain", "ssl.keystore.key"
-    out.note(KeyStatus.HONOURED, "ssl.keystore.type", "How the keystore is read.")
+    out.note(KeyStatus.HONOURED, "ssl.keystore.type", "The format of the keystore.")
     out.note(KeyStatus.NO_EFFECT, password, "A PEM file has no password.")
-    out.note(KeyStatus.NO_EFFECT, key_password, "There is no key that it opens.")
+    out.note(KeyStatus.NO_EFFECT, key_password, "There is no encrypted key.")
     for java, setting in ((chain, "ssl.certificate.pem"), (key, "ssl.key.pem")):
         if out.get(java):
             out.put(java, setting, out.get(java))
@@ -234,7 +232,7 @@ def _identity(out: Security) -> None:
 
 
 def _put_file(out: Security, location: str, setting: str) -> None:
-    """Set *setting* to the file at *location*; one that cannot be read is refused."""
+    """Set *setting* to the file at *location*. Refuse a file that cannot be read."""
     try:
         Path(out.get(location)).open("rb").close()
     except OSError as failure:
@@ -244,14 +242,14 @@ def _put_file(out: Security, location: str, setting: str) -> None:
 
 
 def _put_keystore(out: Security, location: str, password: str, key_password: str) -> None:
-    """Set certificate and key from the store at *location*; one without is refused."""
+    """Set certificate and key from the store at *location*. Refuse a store without a key."""
     for name in (password, key_password):
         out.note(KeyStatus.HONOURED, name, "It opens the keystore.")
     passwords = (out.java.get(password, ""), out.java.get(key_password, ""))
     try:
         store = read_store(Path(out.get(location)), *passwords)
         if not store.key:
-            raise ValueError("it holds no key")
+            raise ValueError("it has no key")
     except ValueError as failure:
         out.set_refused(location, str(failure))
         return
@@ -261,7 +259,7 @@ def _put_keystore(out: Security, location: str, password: str, key_password: str
 
 
 def _checks(out: Security) -> None:
-    """Translate how the broker's certificate is checked and what may encrypt."""
+    """Translate host name verification and cipher suites."""
     algorithm, suites = "ssl.endpoint.identification.algorithm", "ssl.cipher.suites"
     if algorithm in out.java:
         out.put(algorithm, algorithm, out.get(algorithm).lower() or "none")
@@ -270,11 +268,13 @@ def _checks(out: Security) -> None:
     if older:
         out.put(suites, suites, ":".join(older))
     else:
-        out.note(KeyStatus.NO_EFFECT, suites, "TLS 1.3 has suites of its own, which stay allowed.")
+        out.note(
+            KeyStatus.NO_EFFECT, suites, "TLS 1.3 has its own suites, which are always allowed."
+        )
 
 
 def _openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a cipher suite; empty for those of TLS 1.3.
+    """Return OpenSSL's name of a cipher suite; empty for a suite of TLS 1.3.
 
     `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is `ECDHE-RSA-AES128-GCM-SHA256`.
     """

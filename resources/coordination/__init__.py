@@ -1,5 +1,5 @@
-"""Which process performs a role, and what each process reports of itself.
+"""Leases of roles, and the status files of the processes that hold them.
 
 Belongs here: leases and status files.
-Does not: correctness, which compared txn versions and transactional ids hold.
+Does not: correctness, which txn version checks and transactional ids ensure.
 """

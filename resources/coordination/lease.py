@@ -1,7 +1,7 @@
-"""One process per duty: a lock that is gone with its process.
+"""Allow one process per role, with a file lock that ends with its process.
 
-The lease is the belt, compared marks and transactional ids are the braces (DESIGN 3): a lease
-that fails to exclude costs work, never a record.
+The lease prevents two owners of a role. If it fails, txn version checks and transactional ids fence
+the second owner: work is repeated, but no record is lost or duplicated.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from schemas.errors import LakeError, LeaseHeldError
 
 
 class Lease:
-    """The right to do *role* on the lake at *root*: an OS file lock.
+    """An OS file lock for *role* on the lake at *root*.
 
-    The descriptor is not inherited by child processes, so neither the JVM nor Spark's workers
-    keep the lock when the holder dies.
+    Child processes do not inherit the descriptor, so neither the JVM nor Spark's workers keep the
+    lock when the holder dies.
     """
 
     def __init__(self, root: Path, role: str) -> None:
@@ -28,25 +28,28 @@ class Lease:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lease. Raises LeaseHeldError where another process has it."""
+        """Take the lease.
+
+        Raises LeaseHeldError if another process holds it, LakeError if its file cannot be created.
+        """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise LakeError(f"{self._path} cannot be made: {error.strerror}") from error
+            raise LakeError(f"{self._path} cannot be created: {error.strerror}") from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(file, 100, 0).decode(errors="replace").strip() or "unknown"
             os.close(file)
-            raise LeaseHeldError(self.role, f"process {holder}") from None
-        with suppress(OSError):  # who holds it is told to people; a full disk does not stop that
+            raise LeaseHeldError(self.role, holder=f"process {holder}") from None
+        with suppress(OSError):  # the holder's pid is only information; the disk may be full
             os.ftruncate(file, 0)
             os.pwrite(file, str(os.getpid()).encode(), 0)
         self._file = file
 
     def try_acquire(self) -> bool:
-        """Take the lease if it is free; return whether this process has it now."""
+        """Take the lease if it is free; return whether this object took it. Raises LakeError."""
         try:
             self.acquire()
         except LeaseHeldError:
@@ -59,7 +62,7 @@ class Lease:
         return self._file is not None
 
     def release(self) -> None:
-        """Give the lease back; doing it twice is doing it once."""
+        """Release the lease. Has no effect if it is not held."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -1,8 +1,8 @@
-"""What each duty's process last said about itself: a small file that `status` reads.
+"""Write and read the status file of each role, which `status` shows.
 
     <lake>/bulletins/replay_us-east__eu-west.json   {pid, at_ms, state, error, troubles, metrics}
 
-A bulletin informs people and decides nothing: losing one loses no record.
+Status files are information only: if one is lost, no record is lost.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-# An unchanged bulletin is written again only this often: its time tells that the duty lives.
 REWRITE_INTERVAL_MS = 1000
+"""An unchanged status is written again this often: its `at_ms` shows that the process runs."""
 
 
 class StatusFile:
-    """The bulletins of the lake at *root*; a duty is `stage us-east` or `replay A->B`."""
+    """The status files of the lake at *root*; a role is `stage us-east` or `replay A->B`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -36,38 +36,38 @@ class StatusFile:
         partition_errors: Sequence[Mapping[str, Any]],
         metrics: str | None = None,
     ) -> None:
-        """Say how *role* is, and where its process serves its *metrics*, if it does.
+        """Write the status of *role*; *metrics* is the address of its metrics endpoint, if any.
 
-        The file is replaced in one go. A disk that is full is only logged.
+        The file is replaced atomically. A failure, such as a full disk, is only logged.
         """
         now_ms = int(time.time() * 1000)
-        told = [dict(each) for each in partition_errors]
-        said = {"state": state, "error": error, "troubles": told, "metrics": metrics}
+        errors = [dict(each) for each in partition_errors]
+        status = {"state": state, "error": error, "troubles": errors, "metrics": metrics}
         before_ms, before = self._written.get(role, (0, {}))
-        if said == before and abs(now_ms - before_ms) < REWRITE_INTERVAL_MS:
+        if status == before and abs(now_ms - before_ms) < REWRITE_INTERVAL_MS:
             return
         path = self._path(role)
         try:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.parent.mkdir(exist_ok=True)
             draft = path.with_suffix(f".{os.getpid()}")
-            draft.write_text(json.dumps({"pid": os.getpid(), "at_ms": now_ms, **said}))
+            draft.write_text(json.dumps({"pid": os.getpid(), "at_ms": now_ms, **status}))
             draft.replace(path)
         except OSError as failure:
-            log.warning("bulletin of %s is not written: %s", role, failure.strerror)
+            log.warning("the status file of %s cannot be written: %s", role, failure.strerror)
             return
-        self._written[role] = (now_ms, said)
+        self._written[role] = (now_ms, status)
 
     def read(self, role: str) -> dict[str, Any] | None:
-        """Return what *role* said last, `is_alive` added: whether its process is still there.
+        """Return the last status of *role* and `is_alive`: whether its process is running.
 
-        None: it never said anything that can be read.
+        Return None if there is no readable status file.
         """
         try:
-            said: dict[str, Any] = json.loads(self._path(role).read_text())
+            status: dict[str, Any] = json.loads(self._path(role).read_text())
         except (OSError, ValueError):
             return None
-        return {**said, "is_alive": _is_alive(said["pid"])}
+        return {**status, "is_alive": _is_alive(status["pid"])}
 
     def _path(self, role: str) -> Path:
         name = role.replace("->", "__").replace(" ", "_")
@@ -79,6 +79,6 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is there, and somebody else's
+    except PermissionError:  # it runs as another user
         return True
     return True

@@ -1,5 +1,5 @@
-"""The lake's Delta tables and data files.
+"""Delta tables and data files of the lake.
 
 Belongs here: everything that uses deltalake, Parquet and the transaction log.
-Does not: which rows a tick writes.
+Does not: the choice of the rows that a tick writes.
 """

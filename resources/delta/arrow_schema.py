@@ -1,4 +1,4 @@
-"""The lake's column types, as Arrow and as Delta know them."""
+"""Arrow schemas of the lake's tables and of their data files."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 
 def file_schema(table: Table) -> pa.Schema:
-    """Return the Arrow schema of a data file of *table*: Delta keeps partition columns aside."""
+    """Return the Arrow schema of a data file of *table*: Delta omits partition columns from it."""
     schema = arrow_schema(table)
     return pa.schema([field for field in schema if field.name not in table.partitioned_by])

@@ -1,4 +1,4 @@
-"""Which files of the staged log may hold what offsets, from the table's own statistics."""
+"""Find the files of the staged log that may hold an offset range, from Delta's file statistics."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _ANY_OFFSET = np.iinfo(np.int64)
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The live files of a snapshot, in order of slot and sequence, with their offsets' bounds.
+    """The live files of a snapshot, ordered by slot and sequence, with their offset bounds.
 
-    A file without statistics, which somebody else wrote, may hold anything.
+    *lows* and *highs* are inclusive. A file without statistics was written by another program;
+    it may hold any offset.
     """
 
     paths: list[str]
@@ -26,7 +27,7 @@ class FileIndex:
 
     @classmethod
     def from_table(cls, records: RecordsTable) -> FileIndex:
-        """Return the files of the snapshot that *records* saw last."""
+        """Return the index of the snapshot that *records* read last."""
         actions = records.delta.get_add_actions(flatten=True)
         names = actions.schema.names
         bounds: dict[str, tuple[int, int]] = {}

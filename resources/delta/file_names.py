@@ -1,9 +1,9 @@
-"""The name of a data file of `records`: its place among the files of a slot, and its own digest.
+"""Names of the data files of `records`: the sequence within the slot and the file's digest.
 
     part-<sequence>-<unique>-<digest>.parquet
 
-The digest is over the whole file, footer too: whoever reads it can tell a torn or altered file
-before the first record of it is used. Files of other programs have other names.
+The digest covers the whole file with its footer, so a reader detects a truncated or altered file
+before it uses any record. Files that other programs write have other names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import xxhash
 
 READ_SIZE_BYTES = 256 * 2**10
-"""Bytes read at a time: they stay in the processor's cache until they are taken in."""
+"""Bytes read at a time: few enough to stay in the processor's cache until they are hashed."""
 
 FILE_NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
 
@@ -26,23 +26,23 @@ def file_name(sequence: int, unique: str, digest: str | None = None) -> str:
 
 
 def is_managed_file(path: str) -> bool:
-    """Return whether a data file's name is one that we give."""
+    """Return whether deltamirror wrote the data file, judging by its name."""
     return FILE_NAME.fullmatch(Path(path).name) is not None
 
 
 def sequence_of(path: str) -> int:
-    """Return the sequence that a data file's name carries. Raises ValueError: it is not ours."""
+    """Return the sequence in a data file's name. Raises ValueError if it is not a managed file."""
     return int(_match_name(path)["sequence"])
 
 
 def digest_of(path: str) -> str | None:
-    """Return the digest that a data file's name carries, if it does."""
+    """Return the digest in a data file's name, or None if the name has none."""
     name = FILE_NAME.fullmatch(Path(path).name)
     return name["digest"] if name else None
 
 
 def file_digest(file: Path) -> str:
-    """Return the digest of what *file* holds, 16 hexadecimal digits. Raises OSError."""
+    """Return the digest of the content of *file*, 16 hexadecimal digits. Raises OSError."""
     digest, block = xxhash.xxh3_64(), memoryview(bytearray(READ_SIZE_BYTES))
     with file.open("rb", buffering=0) as content:
         while size := content.readinto(block):

@@ -1,8 +1,8 @@
-"""The lake: where every table is.
+"""Paths of the lake's tables.
 
 clusters/<alias>/records | segments | group_offsets
 flows/<source>__<target>/offset_map | checkpoints | lag | verification
-replays, control, replays_maps/<id>/offset_map, leases/, audits/
+replays, control, replay_maps/<id>/offset_map, leases/, audits/
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from schemas.tables import CONTROL, OFFSET_MAP, REPLAYS, SEGMENTS, Table
 
 
 class DeltaLake:
-    """A folder that holds every payload: made with mode 0700."""
+    """The folder of all tables. It is created with mode 0700, because it holds every payload."""
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
 
     def ensure_exists(self) -> None:
-        """Make the folder where it is missing. Raises LakeError where it cannot be."""
+        """Create the folder if it is missing. Raises LakeError if that fails."""
         try:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise LakeError(f"{self.root} cannot be made: {error.strerror}") from error
+            raise LakeError(f"{self.root} cannot be created: {error.strerror}") from error
 
     def records(self, alias: str) -> RecordsTable:
         """Return the staged log of source cluster *alias*."""
         return RecordsTable(self.root / "clusters" / alias / "records")
 
     def segments(self, alias: str) -> LakeTable:
-        """Return the staged ranges of source cluster *alias*."""
+        """Return the segments of source cluster *alias*."""
         return self.cluster_table(alias, SEGMENTS)
 
     def cluster_table(self, alias: str, table: Table) -> LakeTable:
@@ -53,10 +53,10 @@ class DeltaLake:
 
     @property
     def control(self) -> LakeTable:
-        """Return the operators' orders."""
+        """Return the table of operator requests."""
         return LakeTable(self.root / CONTROL.name, CONTROL)
 
     @property
     def replays(self) -> LakeTable:
-        """Return the point-in-time replays."""
+        """Return the table of point-in-time replays."""
         return LakeTable(self.root / REPLAYS.name, REPLAYS)

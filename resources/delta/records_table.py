@@ -1,4 +1,4 @@
-"""The table `records`: files that tasks wrote, committed with the frontier they reach."""
+"""Commit data files to the table `records`, together with the frontiers that they reach."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from schemas.tables import RECORDS
 SEGMENTS_KEY = "deltamirror.segments"
 
 RETAINED_PREFIX = "kept/"
-"""Marks of partitions that retention took records of: `kept/` before the partition's own."""
+"""Prefix of a partition's app id: its txn version is the first offset that retention kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsFile:
     """A live file of the table: relative *path*, its slot, sequence, size and record count.
 
-    Files of a slot hold later offsets of a partition the higher their *sequence* is. One that
-    another program wrote (somebody's OPTIMIZE or DELETE) has the sequence FOREIGN: replay passes
-    it over, and misses its records by count.
+    Within a slot, a file of a higher *sequence* holds later offsets of a partition. A file that
+    another program wrote (by OPTIMIZE or DELETE) has FOREIGN_SEQUENCE: replay skips it, and then
+    detects by the record count that records are missing.
     """
 
     path: str
@@ -43,11 +43,11 @@ class RecordsFile:
 
 
 FOREIGN_SEQUENCE = -1
-"""The sequence of a file that has no place among ours."""
+"""The sequence of a file that another program wrote."""
 
 
 class LiveFilesBySlot(MutableMapping[str, LiveFile]):
-    """Live files by their paths; and those of ours by their slots, in order of sequence."""
+    """Live files by path; managed files also by slot, in order of sequence."""
 
     def __init__(self) -> None:
         self._files: dict[str, LiveFile] = {}
@@ -73,9 +73,9 @@ class LiveFilesBySlot(MutableMapping[str, LiveFile]):
         return len(self._files)
 
     def paths_from(self, slot: int, sequence: int) -> list[str]:
-        """Return the paths of the files of *slot* from *sequence* on."""
-        ours = self._slots[slot]
-        return [path for _, path in ours[bisect_left(ours, (sequence, "")) :]]
+        """Return the paths of the managed files of *slot* from *sequence* on."""
+        managed = self._slots[slot]
+        return [path for _, path in managed[bisect_left(managed, (sequence, "")) :]]
 
 
 class RecordsTable(LakeTable):
@@ -86,7 +86,7 @@ class RecordsTable(LakeTable):
         super().__init__(path, RECORDS, self._slots)
 
     def frontier(self, partition: SourcePartition) -> int | None:
-        """Return the next offset to stage of *partition*, or None: it is new to us."""
+        """Return the next offset of *partition* to stage, or None if it was never staged."""
         return self.txn_version(partition.app_id)
 
     def stage(
@@ -97,14 +97,15 @@ class RecordsTable(LakeTable):
         other_txn_versions: Mapping[str, int] | None = None,
         known_version: int = -1,
     ) -> int:
-        """Add *files* and move the frontier of every segment's partition, in one commit.
+        """Add *files* and advance the frontier of every segment's partition, in one commit.
 
-        *expected* are the frontiers the segments were planned from, compared on the snapshot that
-        commits, unless that is still *known_version*, of which they are known; *other_txn_versions*
-        are marks of other things that this commit settles. Returns the version. Raises
-        StalePlanError: somebody else moved one, nothing was added; LakeError. Files that were not
-        added are taken off the disk, which may be full. A commit that failed because it was ours
-        already counts as made.
+        *expected* are the frontiers from which the segments were planned. They are compared with
+        the snapshot on which the commit is made, unless its version is *known_version*, whose
+        frontiers the caller knows. *other_txn_versions* are set in the same commit.
+
+        Return the version. Raises StalePlanError if another process advanced a frontier, LakeError
+        for other failures; nothing was added then, and *files* are deleted, because the disk may be
+        full. If the commit reports a failure but did add *files*, it counts as successful.
         """
         txn_versions = {segment.source.app_id: segment.end for segment in segments} | dict(
             other_txn_versions or {}
@@ -123,17 +124,20 @@ class RecordsTable(LakeTable):
             raise
 
     def _check_not_staged(self, partitions: Iterable[SourcePartition]) -> None:
-        """Raise TableDamagedError: one of *partitions*, new to the ledger, was staged before."""
+        """Raise TableDamagedError if `records` has a frontier for one of *partitions*.
+
+        The segment index knows none of them.
+        """
         for partition in partitions:
             end = self.frontier(partition)
             if end is not None:
                 raise TableDamagedError(
-                    f"{self.path.parent}/segments tells nothing of {partition}, but it is staged "
+                    f"{self.path.parent}/segments has no segment of {partition}, but it is staged "
                     f"up to {end}"
                 )
 
     def _is_committed(self, files: Sequence[StagedFile]) -> bool:
-        """Return whether a commit that failed added *files* all the same; remove them if not."""
+        """Return whether a commit that reported a failure did add *files*; delete them if not."""
         self.refresh()
         if files and files[0].path in self.live:
             return True
@@ -143,7 +147,7 @@ class RecordsTable(LakeTable):
         return False
 
     def files(self) -> list[RecordsFile]:
-        """Return the live files of the snapshot last seen, in order of slot and sequence."""
+        """Return the live files of the snapshot last read, ordered by slot and sequence."""
         return sorted(
             (
                 RecordsFile(
@@ -159,16 +163,16 @@ class RecordsTable(LakeTable):
         )
 
     def paths_from(self, sequences: Mapping[int, int]) -> dict[int, list[str]]:
-        """Return, for each slot, the paths of its files from its sequence in *sequences* on.
+        """Return, for each slot, the paths of its managed files from its sequence on, in order.
 
-        In order of sequence, and without foreign ones.
+        *sequences* has the first sequence of each slot.
         """
         if not self.live:
             return {slot: [] for slot in sequences}
         return {slot: self._slots.paths_from(slot, at) for slot, at in sequences.items()}
 
     def segments_since(self, version: int) -> list[tuple[int, list[Segment]]]:
-        """Return the segments of every commit after *version*, oldest first, with its version."""
+        """Return version and segments of every commit after *version*, oldest first."""
         found = [
             (number, json.loads(info[SEGMENTS_KEY]))
             for number, info in self.log.commits_since(version)
@@ -177,10 +181,11 @@ class RecordsTable(LakeTable):
         return [(v, [Segment.from_dict(row) for row in rows]) for v, rows in sorted(found)]
 
     def check_index(self, sealed: int, frontiers: Iterable[Frontier]) -> None:
-        """Compare the marks with what the ledger tells: *sealed* versions, *frontiers*.
+        """Compare the txn versions with the segment index: *sealed* versions and its *frontiers*.
 
-        A commit file that a crash of the machine left empty is read as a commit of nothing.
-        Raises CommitsGoneError: commits are missing here; TableDamagedError: the ledger lacks some.
+        The two can differ, because a commit file that a machine crash left empty is read as a
+        commit without actions. Raises CommitsGoneError if commits of this table are missing,
+        TableDamagedError if the segment index lacks some.
         """
         if sealed > self.version:
             raise CommitsGoneError(
@@ -196,39 +201,40 @@ class RecordsTable(LakeTable):
                 )
             if txn_version > end:
                 raise TableDamagedError(
-                    f"{self.path.parent}/segments tells of {source} up to {end}, but it is staged "
-                    f"up to {txn_version}"
+                    f"{self.path.parent}/segments has segments of {source} up to {end}, but it is "
+                    f"staged up to {txn_version}"
                 )
 
     def replace(self, old: Sequence[RecordsFile], new: Sequence[StagedFile]) -> int:
-        """Put *new* files in place of *old* ones that hold the same records.
+        """Replace *old* files with *new* files that hold the same records.
 
-        Raises StalePlanError, with nothing done, where another process maintains the table too.
+        Raises StalePlanError, with nothing changed, if another process maintained the table.
         """
         return self._rewrite(old, [_add_action(file, data_change=False) for file in new], {})
 
     def drop(self, old: Sequence[RecordsFile], kept: Mapping[SourcePartition, int]) -> int:
-        """Remove *old* files and their records: retention, and only that.
+        """Remove *old* files with their records. Only retention does this.
 
-        *kept* says from which offset on records of each of their partitions are held still; it is
-        told in the same commit. Raises StalePlanError as `replace` does.
+        *kept* has, for each partition of these files, the first offset that stays; the same commit
+        records it. Raises StalePlanError as `replace` does.
         """
         return self._rewrite(
             old, [], {f"{RETAINED_PREFIX}{p.app_id}": at for p, at in kept.items()}
         )
 
     def retained_from(self, partition: SourcePartition) -> int | None:
-        """Return the first offset of *partition* that retention has left; None: it took nothing."""
+        """Return the first offset of *partition* that retention kept, or None if it kept all."""
         return self.txn_version(f"{RETAINED_PREFIX}{partition.app_id}")
 
     def _rewrite(
         self, old: Sequence[RecordsFile], new: Sequence[AddedFile], txn_versions: Mapping[str, int]
     ) -> int:
-        """Take *old* files out and *new* ones in.
+        """Remove *old* files and add *new* ones in one commit.
 
-        Delta takes the removal of a file that is gone already for done, and would add its
-        successor a second time. So the old ones have to be there, and one mark is moved by
-        whoever maintains the table: of two at a time, one is refused.
+        Delta accepts the removal of a file that is already removed, so two processes could add the
+        replacement of the same file twice. Therefore this requires that *old* files are live, and
+        every rewrite increments the txn version MAINTENANCE_APP_ID: of two concurrent rewrites,
+        one raises StalePlanError.
         """
         self.refresh()
         gone = {file.path for file in old} - self.live.keys()

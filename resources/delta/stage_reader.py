@@ -1,4 +1,4 @@
-"""Reading the staged log back, in order."""
+"""Read the staged log in offset order."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ DICTIONARY_COLUMNS = ["topic", "topic_id"]
 
 
 class StageReader:
-    """The files of a source cluster's `records`, read along their offsets.
+    """Reader of the files of a source cluster's `records`.
 
-    Files of a slot, in order of sequence, hold rising offsets of a partition, and in a file rows
-    are sorted by topic, partition and offset. So one pass over them in order is in order for each
-    partition; that offsets rise is checked all the same.
+    Files of a slot, in order of sequence, hold increasing offsets of each partition. Within a file
+    rows are sorted by topic, partition and offset. So one pass over the files gives each
+    partition's records in order; the reader still checks that offsets increase.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,10 +32,11 @@ class StageReader:
     def rows(
         self, files: Sequence[str], wanted: Mapping[SourcePartition, int]
     ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-        """Return rows of *wanted* partitions at or past their offsets; *files* in order.
+        """Yield the rows of *wanted* partitions from their offsets on; *files* are in order.
 
-        Batches hold one partition of one incarnation each. Raises StagedFileError: a file is
-        missing or not what was written, and none of its rows was given; LakeError: out of order.
+        A batch holds one partition of one incarnation. Raises StagedFileError, before any row of
+        the file is yielded, if a file is missing or its digest differs; LakeError if offsets do
+        not increase.
         """
         if not wanted:
             return
@@ -54,7 +55,7 @@ class StageReader:
                 raise self._error(file, error) from error
 
     def all_rows(self, files: Sequence[str]) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-        """Return every row of *files* as they lie there. Raises StagedFileError as `rows` does."""
+        """Yield every row of *files* in file order. Raises StagedFileError as `rows` does."""
         for file in files:
             try:
                 for batch in self._batches(file):
@@ -63,7 +64,10 @@ class StageReader:
                 raise self._error(file, error) from error
 
     def memory_bytes(self, file: str) -> int:
-        """Return about how much memory all rows of *file* take. Raises StagedFileError."""
+        """Return the approximate memory in bytes that all rows of *file* take.
+
+        Raises StagedFileError.
+        """
         try:
             metadata = pq.read_metadata(self._path / file)
         except (OSError, pa.ArrowException) as error:
@@ -74,10 +78,10 @@ class StageReader:
     def _batches(
         self, file: str, wanted: Mapping[SourcePartition, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        # Before it is parsed: a torn file can end the process that parses it.
+        # Checked before the file is parsed: a truncated file can crash the parsing process.
         digest = digest_of(file)
         if digest is not None and file_digest(self._path / file) != digest:
-            raise StagedFileError(self._path / file, "it is not what was written")
+            raise StagedFileError(self._path / file, reason="its content does not match its digest")
         with pq.ParquetFile(self._path / file, read_dictionary=DICTIONARY_COLUMNS) as parquet:
             groups = [
                 i
@@ -85,15 +89,15 @@ class StageReader:
                 if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted)
             ]
             for group in groups:
-                # Over several at once a batch would be bounded by rows alone, whatever their size.
+                # A batch across row groups would be bounded by its rows only, not by their size.
                 yield from parquet.iter_batches(BATCH_ROWS, [group], use_threads=False)
 
     def _error(self, file: str, error: Exception) -> StagedFileError:
-        return StagedFileError(self._path / file, str(error).splitlines()[0])
+        return StagedFileError(self._path / file, reason=str(error).splitlines()[0])
 
 
 def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int]) -> bool:
-    """Return whether the statistics of a row group leave room for a wanted record."""
+    """Return whether a row group may hold a wanted record, by its statistics."""
     columns = {group.column(i).path_in_schema: i for i in range(3 + 1)}
     stats = {n: group.column(columns[n]).statistics for n in ("topic", "partition", "offset")}
     if any(s is None or not s.has_min_max for s in stats.values()):
@@ -108,7 +112,7 @@ def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int])
 
 
 def _split_by_partition(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-    """Return *batch* cut where topic, incarnation or partition change."""
+    """Yield slices of *batch*, split at every change of topic, incarnation or partition."""
     topics, ids = batch.column("topic"), batch.column("topic_id")
     partitions = batch.column("partition").to_numpy()
     codes = [topics.indices.to_numpy(), ids.indices.to_numpy(), partitions]
@@ -125,9 +129,12 @@ def _split_by_partition(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition
 def _rows_from(
     rows: pa.RecordBatch, at: int, source: SourcePartition, file: str
 ) -> tuple[pa.RecordBatch, int]:
-    """Return *rows* from offset *at* on, and the next offset; they must rise."""
+    """Return *rows* from offset *at* on, and the next offset.
+
+    Raises LakeError if offsets do not increase.
+    """
     offsets = rows.column("offset").to_numpy()
     if (offsets[1:] <= offsets[:-1]).any():
-        raise LakeError(f"{file}: the offsets of {source} do not rise")
+        raise LakeError(f"{file}: the offsets of {source} do not increase")
     kept = rows.slice(int(np.searchsorted(offsets, at)))
     return kept, max(at, int(offsets[-1]) + 1)

@@ -1,4 +1,4 @@
-"""One Parquet file of the staged log, written straight into the table's folder."""
+"""Write Parquet files of the staged log directly into the table's folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SCHEMA = file_schema(RECORDS)
 ROW_GROUP_BYTES = 8 * 2**20
 ROW_GROUP_ROWS = 60_000
 DICTIONARY_COLUMNS = ["topic", "topic_id"]
-"""Columns worth a dictionary: the same few values all along a file."""
+"""Dictionary-encoded columns: they have few distinct values in a file."""
 
 
 class ParquetSlotFileWriter:
-    """A file that grows by row groups of at most about 8 MiB, so that a reader can skip."""
+    """Writer of one file with row groups of about 8 MiB, which a reader can skip."""
 
     def __init__(self, table: Path, slot: int, sequence: int) -> None:
         self._slot, self._sequence, self._unique = slot, sequence, uuid4().hex
@@ -41,7 +41,7 @@ class ParquetSlotFileWriter:
         self._offsets: tuple[int, int] | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append *batch*; it is on disk at the latest when the file is closed."""
+        """Append *batch*. It is buffered, and on disk when the file is closed at the latest."""
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
         self._pending_rows += batch.num_rows
@@ -49,9 +49,10 @@ class ParquetSlotFileWriter:
             self._flush()
 
     def close(self) -> StagedFile | None:
-        """End the file; None where nothing was written, and then there is no file either.
+        """Complete the file and return it, or None if nothing was written and no file exists.
 
-        Only now it has its name, which tells what it holds: see `resources.delta.file_names`.
+        The file gets its final name now, because the name has the content's digest: see
+        `resources.delta.file_names`.
         """
         self._flush()
         if self._writer is None or self._offsets is None:
@@ -75,10 +76,10 @@ class ParquetSlotFileWriter:
         )
 
     def discard(self) -> None:
-        """Remove what was written and not closed."""
+        """Delete the file if it was not closed."""
         writer, self._writer = self._writer, None
         if writer is not None:
-            with suppress(OSError):  # on a full disk it cannot be ended either
+            with suppress(OSError):  # on a full disk closing fails, too
                 writer.close()
         if self._has_draft:
             self._has_draft = False
@@ -112,14 +113,14 @@ class ParquetSlotFileWriter:
 
 
 class RecordsDirectory:
-    """The folder of `records`, as the tasks that write files into it know it."""
+    """The folder of `records`, to which worker tasks write files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @contextmanager
     def slot_file(self, slot: int, sequence: int) -> Iterator[ParquetSlotFileWriter]:
-        """Begin a file of *slot*. Raises LakeError where it cannot be written."""
+        """Yield a writer of a new file of *slot*. Raises LakeError if it cannot be written."""
         file = ParquetSlotFileWriter(self._path, slot, sequence)
         try:
             yield file
@@ -130,7 +131,7 @@ class RecordsDirectory:
 
 
 def cast_to_file_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return *batch* with the column types of a file; names were read as dictionaries."""
+    """Return *batch* with the column types of a file: decode the dictionary columns."""
     return pa.RecordBatch.from_arrays(
         [batch.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA
     )

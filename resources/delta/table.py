@@ -1,8 +1,9 @@
-"""A Delta table of the lake: appended to, compared with, and read.
+"""Append to, commit to and read a Delta table of the lake.
 
-All tables are committed to by `DeltaLog` and `deltalake` alone, and read by whoever likes. A commit
-that carries a mark (`txn`) is made on the very snapshot whose marks were compared: a stale snapshot
-is refused, but a fresh one would take a lower mark (DESIGN 2.1).
+Only `DeltaLog` and `deltalake` commit to the tables; any Delta reader may read them. A commit that
+sets a txn version is made on the snapshot whose txn versions were compared. Delta rejects a commit
+on an older snapshot if the txn version changed since, but on the newest one it accepts a lower
+value.
 """
 
 from __future__ import annotations
@@ -38,21 +39,21 @@ from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 
 CLOCK_APP_ID = "clock"
-"""The mark of tables whose rows are told apart by their times: the last one told."""
+"""Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time."""
 
 MAX_ERROR_LENGTH = 300
-"""How many characters are told of a library's error: some quote all they have in their hands."""
+"""Characters of a library's error text that are kept: some texts quote the whole input."""
 
 log = logging.getLogger(__name__)
 
 
 class LakeTable:
-    """One table at *path*, described by *table*; made at its first use. Not thread-safe."""
+    """The table at *path*, described by *table*; created when first used. Not thread-safe."""
 
     def __init__(
         self, path: Path, table: Table, live: MutableMapping[str, LiveFile] | None = None
     ) -> None:
-        """Know the table by its *path*; its live files are kept in *live*."""
+        """Refer to the table without opening it; *live* is filled with its live files."""
         self.path = path
         self.table = table
         self._live: MutableMapping[str, LiveFile] = {} if live is None else live
@@ -60,41 +61,41 @@ class LakeTable:
 
     @property
     def delta(self) -> DeltaTable:
-        """Return the table as deltalake has it, at the version last seen.
+        """Return deltalake's table at the version last read.
 
-        Raises TableDamagedError: it is broken.
+        Raises TableDamagedError if it cannot be read.
         """
         with self._converted_errors():
             return self.log.delta
 
     @property
     def version(self) -> int:
-        """Return the version last seen."""
+        """Return the version last read."""
         return self.log.version
 
     @property
     def live(self) -> Mapping[str, LiveFile]:
-        """Return the live files of the snapshot last seen, by their paths."""
+        """Return the live files of the snapshot last read, by path."""
         return self.log.files
 
     def refresh(self) -> int:
-        """See what others committed since; return the version. Raises TableDamagedError."""
+        """Read the commits of other writers; return the version. Raises TableDamagedError."""
         with self._converted_errors():
             return self.log.refresh()
 
     def exists(self) -> bool:
-        """Return whether the table was made already; asking does not make it."""
+        """Return whether the table exists; this does not create it."""
         return self._opened_log is not None or DeltaTable.is_deltatable(str(self.path))
 
     def txn_version(self, app_id: str) -> int | None:
-        """Return the version of the `txn` mark *app_id* in the snapshot last seen, or None."""
+        """Return the txn version of *app_id* in the snapshot last read, or None."""
         with self._converted_errors():
             return self.log.txn_version(app_id)
 
     def next_time_ms(self) -> int:
-        """Return the time in ms since 1970; never one that the mark CLOCK has reached already.
+        """Return the time in ms since 1970, or the txn version CLOCK_APP_ID + 1 if that is later.
 
-        So the newest row is the newest also where the clock was set back.
+        So the newest row has the latest time even if the clock was set back.
         """
         last = self.txn_version(CLOCK_APP_ID) if self.exists() else None
         return max(int(time.time() * 1000), (last or 0) + 1)
@@ -108,8 +109,8 @@ class LakeTable:
     ) -> int:
         """Append *rows* and set *txn_versions* in one commit; return its version.
 
-        *expected* marks are compared on the snapshot that commits. Raises StalePlanError, with
-        nothing written, where one differs or somebody else committed the same mark meanwhile.
+        *expected* txn versions are compared on the snapshot of the commit. Raises StalePlanError,
+        with nothing written, if one differs or another process set one of *txn_versions* meanwhile.
         """
         rows = self._as_table(rows)
         self.refresh()
@@ -118,7 +119,7 @@ class LakeTable:
         return self.commit(added, txn_versions=txn_versions or {})
 
     def check_txn_versions(self, expected: Mapping[str, int | None]) -> None:
-        """Raise StalePlanError where a mark of the snapshot last seen is not the expected one."""
+        """Raise StalePlanError if a txn version of the snapshot last read is not as *expected*."""
         for app_id, version in expected.items():
             found = self.txn_version(app_id)
             if found != version:
@@ -132,9 +133,10 @@ class LakeTable:
         txn_versions: Mapping[str, int],
         metadata: Mapping[str, str] | None = None,
     ) -> int:
-        """Commit on the snapshot last seen, with *txn_versions*; return the new version.
+        """Commit on the snapshot last read, with *txn_versions*; return the new version.
 
-        Raises StalePlanError where another writer was first, LakeError for anything else.
+        Raises StalePlanError if another writer committed a conflicting change first, LakeError for
+        other failures.
         """
         seen, by = self.log, self.table.partitioned_by
         try:
@@ -144,7 +146,7 @@ class LakeTable:
         if version % CHECKPOINT_EVERY == 0:
             try:
                 self.checkpoint(CHECKPOINT_EVERY // 2)
-            except LakeError as error:  # the commit counts all the same
+            except LakeError as error:  # the commit is made nevertheless
                 log.warning("%s", error)
         return version
 
@@ -153,9 +155,10 @@ class LakeTable:
         columns: Sequence[str] | None = None,
         where: pc.Expression | None = None,
     ) -> pa.Table:
-        """Return rows as an Arrow table, of the snapshot last seen.
+        """Return rows of the snapshot last read as an Arrow table.
 
-        *where* is a `pyarrow.dataset` expression. A table that nobody made yet has no rows.
+        *where* is a `pyarrow.dataset` expression. A table that does not exist has no rows. Raises
+        TableDamagedError.
         """
         if not self.exists():
             empty = arrow_schema(self.table).empty_table()
@@ -167,10 +170,10 @@ class LakeTable:
             raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
 
     def rows_of_new_files(self, columns: Sequence[str], known: set[str]) -> pa.Table:
-        """Return the rows of live files that are not *known*, and add those files to it.
+        """Return the rows of live files that are not in *known*; set *known* to the live files.
 
-        For who has read the rest: a table of many files takes long to read. Rows of files that
-        were merged come once more. Raises TableDamagedError, and then none of them is known.
+        A caller that has read the other files saves time on a table of many files. Rows of merged
+        files are returned again. Raises TableDamagedError, and then *known* is unchanged.
         """
         schema = arrow_schema(self.table)
         wanted = pa.schema([schema.field(name) for name in columns])
@@ -185,21 +188,26 @@ class LakeTable:
         return rows
 
     def checkpoint(self, commits: int) -> bool:
-        """Write a checkpoint where there were *commits* since the last; return whether.
+        """Write a checkpoint if *commits* were made since the last one; return whether it did.
 
-        Raises LakeError. Other threads may commit meanwhile.
+        Other threads may commit meanwhile. Raises LakeError.
         """
         is_due = is_checkpoint_due(self.path, commits)
         if is_due:
             try:
                 DeltaTable(str(self.path)).create_checkpoint()
             except (DeltaError, OSError) as error:
-                raise LakeError(f"{self.path} gets no checkpoint: {first_line(error)}") from error
+                raise LakeError(
+                    f"no checkpoint of {self.path} can be written: {first_line(error)}"
+                ) from error
         return is_due
 
     @property
     def log(self) -> DeltaLog:
-        """Return the open log. Raises TableDamagedError: it is broken; LakeError."""
+        """Return the open log.
+
+        Raises TableDamagedError if it cannot be read, LakeError if the table cannot be created.
+        """
         if self._opened_log is None:
             with self._converted_errors():
                 self._opened_log = self._open()
@@ -207,7 +215,7 @@ class LakeTable:
 
     @contextmanager
     def _converted_errors(self) -> Iterator[None]:
-        """Raise TableDamagedError, and open the table anew next time, where it cannot be read."""
+        """Raise library errors as TableDamagedError; open the table again after any error."""
         try:
             yield
         except LakeError:
@@ -228,7 +236,7 @@ class LakeTable:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with _exclusive_lock(self.path):
-                if DeltaTable.is_deltatable(str(self.path)):  # another one was first
+                if DeltaTable.is_deltatable(str(self.path)):  # another writer was first
                     return
                 DeltaTable.create(
                     str(self.path),
@@ -239,7 +247,7 @@ class LakeTable:
                     configuration=dict(self.table.properties),
                 )
         except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be made: {first_line(error)}") from error
+            raise LakeError(f"{self.path} cannot be created: {first_line(error)}") from error
 
     def _as_table(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
         if isinstance(rows, pa.Table):
@@ -261,9 +269,10 @@ class LakeTable:
 
 @contextmanager
 def _exclusive_lock(folder: Path) -> Iterator[None]:
-    """Wait until nobody else, thread or process, is in here with *folder*.
+    """Hold an exclusive lock of *folder*, against other threads and other processes.
 
-    deltalake commits a table that two make at once a second time, and refuses the first writer.
+    If two writers create a table at once, deltalake commits the creation twice, and then rejects
+    the first writer's next commit.
     """
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -274,9 +283,9 @@ def _exclusive_lock(folder: Path) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's text in one line: its first one, and the causes that are listed below it.
+    """Return an error's text as one line: its first line and the causes listed below it.
 
-    These libraries append whole reports; a cause begins with an arrow, in colours.
+    deltalake appends whole reports; the line of a cause begins with an arrow, in colours.
     """
     text = re.sub(r"\x1b\[\d*m", "", str(error)).strip()
     first, *more = text.splitlines() or [type(error).__name__]

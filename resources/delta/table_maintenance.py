@@ -1,4 +1,4 @@
-"""Join the small files of a table, and delete files and commits that no version needs."""
+"""Merge the small files of a table, and delete files and commits that no version needs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from resources.delta.transaction_log import RemovedFile
 from schemas.errors import LakeError, TableDamagedError
 
 MAINTENANCE_APP_ID = "maintained"
-"""The mark that whoever rewrites a table's files moves: of two at a time, one is refused."""
+"""Every rewrite of files increments this txn version, so one of two concurrent rewrites fails."""
 
 SMALL_FILE_BYTES = 8 * 2**20
 MIN_SMALL_FILES = 16
-"""`optimize` joins files below SMALL_FILE_BYTES once there are MANY of them."""
+"""`optimize` merges files below SMALL_FILE_BYTES if there are at least this many."""
 
 KEPT_COMMITS = 10_000
-"""Commits that `vacuum` leaves in the log. Opening a table lists every file of its log."""
+"""Commits that `vacuum` keeps in the log. Opening a table lists every file of its log."""
 
 
 def optimize(table: LakeTable) -> int:
-    """Put one file in place of many small ones; rows and marks stay. Return how many it was.
+    """Merge the small files into one; return how many it replaced. Rows and txn versions stay.
 
-    For tables of few rows that nobody reads in the order of files. Raises StalePlanError if
-    another process does the same.
+    For tables of few rows whose readers do not depend on the order of files. Raises StalePlanError
+    if another process does the same.
     """
     table.refresh()
     small = [file for file in table.live.values() if file.size_bytes < SMALL_FILE_BYTES]
@@ -38,7 +38,7 @@ def optimize(table: LakeTable) -> int:
         raise TableDamagedError(f"{table.path} cannot be read: {first_line(error)}") from error
     merged = table.write_file(rows, data_change=False)
     removed = [RemovedFile(file, data_change=False) for file in small]
-    # Delta itself would let two processes merge the same files: rows would be there twice.
+    # Delta accepts two merges of the same files: rows would be in the table twice.
     table.commit(
         [merged],
         removed,
@@ -48,16 +48,16 @@ def optimize(table: LakeTable) -> int:
 
 
 def vacuum(table: LakeTable) -> int:
-    """Delete files that no version needs any more, and the old log; return how many files.
+    """Delete unreferenced data files and old log entries; return the number of data files.
 
-    A file is deleted when it has been out of the table for the table's
-    `delta.deletedFileRetentionDuration`, or was never in it and is as old: what a crash left.
-    Raises LakeError.
+    A file is deleted if it was removed from the table longer ago than the table's
+    `delta.deletedFileRetentionDuration`, or if it was never added and is older than that (left by
+    a crash). Raises LakeError.
     """
     table.refresh()
     try:
         doomed = set(table.delta.vacuum(full=True))
-        if doomed:  # each turn is a commit of its own
+        if doomed:  # every vacuum writes a commit
             table.delta.vacuum(dry_run=False, full=True)
             table.refresh()
         table.checkpoint(1)

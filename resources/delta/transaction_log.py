@@ -1,10 +1,10 @@
-"""A Delta table's log: read on from commit to commit, and written to, without listing it.
+"""Read and write a Delta table's log commit by commit, without listing it.
 
-A library that knows nothing beforehand lists the whole log and goes through every live file at each
-look and each commit, which takes the longer the more there is of both. Who follows a table knows
-what the next commit is called; and making that file, which fails where it is there, is what a
-commit is (Delta's PROTOCOL.md, "Delta Log Entries" and "Requirements for Writers"; as deltalake
-does on a file system). What a checkpoint says, and everything that is asked seldom, is deltalake's.
+deltalake lists the whole log and reads every live file's entry at each refresh and each commit, so
+both take longer as the table grows. A process that follows the table knows the name of the next
+commit file. To commit is to create that file, which fails if it exists (Delta's PROTOCOL.md, "Delta
+Log Entries" and "Requirements for Writers"; deltalake does the same on a file system). deltalake
+still does the rest: it opens the table from its checkpoint, and it answers rare requests.
 """
 
 from __future__ import annotations
@@ -28,23 +28,26 @@ from deltalake import DeltaTable
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 
 READER_VERSION, WRITER_VERSION = 1, 2
-"""The versions of the protocol that our tables have; what these mean is all that is known here."""
+"""Protocol versions of the lake's tables. This module supports no other version."""
 
 LOG_FOLDER = "_delta_log"
 
 ABANDONED_AFTER_S = 86_400.0
-"""The age at which a file that never became a commit is what a crash left."""
+"""Age after which a draft of a commit was left by a crash."""
 
 _DIGITS = 20
 _UNNAMED = "_commit_"
 
 Action = dict[str, Any]
-"""One line of a commit: what it is, and its fields."""
+"""One line of a commit: the action's kind and its fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A file of the table: *path* in its folder, not encoded; *records* is None: not told."""
+    """A live file of the table.
+
+    *path* is relative and not URL-encoded. *records* is None if the log does not have the count.
+    """
 
     path: str
     size_bytes: int
@@ -54,7 +57,7 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file that a commit adds, with its statistics; *data_change*: its rows are new."""
+    """A file that a commit adds, with its statistics. *data_change*: the table gets new rows."""
 
     file: LiveFile
     modified_ms: int
@@ -64,17 +67,17 @@ class AddedFile:
 
 @dataclass(frozen=True, slots=True)
 class RemovedFile:
-    """A file that a commit takes out; *data_change*: its rows go with it."""
+    """A file that a commit removes. *data_change*: the table loses its rows."""
 
     file: LiveFile
     data_change: bool
 
 
 class DeltaLog:
-    """The log of the table in folder *path*, at the version last seen; the table has to exist.
+    """The log of the existing table in folder *path*, at the version last read.
 
-    *files* gets the live files by path, and is kept up to date. Not thread-safe. Raises
-    TableDamagedError, LakeError as `refresh` does, DeltaError.
+    *files* is filled with the live files by path and updated with every version. Not thread-safe.
+    Raises TableDamagedError and LakeError as `refresh` does, DeltaError.
     """
 
     def __init__(self, path: Path, files: MutableMapping[str, LiveFile]) -> None:
@@ -88,29 +91,29 @@ class DeltaLog:
 
     @property
     def delta(self) -> DeltaTable:
-        """Return the table as deltalake has it, at the version last seen."""
+        """Return deltalake's table at the version last read."""
         if self._delta.version() < self.version:
-            # Opened anew: what lies between the two versions may have been cleaned up since.
+            # Opened again: the commits between the two versions may be deleted already.
             self._delta = DeltaTable(str(self._path), version=self.version)
         return self._delta
 
     def txn_version(self, app_id: str) -> int | None:
-        """Return the version of the `txn` mark *app_id*, or None."""
+        """Return the txn version of *app_id*, or None."""
         if app_id not in self._txn_versions and not self._has_all_txns:
-            # deltalake reads the log for it: of an old version it may have been cleaned up since.
+            # deltalake reads the log for it. The log of an older version may be deleted already.
             self._txn_versions[app_id] = self.delta.transaction_version(app_id)
         return self._txn_versions.get(app_id)
 
     def refresh(self) -> int:
-        """See what others committed since; return the version.
+        """Read the commits of other writers; return the version.
 
-        Raises TableDamagedError: a commit cannot be understood, or some that were seen are gone;
-        LakeError: another program has raised the table's protocol.
+        Raises TableDamagedError if a commit cannot be parsed or commits that were read before are
+        gone, LakeError if another program raised the table's protocol versions.
         """
         while (actions := self._read(self.version + 1)) is not None:
             self._apply(self.version + 1, actions)
         if not _commit_path(self._path, self.version).exists():
-            self._load()  # it was cleaned up since, or the table is another one
+            self._load()  # the commit was deleted as expired, or the table was re-created
         return self.version
 
     def commit(
@@ -121,10 +124,11 @@ class DeltaLog:
         metadata: Mapping[str, str],
         partitioned_by: Sequence[str] = (),
     ) -> int:
-        """Commit on the snapshot last seen; return the new version.
+        """Commit on the snapshot last read; return the new version.
 
-        A commit that came between is passed where it touches neither the *txn_versions* nor the
-        files *removed*. Raises StalePlanError where it does, having seen it; OSError; as `refresh`.
+        Raises StalePlanError if a concurrent commit set one of *txn_versions*, removed one of the
+        files *removed*, or changed protocol or metadata. Other concurrent commits are accepted. In
+        both cases they are applied to this snapshot. Raises OSError, and errors as `refresh` does.
         """
         lines = [_commit_info(metadata, partitioned_by, is_append=not removed)]
         lines += [{"txn": {"appId": name, "version": at}} for name, at in txn_versions.items()]
@@ -143,26 +147,29 @@ class DeltaLog:
         return self.version
 
     def commits_since(self, version: int) -> Iterator[tuple[int, Action]]:
-        """Give each commit after *version* that the log still has, newest first, and its info."""
+        """Yield version and commitInfo of each commit after *version*, newest first.
+
+        Stops at the first commit that the log does not have any more.
+        """
         for number in range(self.version, version, -1):
             actions = self._read(number)
             if actions is None:
-                return  # older ones were cleaned up before it
+                return  # older commits are deleted first
             for action in actions:
                 if "commitInfo" in action:
                     yield number, action["commitInfo"]
 
     def delete_expired_logs(self, keep: int) -> int:
-        """Delete commits of which a checkpoint tells, but for the last *keep*; return how many.
+        """Delete commits that a checkpoint covers, except the last *keep*; return how many.
 
-        By count and not by age: what lies in the folder is what everybody lists. What a crash left
-        half-made goes, too. Raises OSError.
+        The limit is a count and not an age, because every reader lists the files of this folder.
+        Drafts of commits that a crash left are deleted, too. Raises OSError.
         """
         names = sorted(file.name for file in (self._path / LOG_FOLDER).iterdir())
         versions = {name: int(name[:_DIGITS]) for name in names if name[:_DIGITS].isdigit()}
         checkpoints = [at for name, at in versions.items() if ".checkpoint." in name]
         first = max((at for at in checkpoints if at <= self.version - keep), default=0)
-        # Oldest first: wherever this ends, what is left has no hole.
+        # Oldest first: if this is interrupted, the remaining versions are consecutive.
         doomed = [name for name, at in versions.items() if at < first]
         doomed += [n for n in names if n.startswith(_UNNAMED) and self._is_abandoned(n)]
         for name in doomed:
@@ -170,12 +177,12 @@ class DeltaLog:
         return len(doomed)
 
     def _load(self) -> None:
-        """Learn the newest snapshot from deltalake. Raises as `refresh` does, DeltaError."""
+        """Read the newest snapshot with deltalake. Raises as `refresh` does, DeltaError."""
         delta = DeltaTable(str(self._path))
         if delta.version() < self.version:
             raise TableDamagedError(
                 f"{self._path} ends at version {delta.version()}, but version {self.version} was "
-                "seen in it"
+                "read before"
             )
         protocol = delta.protocol()
         if (
@@ -183,22 +190,23 @@ class DeltaLog:
             or protocol.min_writer_version > WRITER_VERSION
         ):
             raise LakeError(
-                f"{self._path} was raised to reader version {protocol.min_reader_version} and "
-                f"writer version {protocol.min_writer_version} by another program; deltamirror "
-                f"works with {READER_VERSION} and {WRITER_VERSION}: move it away, see "
-                "docs/operations.md"
+                f"another program raised {self._path} to reader version "
+                f"{protocol.min_reader_version} and writer version {protocol.min_writer_version}; "
+                f"deltamirror supports {READER_VERSION} and {WRITER_VERSION}. Move the table away, "
+                "see docs/operations.md"
             )
         self.files.clear()
         for file in _live_files(delta):
             self.files[file.path] = file
         self._delta, self.version = delta, delta.version()
-        told = self._read_txn_versions(self.version)
-        self._txn_versions, self._has_all_txns = dict(told or {}), told is not None
+        found = self._read_txn_versions(self.version)
+        self._txn_versions, self._has_all_txns = dict(found or {}), found is not None
 
     def _read_txn_versions(self, version: int) -> dict[str, int] | None:
-        """Return all marks of *version*; None: the log does not say so in one of the usual ways.
+        """Return all txn versions at *version*.
 
-        deltalake can be asked for one at a time, and goes through all of them each time.
+        Return None if they cannot be read from a single checkpoint file and the commits after it.
+        deltalake returns only one app id's version per call, and reads all of them each time.
         """
         txn_versions: dict[str, int] = {}
         last = _last_checkpoint(self._path)
@@ -207,22 +215,22 @@ class DeltaLog:
                 return None
             file = self._path / LOG_FOLDER / f"{last:0{_DIGITS}}.checkpoint.parquet"
             try:
-                told = pq.read_table(file, columns=["txn"]).column("txn").to_pylist()
+                txns = pq.read_table(file, columns=["txn"]).column("txn").to_pylist()
             except (OSError, pa.ArrowException):
                 return None
-            txn_versions = {txn["appId"]: txn["version"] for txn in told if txn is not None}
+            txn_versions = {txn["appId"]: txn["version"] for txn in txns if txn is not None}
         for number in range(0 if last is None else last + 1, version + 1):
             actions = self._read(number)
             if actions is None:
                 return None
-            told = [action["txn"] for action in actions if "txn" in action]
-            txn_versions |= {txn["appId"]: txn["version"] for txn in told}
+            txns = [action["txn"] for action in actions if "txn" in action]
+            txn_versions |= {txn["appId"]: txn["version"] for txn in txns}
         return txn_versions
 
     def _read(self, version: int) -> list[Action] | None:
-        """Return the actions of a commit, None: there is none of that version.
+        """Return the actions of the commit *version*, or None if it does not exist.
 
-        A file that a crash of the machine left empty is a commit of nothing.
+        A commit file that a machine crash left empty has no actions.
         """
         try:
             content = _commit_path(self._path, version).read_bytes()
@@ -232,11 +240,11 @@ class DeltaLog:
             return [json.loads(line) for line in content.splitlines() if line]
         except ValueError as error:
             raise TableDamagedError(
-                f"{self._path} cannot be read: version {version} is torn: {error}"
+                f"{self._path} cannot be read: version {version} is incomplete: {error}"
             ) from error
 
     def _apply(self, version: int, actions: Iterable[Action]) -> None:
-        """Make *version*, whose *actions* these are, the version last seen."""
+        """Apply the *actions* of *version* to this snapshot."""
         for action in actions:
             if "add" in action:
                 file = _live_file(action["add"])
@@ -251,7 +259,7 @@ class DeltaLog:
         self.version = version
 
     def _apply_concurrent(self, txn_versions: Mapping[str, int], gone: set[str]) -> None:
-        """Take in the commit that came first. Raises StalePlanError: it touches the same."""
+        """Apply the concurrent commit that was first. Raises StalePlanError if it conflicts."""
         version = self.version + 1
         actions = self._read(version) or []
         self._apply(version, actions)
@@ -259,11 +267,11 @@ class DeltaLog:
             name = action.get("txn", {}).get("appId")
             path = unquote(action.get("remove", {}).get("path", ""))
             if name in txn_versions or path in gone or "protocol" in action or "metaData" in action:
-                what = name or path or "what the table is"
-                raise StalePlanError(f"{self._path}: version {version} has changed {what}")
+                changed = name or path or "the table's protocol or metadata"
+                raise StalePlanError(f"{self._path}: version {version} has changed {changed}")
 
     def _is_abandoned(self, name: str) -> bool:
-        with suppress(FileNotFoundError):  # it has become a commit
+        with suppress(FileNotFoundError):  # its writer has finished
             return (
                 time.time() - (self._path / LOG_FOLDER / name).stat().st_mtime > ABANDONED_AFTER_S
             )
@@ -271,12 +279,12 @@ class DeltaLog:
 
 
 def is_checkpoint_due(path: Path, commits: int) -> bool:
-    """Return whether there were *commits* since the last checkpoint of the table in *path*."""
+    """Return whether *commits* were made since the last checkpoint of the table in *path*."""
     return _commit_path(path, (_last_checkpoint(path) or 0) + commits).exists()
 
 
 def _last_checkpoint(path: Path) -> int | None:
-    """Return the version of the last checkpoint; None: there is none, or it is not told."""
+    """Return the version of the last checkpoint, or None if `_last_checkpoint` has none."""
     with suppress(OSError, ValueError, KeyError):
         return int(json.loads((path / LOG_FOLDER / "_last_checkpoint").read_bytes())["version"])
     return None
@@ -287,7 +295,7 @@ def _commit_path(path: Path, version: int) -> Path:
 
 
 def _link(unnamed: Path, name: Path) -> bool:
-    """Give a file its *name*; return False where another has it. Raises OSError."""
+    """Give the file *unnamed* its *name*; return False if that name exists. Raises OSError."""
     try:
         os.link(unnamed, name)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""Access rules of a cluster's topics: told and made, never taken away."""
+"""List and create ACLs of topics. ACLs are never deleted."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ CREATE_PERMISSION = Permission("Alter", "cluster", "kafka-cluster")
 
 
 def list_acls(admin: AdminSession) -> set[TopicAcl]:
-    """Return the rules that name a topic by its whole name.
+    """Return the ACLs of topics with a literal name.
 
-    There are none also where the cluster has no authorizer, or does not let this user see them
-    (Describe on the cluster): librdkafka 2.16 passes over the error in the answer.
+    The set is also empty if the cluster has no authorizer, or if the user lacks the permission
+    (Describe on the cluster): librdkafka 2.16 ignores the error in the answer.
     """
     future = admin.client.describe_acls(LITERAL_TOPIC_FILTER, request_timeout=REQUEST_TIMEOUT_S)
     return {
@@ -48,7 +48,7 @@ def list_acls(admin: AdminSession) -> set[TopicAcl]:
             found.permission_type.name,
         )
         for found in admin.wait_result(future, "list its topics' ACLs")
-        # An operation that librdkafka has no name for cannot be made elsewhere either.
+        # librdkafka cannot create an ACL of an operation that it does not know.
         if found.operation is not AclOperation.UNKNOWN
     }
 
@@ -56,7 +56,7 @@ def list_acls(admin: AdminSession) -> set[TopicAcl]:
 def create_acls(
     admin: AdminSession, acls: Collection[TopicAcl]
 ) -> dict[TopicAcl, RequestRefusedError]:
-    """Make *acls*; one that is there already is no error. Return those refused, with why."""
+    """Create *acls*; return the refused ones with their errors. An existing ACL is no error."""
     if not acls:
         return {}
     wanted = {_binding(acl): acl for acl in acls}
@@ -64,7 +64,7 @@ def create_acls(
     refused = {}
     for binding, future in futures.items():
         try:
-            admin.wait_result(future, "make ACLs", CREATE_PERMISSION)
+            admin.wait_result(future, "create ACLs", CREATE_PERMISSION)
         except RequestRefusedError as error:
             refused[wanted[binding]] = error
     return refused

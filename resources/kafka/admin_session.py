@@ -1,4 +1,4 @@
-"""A cluster's administration client: made when first used, kept, and its silence explained."""
+"""Create a cluster's AdminClient when first used, cache it, and explain its timeouts."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Answer = TypeVar("Answer")
 REQUEST_TIMEOUT_S = 10.0
 
 RENEW_CLIENT_AFTER_S = 15.0
-"""How long a client may stay silent until another is tried; twice as long for the next one."""
+"""Seconds without an answer after which a new client is tried; doubled for every next client."""
 
-# What a client reports when nobody answered, the most telling first: a login that fails shows in
-# the answer itself only as "transport failure".
+# Errors of a client that got no answer, the most specific first. For example, the answer to a
+# request shows a failed login only as "transport failure".
 UNREACHABLE_CODES = (
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
@@ -52,53 +52,54 @@ UNREACHABLE_CODES = (
 
 
 class AdminSession:
-    """The administration clients of the cluster *alias*: one, and one for groups' offsets."""
+    """The clients of the cluster *alias* for administration and for groups' offsets."""
 
     def __init__(self, alias: str, settings: Mapping[str, Any]) -> None:
         self.alias = alias
         self.servers = str(settings.get("bootstrap.servers", ""))
-        # Whatever the client would log as an error comes to `error_cb` too.
+        # `log_level` 2: the client's errors are passed to `error_cb`, so it need not log them.
         self.settings: dict[str, Any] = {"log_level": 2, **settings}
         self._cached: _CachedClients | None = None
 
     @property
     def client(self) -> AdminClient:
-        """Return the client, made at first use. Raises ClientSettingsError."""
+        """Return the client, created at first use. Raises ClientSettingsError."""
         return self._cached_client().client
 
     @property
     def group_client(self) -> GroupClient:
-        """Return the client for what groups committed, made at first use.
+        """Return the client for committed offsets of groups, created at first use.
 
         Raises ClientSettingsError.
         """
-        kept = self._cached_client()
+        cached = self._cached_client()
         with _cache_lock:
-            if kept.group_client is None:
-                kept.group_client = GroupClient(self.settings)
-            return kept.group_client
+            if cached.group_client is None:
+                cached.group_client = GroupClient(self.settings)
+            return cached.group_client
 
     def renew_group_client(self, former: GroupClient) -> None:
-        """Drop *former*, which did not answer: the next question goes to a new client."""
-        kept = self._cached_client()
+        """Drop *former*, which did not answer; the next request uses a new client."""
+        cached = self._cached_client()
         with _cache_lock:
-            # Another thread may have done so already.
-            if kept.group_client is former:
-                kept.group_client = None
+            # Another thread may have dropped it already.
+            if cached.group_client is former:
+                cached.group_client = None
 
     def _cached_client(self) -> _CachedClients:
         if self._cached is None:
             try:
                 self._cached = _cached_clients(self.settings)
             except KafkaException as failure:
-                raise ClientSettingsError(self.alias, _kafka_error(failure).str()) from None
+                raise ClientSettingsError(self.alias, reason=_kafka_error(failure).str()) from None
         return self._cached
 
     @contextmanager
     def converted_errors(self, what: str, *needs: Permission) -> Iterator[None]:
-        """Turn what the client raises inside into UnreachableError or RequestRefusedError.
+        """Convert the client's errors in the block to UnreachableError or RequestRefusedError.
 
-        Of *needs* the one that is missing is named, as PermissionMissingError.
+        *what* completes "the cluster refused to ...". If one of the permissions *needs* is missing,
+        the error is PermissionMissingError.
         """
         try:
             yield
@@ -113,19 +114,19 @@ class AdminSession:
     def wait_result(
         self, future: concurrent.futures.Future[Answer], what: str, *needs: Permission
     ) -> Answer:
-        """Return what *future* brings. Raises UnreachableError or RequestRefusedError."""
+        """Return the result of *future*. Raises as `converted_errors` does."""
         with self.converted_errors(what, *needs):
-            # The request itself has ended by then; the second is for the client's own threads.
+            # The request has timed out by then; the client's threads get another second.
             return future.result(timeout=REQUEST_TIMEOUT_S + 1)
 
     def error_for(self, error: KafkaError, what: str, *needs: Permission) -> DeltamirrorError:
-        """Return the error that a person should read where *what* was asked."""
+        """Return deltamirror's error for the client's *error* of the request *what*."""
         if error.code() in UNREACHABLE_CODES:
             return self._unreachable(error.str())
         for permission in needs:
             if permission.is_missed_by(error.name()):
                 return PermissionMissingError(self.alias, what, permission)
-        return RequestRefusedError(self.alias, what, error.name(), error.str())
+        return RequestRefusedError(self.alias, action=what, code=error.name(), reason=error.str())
 
     def _unreachable(self, reason: str) -> UnreachableError:
         reported = self._reported_errors()
@@ -133,14 +134,16 @@ class AdminSession:
         if self._cached is not None:
             self._cached.record_timeout()
         if best is None:
-            return UnreachableError(self.alias, self.servers, reason)
-        finding = diagnose(self.settings, best)
-        if finding is not None:
-            return finding.kind(self.alias, self.servers, finding.reason)
-        return UnreachableError(self.alias, self.servers, f"{best.str()} ({best.name()})")
+            return UnreachableError(self.alias, servers=self.servers, reason=reason)
+        diagnosis = diagnose(self.settings, best)
+        if diagnosis is not None:
+            return diagnosis.kind(self.alias, servers=self.servers, reason=diagnosis.reason)
+        return UnreachableError(
+            self.alias, servers=self.servers, reason=f"{best.str()} ({best.name()})"
+        )
 
     def _reported_errors(self) -> list[KafkaError]:
-        """Return what the client reported beside its answers since the last good one."""
+        """Return the errors that the client passed to `error_cb` since the last answer."""
         if self._cached is None:
             return []
         while self._cached.client.poll(0):
@@ -150,11 +153,12 @@ class AdminSession:
 
 @dataclass
 class _CachedClients:
-    """The clients with *settings*, and since when the administration's has not answered.
+    """The clients with *settings*, and the time since which the AdminClient got no answer.
 
-    After a broker was frozen or away a client may wait for the controller for good (seen with
-    librdkafka 2.16) while a new one is answered at once. As none is ever destroyed, one that stays
-    silent is replaced after `RENEW_CLIENT_AFTER_S`, then after twice that time, and so on.
+    After a broker was frozen or down, a client may wait for the controller permanently (seen with
+    librdkafka 2.16), while a new client gets an answer at once. No client is ever destroyed, so
+    one without an answer is replaced only after RENEW_CLIENT_AFTER_S, the next one after twice that
+    time, and so on.
     """
 
     settings: dict[str, Any]
@@ -165,12 +169,12 @@ class _CachedClients:
     renew_after_s: float = RENEW_CLIENT_AFTER_S
 
     def record_answer(self) -> None:
-        """Take note of an answer."""
+        """Forget reported errors, after an answer."""
         self.reported.clear()
         self.unanswered_since, self.renew_after_s = None, RENEW_CLIENT_AFTER_S
 
     def record_timeout(self) -> None:
-        """Take note of a question without an answer, and try another client when it is time."""
+        """Record a request without an answer; create a new client if the time is over."""
         now = time.monotonic()
         if self.unanswered_since is None:
             self.unanswered_since = now
@@ -186,9 +190,9 @@ _cache_lock = Lock()
 def _cached_clients(settings: Mapping[str, Any]) -> _CachedClients:
     """Return this process's clients with *settings*. An AdminClient is never destroyed.
 
-    To destroy one waits for its threads, and they never end (librdkafka 2.16) when a request to a
-    group's coordinator ran out of time and the broker has gone since: the whole process would
-    stand still, at the very moment it has to fail over. So there are few, and they stay.
+    Destroying a client waits for its threads. They never end (librdkafka 2.16) if a request to a
+    group's coordinator timed out and the broker is down since: the whole process would hang during
+    a failover. So there is one client per settings, and it stays.
     """
     key = (os.getpid(), *sorted(settings.items()))
     with _cache_lock:
@@ -208,9 +212,10 @@ def _new_client(settings: Mapping[str, Any], reported: deque[KafkaError]) -> Adm
 def retry_until(
     ask: Callable[[], Answer], *, codes: tuple[str, ...], within_s: float, pause_s: float = 0.02
 ) -> Answer:
-    """Return what *ask* returns, asked again while it is refused with one of *codes*.
+    """Call *ask* until it is not refused with one of *codes*; return its result.
 
-    Raises what the last try raised when *within_s* seconds are over.
+    After *within_s* seconds the last call's error is raised. *pause_s* is the first pause between
+    calls; it doubles up to 0.25 s.
     """
     give_up_at = time.monotonic() + within_s
     while True:
@@ -226,7 +231,7 @@ def retry_until(
 def topic_id_text(topic_id: Uuid | None) -> str:
     """Return a topic id as Kafka's own tools write it, or `none` for the zero id.
 
-    The client writes `/` and `+` where Kafka writes `_` and `-`.
+    The client writes `/` and `+` instead of Kafka's `_` and `-`.
     """
     text = "" if topic_id is None else str(topic_id).replace("/", "_").replace("+", "-")
     return text if text.strip("A") else NO_TOPIC_ID

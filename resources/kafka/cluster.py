@@ -1,7 +1,7 @@
-"""A Kafka cluster as a place: its topics, its offsets, its groups. Records travel elsewhere.
+"""Administer a Kafka cluster: topics, ACLs, offsets and groups.
 
-Every call waits at most some ten seconds, and raises UnreachableError where nobody answers,
-RequestRefusedError where the cluster says no.
+Every call waits about 10 s at most. It raises UnreachableError if no broker answers,
+RequestRefusedError if the cluster refuses the request. Other modules read and write records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATEST: OffsetSpec = OffsetSpec.latest()
 
 MIN_INSYNC_REPLICAS = "min.insync.replicas"
 
-# How a broker says that the client knows a former leader of the partition, or of its former life.
+# A broker's errors if the client asks an earlier leader, or a leader of an earlier incarnation.
 STALE_LEADER_CODES = (
     "FENCED_LEADER_EPOCH",
     "UNKNOWN_LEADER_EPOCH",
@@ -54,44 +54,43 @@ class KafkaCluster:
         self._admin = AdminSession(alias, settings)
 
     def open(self) -> None:
-        """Make the client, without asking the cluster. Raises ConfigError: wrong settings."""
+        """Create the client without a request. Raises ClientSettingsError if settings are wrong."""
         _ = self._admin.client
 
     def probe(self, timeout_s: float = 3.0) -> None:
-        """Return when the cluster has answered. Raises UnreachableError within *timeout_s*."""
+        """Wait until the cluster answers. Raises UnreachableError after *timeout_s* seconds."""
         self._metadata(timeout_s)
 
     def cluster_id(self) -> str:
-        """Return the id that the cluster gave itself."""
+        """Return the cluster id."""
         return str(self._metadata(REQUEST_TIMEOUT_S).cluster_id)
 
     def _metadata(self, timeout_s: float) -> ClusterMetadata:
-        # Not `describe_cluster`: a broker that is starting answers it with no broker at all, and
-        # librdkafka 2.16 ends the process then (an assertion in rd_kafka_admin_response_parse).
-        with self._admin.converted_errors("describe itself"):
+        # Not `describe_cluster`: a starting broker answers it with an empty list of brokers, and
+        # then librdkafka 2.16 aborts the process (an assertion in rd_kafka_admin_response_parse).
+        with self._admin.converted_errors("return its metadata"):
             return self._admin.client.list_topics(timeout=timeout_s)
 
     # Topics
 
     def topics(self, names: Collection[str] | None = None) -> dict[str, Topic]:
-        """Return the topics *names*, or all of them; those that are not there are left out.
+        """Return the topics *names*, or all topics. Missing topics are left out.
 
-        A topic that the cluster names but does not describe is left out with a warning.
+        A topic that the cluster refuses to describe is left out and logged.
         """
         return topics.describe_topics(self._admin, names)
 
     def unauthorized_topics(self, names: Collection[str]) -> dict[str, PermissionMissingError]:
-        """Return those of *names* that our user may not describe, with the error that says so."""
+        """Return those of *names* that the user may not describe, with the error."""
         return topics.unauthorized_topics(self._admin, names)
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> str:
-        """Create a topic and return its id once it is there with its leaders.
+        """Create a topic; return its id after its partitions have leaders.
 
-        A topic that exists already is left as it is. A *replication_factor* of -1 is the
-        brokers' default. Raises TargetTopicError where the cluster does not make it,
-        PermissionMissingError.
+        An existing topic is not changed. A *replication_factor* of -1 is the brokers' default.
+        Raises TargetTopicError if the cluster does not create it, PermissionMissingError.
         """
         wanted = TopicSpec(name, partitions, replication_factor, configs)
         made = self.create_topics([wanted])[name]
@@ -102,9 +101,9 @@ class KafkaCluster:
     def create_topics(
         self, wanted: Iterable[TopicSpec]
     ) -> dict[str, str | TargetTopicError | PermissionMissingError]:
-        """Create topics, many with one request; return the id of each, or why it is not there.
+        """Create topics, many in one request; return the id or the error of each.
 
-        They are there once their leaders answer. One that exists already is left as it is.
+        Waits until the leaders of the created topics answer. An existing topic is not changed.
         """
         wanted = list(wanted)
         made = topics.create_topics(self._admin, wanted)
@@ -117,42 +116,46 @@ class KafkaCluster:
         return made
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Give the topic *name* partitions up to *total*; one that has them is left as it is.
+        """Increase the partitions of topic *name* to *total*; do nothing if it has as many.
 
-        Raises TargetTopicError where the cluster does not add them.
+        Raises TargetTopicError if the cluster does not add them, PermissionMissingError.
         """
         topics.add_partitions(self._admin, name, total)
         self._await_leaders(TopicPartition(name, number) for number in range(total))
 
     def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete the topics *names*; one that is not there is no error."""
+        """Delete the topics *names*. A missing topic is no error."""
         topics.delete_topics(self._admin, names)
 
     def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigValue]]:
-        """Return every setting of the topics *names*; one not told is left out with a warning."""
+        """Return all configs of the topics *names*.
+
+        A topic whose configs the cluster refuses to return is left out and logged.
+        """
         return topics.describe_configs(self._admin, names)
 
     def alter_topic_configs(
         self, changes: Mapping[str, Mapping[str, str | None]]
     ) -> dict[str, DeltamirrorError]:
-        """Set, topic by topic, the settings in *changes*; None takes the topic's own one away.
+        """Set the configs in *changes*, by topic; None deletes the topic's own value.
 
-        Settings that are not named stay. Returns the topics whose changes were refused, with why:
-        of such a topic nothing is changed.
+        Other configs stay. Return the error of each topic whose changes were refused; none of that
+        topic's configs is changed.
         """
         return topics.alter_configs(self._admin, changes)
 
-    # Access rules of topics
+    # ACLs of topics
 
     def topic_acls(self) -> set[TopicAcl]:
-        """Return the rules that name a topic by its whole name, or `*`.
+        """Return the ACLs of topics with a literal name, or `*`.
 
-        There are none also where the cluster has no authorizer, or does not let this user see them.
+        The set is also empty if the cluster has no authorizer or does not allow the user to
+        describe ACLs.
         """
         return acls.list_acls(self._admin)
 
     def create_acls(self, wanted: Collection[TopicAcl]) -> dict[TopicAcl, RequestRefusedError]:
-        """Make the rules *wanted*; return those that the cluster refuses, with why."""
+        """Create the ACLs *wanted*; return the refused ones with their errors."""
         return acls.create_acls(self._admin, wanted)
 
     # Offsets
@@ -162,20 +165,20 @@ class KafkaCluster:
         partitions: Collection[TopicPartition],
         known: Mapping[TopicPartition, Watermarks] | None = None,
     ) -> dict[TopicPartition, Watermarks | DeltamirrorError]:
-        """Return what each partition holds, or the error that stands in its way.
+        """Return the watermarks of each partition, or its error.
 
-        Those of *known* whose last stable offset and leader epoch are the same still are answered
-        with: start and high watermark are asked only of the rest. The last stable offset is asked
-        before the high watermark, so it is never past it; of what is not known the start comes
-        first, so that it is the start of what is told.
+        A partition's *known* watermarks are returned if its last stable offset and leader epoch are
+        unchanged. Log start and high watermark are requested only for the other partitions. The
+        last stable offset is requested before the high watermark, so it is never above it. For
+        partitions that are not known the log start is requested first, so it is never above them.
         """
         known = known or {}
         low, no_low = self._list_offsets(
             {each: EARLIEST for each in partitions if each not in known}
         )
-        asked = [each for each in partitions if each not in no_low]
+        requested = [each for each in partitions if each not in no_low]
         stable, no_stable = self._list_offsets(
-            dict.fromkeys(asked, LATEST), kafka.IsolationLevel.READ_COMMITTED
+            dict.fromkeys(requested, LATEST), kafka.IsolationLevel.READ_COMMITTED
         )
         same = {
             each: known[each]
@@ -200,17 +203,18 @@ class KafkaCluster:
     def end_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, int | DeltamirrorError]:
-        """Return the high watermark of each partition, or the error that stands in its way."""
+        """Return the high watermark of each partition, or its error."""
         found, failures = self._list_offsets(dict.fromkeys(partitions, LATEST))
         return {**failures, **{each: at.offset for each, at in found.items()}}
 
     def write_failure_reasons(
         self, described: Mapping[str, Topic], partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, str]:
-        """Return which of *partitions* take no record now, and why; *described* are their topics.
+        """Return those of *partitions* that accept no records now, with the reason.
 
-        A partition takes records where it has a leader and `min.insync.replicas` replicas in sync,
-        as many as it has at most. Raises UnreachableError.
+        *described* are their topics. A partition accepts records if it has a leader and at least
+        `min.insync.replicas` replicas in sync, or all its replicas in sync. Raises
+        UnreachableError.
         """
         in_sync_counts = {
             each: topic.in_sync_counts[each.partition]
@@ -221,23 +225,22 @@ class KafkaCluster:
             return {}
         configs = self.topic_configs({each.topic for each in in_sync_counts})
         found = {}
-        for each, there in in_sync_counts.items():
+        for each, in_sync in in_sync_counts.items():
             needed = configs.get(each.topic, {}).get(MIN_INSYNC_REPLICAS)
-            if there == 0:
+            if in_sync == 0:
                 found[each] = "it has no leader"
-            elif needed is not None and there < int(needed.value or 1):
+            elif needed is not None and in_sync < int(needed.value or 1):
                 found[each] = (
-                    f"{there} of its replicas in sync, {MIN_INSYNC_REPLICAS} is {needed.value}"
+                    f"{in_sync} of its replicas in sync, {MIN_INSYNC_REPLICAS} is {needed.value}"
                 )
         return found
 
     def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Return the offset of each partition's first record at or past its time, in ms.
+        """Return the offset of each partition's first record at or after its time, in ms.
 
-        It is the end of the log (high watermark) where there is none. Raises the first
-        partition's error.
+        If there is none, it is the high watermark. Raises the first partition's error.
         """
         found, failures = self._list_offsets(
             {each: OffsetSpec.for_timestamp(time_ms) for each, time_ms in times_ms.items()}
@@ -253,22 +256,22 @@ class KafkaCluster:
     # Groups
 
     def groups(self) -> dict[str, str]:
-        """Return the state of every consumer and Streams group (`STABLE`, `EMPTY`, ...) by its id.
+        """Return the state (`STABLE`, `EMPTY`, ...) of every consumer and Streams group by its id.
 
-        UNKNOWN where the client cannot ask for it, as of Streams groups (KIP-1071).
+        It is UNKNOWN if the client cannot request it, as for Streams groups (KIP-1071).
         """
         return groups.list_groups(self._admin)
 
     def worker_state(self, group: str) -> str:
-        """Return the state of a group of Connect's workers; DEAD where it is not there."""
+        """Return the state of a group of Connect workers, or DEAD if it does not exist."""
         return groups.worker_state(self._admin, group)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """Return every offset that *group* has committed: the next record it will read."""
+        """Return all committed offsets of *group*."""
         return {each: offset for each, (offset, _) in self.group_commits(group).items()}
 
     def group_commits(self, group: str) -> dict[TopicPartition, tuple[int, str]]:
-        """Return every offset that *group* has committed, with the metadata beside it."""
+        """Return all committed offsets of *group*, each with its metadata."""
         return groups.list_committed_offsets(self._admin, group)
 
     def committed_offsets(
@@ -277,33 +280,31 @@ class KafkaCluster:
         partitions: Collection[TopicPartition],
         require_stable: bool = True,
     ) -> dict[TopicPartition, tuple[int, str] | None]:
-        """Return offset and metadata of our own *group*; None where it has committed nothing.
+        """Return committed offset and metadata of our own *group*, or None if it has none.
 
-        With *require_stable* an offset in an open transaction is waited for, up to 10 s.
+        With *require_stable* this waits up to 10 s for offsets in an open transaction.
         """
         return groups.committed_offsets(
             self._admin, group, partitions, require_stable=require_stable
         )
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Set the offsets of *group*, each with its metadata; the group may be new.
+        """Set the committed offsets of *group*, each with its metadata; create it if it is missing.
 
-        Raises GroupActiveError where the group has members.
+        Raises GroupActiveError if the group has members.
         """
         groups.alter_offsets(self._admin, group, offsets)
-
-    # Inside
 
     def _list_offsets(
         self,
         specs: Mapping[TopicPartition, OffsetSpec],
         isolation: kafka.IsolationLevel = kafka.IsolationLevel.READ_UNCOMMITTED,
     ) -> tuple[dict[TopicPartition, ListOffsetsResultInfo], dict[TopicPartition, DeltamirrorError]]:
-        """Return what the partitions' leaders say, and the errors of the partitions left over."""
+        """Return the leaders' answers, and the errors of the other partitions."""
         found, failures = self._request_offsets(specs, isolation)
         stale = {each for each, failure in failures.items() if _is_stale(failure)}
         if stale:
-            # The client takes this for the cluster's last word, and asks no more who leads.
+            # The client does not refresh its metadata after this error, so request it here.
             with self._admin.converted_errors("list topics"):
                 self._admin.client.list_topics(timeout=REQUEST_TIMEOUT_S)
             more, still = self._request_offsets({each: specs[each] for each in stale}, isolation)
@@ -312,9 +313,9 @@ class KafkaCluster:
         return found, failures
 
     def _await_leaders(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return when the leaders of *partitions* have answered, or said no for REQUEST_TIMEOUT_S.
+        """Wait until the leaders of *partitions* accept requests, at most REQUEST_TIMEOUT_S.
 
-        A cluster tells who leads a partition before that broker knows of it.
+        The cluster's metadata names a leader before that broker has become the leader.
         """
         left, give_up_at = set(partitions), time.monotonic() + REQUEST_TIMEOUT_S
         while left:
@@ -322,18 +323,18 @@ class KafkaCluster:
             left = {each for each, failure in failures.items() if _is_stale(failure)}
             if not left or time.monotonic() > give_up_at:
                 return
-            time.sleep(0.02)  # no event tells that a broker leads
+            time.sleep(0.02)  # Kafka has no event for it
 
     def _request_offsets(
         self, specs: Mapping[TopicPartition, OffsetSpec], isolation: kafka.IsolationLevel
     ) -> tuple[dict[TopicPartition, ListOffsetsResultInfo], dict[TopicPartition, DeltamirrorError]]:
-        asked = {
+        requested = {
             kafka.TopicPartition(each.topic, each.partition): spec for each, spec in specs.items()
         }
-        if not asked:
+        if not requested:
             return {}, {}
         futures = self._admin.client.list_offsets(
-            asked, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
+            requested, isolation_level=isolation, request_timeout=REQUEST_TIMEOUT_S
         )
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
         failures: dict[TopicPartition, DeltamirrorError] = {}
@@ -341,10 +342,12 @@ class KafkaCluster:
             partition = TopicPartition(at.topic, at.partition)
             try:
                 needed = Permission("Describe", "topic", partition.topic)
-                told = self._admin.wait_result(future, f"tell the offsets of {partition}", needed)
-                if told.offset == kafka.OFFSET_INVALID:  # the client's own, where no answer came
-                    raise UnreachableError(self.alias, f"{partition}", "it told no offset")
-                found[partition] = told
+                answer = self._admin.wait_result(future, f"list offsets of {partition}", needed)
+                if answer.offset == kafka.OFFSET_INVALID:  # set by the client if no answer came
+                    raise UnreachableError(
+                        self.alias, servers=f"{partition}", reason="it returned no offset"
+                    )
+                found[partition] = answer
             except RequestRefusedError as refused:
                 failures[partition] = self._missing_error(partition, refused.code) or refused
             except UnreachableError as unreachable:
@@ -352,10 +355,11 @@ class KafkaCluster:
         return found, failures
 
     def _missing_error(self, partition: TopicPartition, code: str) -> TopicMissingError | None:
-        # "No entry" comes where none of the partitions asked for has a leader, for either reason.
+        # The client returns _NOENT if none of the requested partitions has a leader, whether they
+        # exist or not.
         maybe = code == "_NOENT" and self._is_missing(partition)
         if maybe or code in MISSING_CODES:
-            return TopicMissingError(str(partition), f"on cluster {self.alias}")
+            return TopicMissingError(str(partition), location=f"on cluster {self.alias}")
         return None
 
     def _is_missing(self, partition: TopicPartition) -> bool:
@@ -365,12 +369,12 @@ class KafkaCluster:
 def _watermarks(
     low: ListOffsetsResultInfo, stable: ListOffsetsResultInfo, high: ListOffsetsResultInfo
 ) -> Watermarks:
-    # A log that is cut (or re-created) between the three answers ends before what it told first;
-    # the last answer is the one that still holds. Its start may have passed the stable end told.
+    # If the log was truncated or re-created between the three requests, its high watermark is
+    # below the earlier answers. The last answer counts: limit the others by it.
     lowered = min(stable.offset, high.offset)
     return Watermarks(min(low.offset, lowered), lowered, high.offset, high.leader_epoch)
 
 
 def _is_stale(failure: DeltamirrorError) -> bool:
-    """Return whether the client asked a former leader, or as of a former leader's time."""
+    """Return whether the client used outdated metadata: an earlier leader or leader epoch."""
     return isinstance(failure, RequestRefusedError) and failure.code in STALE_LEADER_CODES

@@ -1,4 +1,4 @@
-"""A compacted topic that MirrorMaker 2 or its tools read: checkpoints, heartbeats, its offsets."""
+"""Write to a compacted topic of MirrorMaker 2: checkpoints, heartbeats, offset syncs, offsets."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from schemas.kafka.acl import Permission
 
 REQUEST_TIMEOUT_S = 10.0
 
-# A reader keeps the last record of a key: an unordered retry would leave it an old one.
+# A reader keeps the last record of a key, so a retry must not reorder records.
 PRODUCER_SETTINGS = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "log_level": 2}
 
 ANY_PARTITION = -1
-"""In place of a partition: the partitioner chooses (librdkafka's RD_KAFKA_PARTITION_UA)."""
+"""The partitioner chooses the partition (librdkafka's RD_KAFKA_PARTITION_UA)."""
 
-# Where Java's producer puts a key: a later value must lie behind the former one.
+# Java's default partitioner, so that all records of a key are in the same partition.
 JAVA_PARTITIONER = {"partitioner": "murmur2_random"}
 
 NO_PRODUCER_ID_CODE = KafkaError.CLUSTER_AUTHORIZATION_FAILED
@@ -28,8 +28,8 @@ NO_PRODUCER_ID_CODE = KafkaError.CLUSTER_AUTHORIZATION_FAILED
 class CompactedTopic:
     """The topic *name* on *cluster*, written with librdkafka's producer *settings*.
 
-    It has *partitions* where this makes it; of several, a record's key says which is its own. The
-    producer is kept from one write to the next until one fails. Not thread-safe.
+    A topic that this creates has *partitions* partitions. If there are several, a record's key
+    determines its partition. The producer is reused until a write fails. Not thread-safe.
     """
 
     def __init__(
@@ -43,18 +43,18 @@ class CompactedTopic:
         self._producer: Producer | None = None
 
     def ensure_exists(self, replication_factor: int) -> None:
-        """Make the topic where it is missing. Raises TargetTopicError where it cannot be.
+        """Create the topic if it is missing. Raises TargetTopicError if that fails.
 
-        One that is there is not asked for again: that takes a right that nobody needs then.
+        For an existing topic no create request is sent, so the user needs no Create permission.
         """
         if not self._cluster.topics([self._name]):
             compact = {"cleanup.policy": "compact"}
             self._cluster.create_topic(self._name, self._partitions, replication_factor, compact)
 
     def write(self, records: Iterable[tuple[bytes, bytes]]) -> None:
-        """Append *records* (key, value) in order and return when all are acknowledged.
+        """Append *records* (key, value) in order; wait until all are acknowledged.
 
-        Raises UnreachableError where the cluster is silent, RequestRefusedError where it says no.
+        Raises UnreachableError if the cluster does not answer, RequestRefusedError if it refuses.
         """
         failures: list[KafkaError] = []
 
@@ -69,7 +69,7 @@ class CompactedTopic:
                 self._send(producer, key, value, report)
             unsent = producer.flush(REQUEST_TIMEOUT_S + 1)
         except (KafkaException, SystemError) as failure:
-            # The client calls the reports all the same when it raises: SystemError hides its own.
+            # If the client raises while it calls `report`, SystemError wraps the client's error.
             fatal = failure if isinstance(failure, KafkaException) else failure.__cause__
             if not isinstance(fatal, KafkaException):
                 raise
@@ -85,7 +85,7 @@ class CompactedTopic:
         while True:
             try:
                 producer.produce(self._name, value, key, self._partition, on_delivery=report)
-            except BufferError:  # bounded: what waits is acknowledged or times out
+            except BufferError:  # bounded: queued records are acknowledged or time out
                 producer.poll(0.1)
             else:
                 producer.poll(0)
@@ -93,19 +93,21 @@ class CompactedTopic:
 
     @property
     def _partition(self) -> int:
-        # MirrorMaker 2's tools read partition 0 and no other, however many there are.
+        # MirrorMaker 2's tools read only partition 0, even if there are more.
         return 0 if self._partitions == 1 else ANY_PARTITION
 
     def _error_for(self, error: KafkaError) -> UnreachableError | RequestRefusedError:
-        # Kafka's client numbers its own troubles below zero, the brokers' answers above.
+        # Codes below zero are the client's own errors; brokers' errors are above.
         if error.code() < 0:
             return self._unreachable_error(error.str())
-        what, needed = f"take records of {self._name}", Permission("Write", "topic", self._name)
-        # Who may write to no topic at all gets no id of an idempotent producer: the cluster's word.
+        what, needed = f"accept records of {self._name}", Permission("Write", "topic", self._name)
+        # A user that may not write to any topic gets no producer id from the cluster.
         if needed.is_missed_by(error.name()) or error.code() == NO_PRODUCER_ID_CODE:
             return PermissionMissingError(self._cluster.alias, what, needed)
-        return RequestRefusedError(self._cluster.alias, what, error.name(), error.str())
+        return RequestRefusedError(
+            self._cluster.alias, action=what, code=error.name(), reason=error.str()
+        )
 
     def _unreachable_error(self, why: str) -> UnreachableError:
         servers = str(self._settings.get("bootstrap.servers", ""))
-        return UnreachableError(self._cluster.alias, servers, why)
+        return UnreachableError(self._cluster.alias, servers=servers, reason=why)

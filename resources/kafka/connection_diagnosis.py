@@ -1,4 +1,4 @@
-"""Map librdkafka's texts about a failed connection to plain reasons.
+"""Map librdkafka's texts about a failed connection to causes.
 
 librdkafka reports the same text for every certificate that it does not accept, and no text at all
 if a plaintext client meets a TLS listener.
@@ -21,9 +21,9 @@ MECHANISM_NOT_OFFERED, LOGIN_NOT_EXPECTED = (
     "not valid in current SASL state",
 )
 TOKEN_ERROR = "OAUTHBEARER token"
-NO_ENDPOINT = ("connect", "resolve", "timed out", "Timeout")  # libcurl's words
+NO_ENDPOINT = ("connect", "resolve", "timed out", "Timeout")  # from libcurl's errors
 
-# How a broker says in TLS that it rejects a client's certificate, or requires one.
+# TLS alerts of a broker that rejects or misses a client's certificate.
 CLIENT_CERTIFICATE = (
     "bad certificate",
     "certificate required",
@@ -43,9 +43,10 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(settings: Mapping[str, Any], reported: KafkaError) -> Diagnosis | None:
-    """Return why a client with *settings* gets no answer, if the text that it reported tells.
+    """Return the cause of librdkafka's error *reported*, for a client with *settings*.
 
-    The reason holds neither a password nor a token.
+    Return None if the error itself is all that is known. The result contains neither passwords nor
+    tokens.
     """
     text, protocol = reported.str(), settings.get("security.protocol", "PLAINTEXT")
     if reported.code() == KafkaError._AUTHENTICATION:
@@ -83,5 +84,5 @@ def _login_failure(settings: Mapping[str, Any], reported: str) -> str:
         offered = OFFERED_MECHANISMS.search(reported)
         return f"it does not offer {mechanism}, but {offered[1] if offered else 'others'}"
     if LOGIN_NOT_EXPECTED in reported:
-        return f"its listener asks for no login, and the file has one with {mechanism}"
+        return f"its listener expects no login, but the configuration has one with {mechanism}"
     return f"the user is unknown to {mechanism}, or the password is wrong"

@@ -1,4 +1,4 @@
-"""Consumer groups of a cluster: who there is, what they committed, and how to set it."""
+"""List the consumer groups of a cluster; read and set their committed offsets."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableErr
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 
-# How long a group may be without a coordinator: the first of a fresh cluster waits for
-# `__consumer_offsets` to be made.
+# How long a group may be without a coordinator: the first group of a fresh cluster waits until
+# `__consumer_offsets` is created.
 COORDINATOR_TIMEOUT_S = 15.0
 
-# librdkafka 2.16 asks three times within 0.4 s who coordinates a group, and then lets the request
-# wait for nothing until its time is over: so the first one is short, and each next one twice that.
+# librdkafka 2.16 looks up the coordinator three times within 0.4 s, and then waits without another
+# look-up until the request times out. So the first attempt is short, and each next one twice as
+# long.
 FIRST_ATTEMPT_TIMEOUT_S = 0.5
 
-# What a group's coordinator says while it is being chosen or is loading, and how long it may say
-# that it is none before the client is taken to ask the wrong one (see group_client.py).
+# Error codes of a coordinator that is being elected or is loading. After
+# NOT_COORDINATOR_TIMEOUT_S of NOT_COORDINATOR, the client has cached the wrong coordinator and is
+# renewed (see resources/librdkafka/group_offsets_client.py).
 NOT_COORDINATOR = "NOT_COORDINATOR"
 RETRIABLE_COORDINATOR_CODES = (
     "COORDINATOR_NOT_AVAILABLE",
@@ -35,16 +37,16 @@ UNSTABLE_OFFSET_COMMIT = "UNSTABLE_OFFSET_COMMIT"
 PARTIAL = KafkaError(KafkaError._PARTIAL).name()
 
 UNKNOWN_STATE = "UNKNOWN"
-"""The state of a group that the client cannot tell, in its own word."""
+"""State of a group whose state the client cannot read. The word is confluent-kafka's."""
 
 PartitionCommits = dict[TopicPartition, tuple[int, str] | None]
 
 
 def list_groups(admin: AdminSession) -> dict[str, str]:
-    """Return the state of every consumer group and Streams group by its id.
+    """Return the state of every group by its id.
 
-    Of a Streams group (KIP-1071) it is UNKNOWN: the client cannot ask for it. So are those of
-    share groups, which have no committed offsets.
+    The state of a Streams group (KIP-1071) is UNKNOWN, because the client cannot request it. Share
+    groups are listed as UNKNOWN too; they have no committed offsets.
     """
     future = admin.client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S)
     found = admin.wait_result(future, "list its consumer groups")
@@ -57,8 +59,8 @@ def list_groups(admin: AdminSession) -> dict[str, str]:
 def _of_unknown_kinds(admin: AdminSession) -> list[str]:
     """Return the ids of Streams groups and share groups, which `list_consumer_groups` leaves out.
 
-    The older request lists them without a protocol type. It returns nothing at all if one broker
-    does not answer: these groups are then missing, and the next listing has them.
+    The older request lists them without a protocol type. It returns no group at all if one broker
+    does not respond. Then these groups are missing until the next listing.
     """
     try:
         with admin.converted_errors("list its groups"):
@@ -71,11 +73,11 @@ def _of_unknown_kinds(admin: AdminSession) -> list[str]:
 
 
 def worker_state(admin: AdminSession, group: str) -> str:
-    """Return the state of *group*, of whatever protocol; DEAD where it is not there.
+    """Return the state of *group*, whose protocol may be any; DEAD if it does not exist.
 
-    Connect's workers are no consumers: `list_groups` does not know them.
+    Connect's workers are not consumers, so `list_groups` here does not list their groups.
     """
-    with admin.converted_errors(f"tell the state of group {group}"):
+    with admin.converted_errors(f"return the state of group {group}"):
         found = admin.client.list_groups(group, timeout=REQUEST_TIMEOUT_S)
     return next((str(each.state).upper() for each in found if each.id == group), "DEAD")
 
@@ -84,7 +86,7 @@ def list_committed_offsets(admin: AdminSession, group: str) -> CommittedOffsets:
     """Return next offset to read and metadata of every partition that *group* has committed."""
     return _call_coordinator(
         admin,
-        f"tell the offsets of group {group}",
+        f"return the offsets of group {group}",
         (Permission("Describe", "group", group),),
         lambda client, in_s: client.committed_offsets(group, None, in_s),
     )
@@ -97,16 +99,16 @@ def committed_offsets(
     *,
     require_stable: bool,
 ) -> PartitionCommits:
-    """Return offset and metadata of each of *partitions*; None: *group* committed nothing."""
+    """Return offset and metadata of each of *partitions*; None if *group* has no commit there."""
     if not partitions:
         return {}
 
-    def ask(client: GroupClient, in_s: float) -> CommittedOffsets:
+    def request(client: GroupClient, in_s: float) -> CommittedOffsets:
         return client.committed_offsets(group, partitions, in_s, require_stable=require_stable)
 
-    what, needs = f"tell the offsets of group {group}", (Permission("Describe", "group", group),)
+    what, needs = f"return the offsets of group {group}", (Permission("Describe", "group", group),)
     found = retry_until(
-        lambda: _call_coordinator(admin, what, needs, ask),
+        lambda: _call_coordinator(admin, what, needs, request),
         codes=(UNSTABLE_OFFSET_COMMIT,),
         within_s=REQUEST_TIMEOUT_S,
     )
@@ -116,7 +118,7 @@ def committed_offsets(
 def alter_offsets(
     admin: AdminSession, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]
 ) -> None:
-    """Set the offsets of *group*. Raises GroupActiveError where the group has members."""
+    """Set the offsets of *group*. Raises GroupActiveError if the group has members."""
     if not offsets:
         return
     what, needs = f"set offsets of group {group}", (Permission("Read", "group", group),)
@@ -125,9 +127,9 @@ def alter_offsets(
             admin, what, needs, lambda client, in_s: client.alter_offsets(group, offsets, in_s)
         )
     except RequestRefusedError as refused:
-        # To set offsets without being a member is what Kafka refuses in these words.
+        # Kafka's error codes when a client that is no member sets offsets of an active group.
         if refused.code in {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"}:
-            raise GroupActiveError(admin.alias, group) from None
+            raise GroupActiveError(group, alias=admin.alias) from None
         raise
 
 
@@ -135,20 +137,20 @@ def _call_coordinator(
     admin: AdminSession,
     what: str,
     needs: tuple[Permission, ...],
-    ask: Callable[[GroupClient, float], Answer],
+    request: Callable[[GroupClient, float], Answer],
 ) -> Answer:
-    """Return what *ask* returns, given seconds, once the group has a coordinator that answers.
+    """Call *request* with a client and a timeout in seconds until the coordinator responds.
 
-    Raises what the last try raised when COORDINATOR_TIMEOUT_S are over.
+    Raises the error of the last attempt after COORDINATOR_TIMEOUT_S.
     """
-    began = time.monotonic()
-    try_s, pause_s, moved_at = FIRST_ATTEMPT_TIMEOUT_S, 0.02, began + NOT_COORDINATOR_TIMEOUT_S
+    started = time.monotonic()
+    try_s, pause_s, moved_at = FIRST_ATTEMPT_TIMEOUT_S, 0.02, started + NOT_COORDINATOR_TIMEOUT_S
     while True:
-        left_s = began + COORDINATOR_TIMEOUT_S - time.monotonic()
+        left_s = started + COORDINATOR_TIMEOUT_S - time.monotonic()
         client = admin.group_client
         try:
             with admin.converted_errors(what, *needs):
-                return ask(client, max(0.1, min(try_s, left_s)))
+                return request(client, max(0.1, min(try_s, left_s)))
         except UnreachableError:
             admin.renew_group_client(client)
             if left_s <= try_s:

@@ -1,4 +1,4 @@
-"""What MirrorMaker 2 notes of its work in internal topics: how far it copied, and what is where."""
+"""Read and write the internal topics of MirrorMaker 2: source offsets and offset syncs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
 
 CONNECTOR = "MirrorSourceConnector"
-"""What dedicated mode calls the connector that copies records."""
+"""Name of the connector that copies records, in dedicated mode."""
 
 
 class Mm2Topics:
@@ -27,11 +27,12 @@ class Mm2Topics:
         self._log = TargetLog(cluster.alias, settings)
 
     def source_offsets(self, topic: str, source_alias: str) -> dict[TopicPartition, int]:
-        """Return the offset of the last record noted as copied of each partition of a source.
+        """Return the offset of the last copied record of each partition of source *source_alias*.
 
         *topic* is Connect's topic of source offsets. A key is a JSON list of the connector and
-        `{"cluster", "topic", "partition"}`, a value `{"offset"}` (MirrorUtils 4.3.0); other
-        connectors' keys are of other kinds. Raises UnreachableError, RangeUnfinishedError.
+        `{"cluster", "topic", "partition"}`, a value is `{"offset"}` (MirrorUtils 4.3.0). Keys of
+        other connectors have other formats and are skipped. Raises UnreachableError,
+        RangeUnfinishedError.
         """
         found: dict[TopicPartition, int] = {}
         for key, value in self._latest_records(topic):
@@ -46,7 +47,7 @@ class Mm2Topics:
     def write_source_offsets(
         topic: CompactedTopic, source_alias: str, offsets: Mapping[TopicPartition, int]
     ) -> None:
-        """Write as copied what `source_offsets` reads, byte for byte as Connect writes it.
+        """Write the offsets of the last copied records, byte for byte as Connect writes them.
 
         Connect finds an offset by the bytes of its key. Raises UnreachableError,
         RequestRefusedError.
@@ -60,7 +61,7 @@ class Mm2Topics:
         )
 
     def offset_syncs(self, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the last sync (upstream, downstream offset) of each partition of the source.
+        """Return the last offset sync (upstream, downstream) of each partition of the source.
 
         Raises UnreachableError, RangeUnfinishedError.
         """
@@ -73,21 +74,21 @@ class Mm2Topics:
         return found
 
     def _latest_records(self, topic: str) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the last record of each key of compacted *topic*; none where it is not there."""
-        there = self._cluster.topics([topic]).get(topic)
+        """Return the last record of each key of compacted *topic*; nothing if it is missing."""
+        description = self._cluster.topics([topic]).get(topic)
         values: dict[bytes, bytes | None] = {}
 
         def take(rows: pa.RecordBatch) -> None:
             keys, contents = rows.column("key").to_pylist(), rows.column("value").to_pylist()
             values.update(zip(keys, contents, strict=True))
 
-        for partition in range(there.partitions if there else 0):
+        for partition in range(description.partitions if description else 0):
             self._log.read_back(TopicPartition(topic, partition), 0, take)
         return ((key, value) for key, value in values.items() if key and value)
 
 
 def _source_partition(source_alias: str, at: TopicPartition) -> dict[str, Any]:
-    # In the order of Java's HashMap, which Connect writes them in.
+    # Connect writes the keys in the order of Java's HashMap.
     return {"cluster": source_alias, "partition": at.partition, "topic": at.topic}
 
 

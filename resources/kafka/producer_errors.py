@@ -1,4 +1,4 @@
-"""What a target's answers to a producer mean."""
+"""Convert a producer's errors to deltamirror's errors."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ RECORD_ERRORS = (
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 )
-"""What a delivery report says where the target does not take this record or this partition.
+"""Codes of delivery reports if the target refuses this record or this partition.
 
-Any other error (purged, timed out, fenced) is that of the producer and blames no partition.
+Any other code (purged, timed out, fenced) concerns the producer and not a single partition.
 """
 
 
@@ -47,26 +47,29 @@ def error_for(
     transactional_id: str,
     refused: Mapping[TopicPartition, str],
 ) -> DeltamirrorError:
-    """Return the error a person should read. Flags: reference kafka-clients, section 5."""
+    """Return deltamirror's error for a producer's *error*.
+
+    *refused* are the partitions with delivery reports in RECORD_ERRORS, and the reasons.
+    """
     cause: KafkaError = error.args[0]
     alias = flow.target
     ids = Permission("Write", "transactional-id", f"{transactional_id.rpartition('.')[0]}.", True)
     group = Permission("Read", "group", flow.progress_group)
-    for needed, what in ((ids, "open a transaction"), (group, f"keep progress of {flow.name}")):
+    for needed, what in ((ids, "open a transaction"), (group, f"commit progress of {flow.name}")):
         if needed.is_missed_by(cause.name()):
             return PermissionMissingError(alias, what, needed)
     if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
         return FencedError(transactional_id)
     if refused:
-        return BatchRejectedError(refused, cause.str())
+        return BatchRejectedError(cause.str(), partitions=dict(refused))
     if cause.txn_requires_abort():
-        return BatchRejectedError({}, cause.str())
+        return BatchRejectedError(cause.str(), partitions={})
     if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        return UnreachableError(alias, transactional_id, cause.str())
-    return CommitUnknownError(transactional_id, cause.str())
+        return UnreachableError(alias, servers=transactional_id, reason=cause.str())
+    return CommitUnknownError(transactional_id, reason=cause.str())
 
 
 def reason_for(error: KafkaException) -> str:
-    """Return what *error* says."""
+    """Return the text of *error*."""
     cause = error.args[0]
     return cause.str() if isinstance(cause, KafkaError) else str(cause)

@@ -1,4 +1,4 @@
-"""How long a target's quota keeps a producer waiting (KIP-219)."""
+"""Track how long a target's quota throttles a producer (KIP-219); bound calls that may hang."""
 
 from __future__ import annotations
 
@@ -11,28 +11,29 @@ from typing import Protocol, TypeVar
 
 
 class QuotaExceeded(Protocol):
-    """What the client tells: a broker lets this connection wait; *throttle_time* in seconds."""
+    """The client's event: a broker throttles this connection for *throttle_time* seconds."""
 
     throttle_time: float
 
 
 class ProduceQuota:
-    """The longest wait that a broker has ordered, as confluent-kafka's `throttle_cb` hears it.
+    """The latest end of a throttling, from the events of confluent-kafka's `throttle_cb`.
 
-    The broker answers at once and then does not read from the connection, which whatever is sent
-    over it shares. An event of 0 s comes from another connection to that broker: it ends nothing.
+    The broker answers at once and then does not read from the connection, so all later requests on
+    that connection wait. An event of 0 s comes from another connection to that broker and does not
+    end the throttling.
     """
 
     def __init__(self) -> None:
         self.until = 0.0
 
     def __call__(self, event: QuotaExceeded) -> None:
-        """Take in an event."""
+        """Record an event."""
         self.until = max(self.until, time.monotonic() + event.throttle_time)
 
     @property
     def remaining_s(self) -> float:
-        """Return for how many seconds from now the broker does not listen."""
+        """Return the seconds from now for which the broker does not read from the connection."""
         return max(0.0, self.until - time.monotonic())
 
 
@@ -40,11 +41,14 @@ T = TypeVar("T")
 
 
 class NoResponseError(Exception):
-    """A call has not returned in time; its thread waits on, and nobody hears what comes of it."""
+    """Raised when a call has not returned in time. Its thread still waits; its result is lost."""
 
 
 def call_with_timeout(call: Callable[[], T], seconds: float) -> T:
-    """Return what *call* returns, or raise what it raises. NoResponseError: not in *seconds*."""
+    """Run *call* in a thread; return its result or raise its error.
+
+    Raises NoResponseError if it does not return within *seconds*.
+    """
     answer: Future[T] = Future()
 
     def run() -> None:
@@ -53,11 +57,11 @@ def call_with_timeout(call: Callable[[], T], seconds: float) -> T:
         except BaseException as error:
             answer.set_exception(error)
 
-    # A daemon: what never returns must not keep the process.
+    # A daemon thread, because a call that never returns must not keep the process alive.
     Thread(target=run, name="bounded", daemon=True).start()
     try:
         return answer.result(seconds)
     except LateError:
-        if answer.done():  # it is the call's own
+        if answer.done():  # the call itself raised it
             raise
         raise NoResponseError(f"no answer in {seconds:.0f} s") from None

@@ -1,8 +1,8 @@
-"""Reading planned offset ranges of a source cluster, exactly.
+"""Read planned offset ranges of a source cluster exactly.
 
-Facts behind every branch: reference kafka-clients, section 8. A range counts as read when a record
-at or past its last offset came, or the end-of-partition event did whose offset lies behind
-trailing markers and aborted records. Anything else is an error, never "the end".
+A range is read completely when a record at or after its last offset arrives, or when the
+end-of-partition event arrives with an offset at or after the range's end. The event is needed if a
+range ends with transaction markers or aborted records. Any other end is an error.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ BatchHandler = Callable[[OffsetRange, pa.RecordBatch], None]
 
 SCHEMA = file_schema(RECORDS)
 BATCH_SIZE = 20_000
-"""Messages asked for at a time: more gain nothing."""
+"""Messages per consume call. More do not make it faster."""
 
 BATCH_SIZE_BYTES = 8 * 2**20
-"""About how many bytes of them: they are held twice, by librdkafka and as columns."""
+"""Approximate bytes per consume call. They are in memory twice: in librdkafka and as columns."""
 
 FIRST_BATCH_SIZE = 16
-"""Messages asked for as long as it is not known how large they are."""
+"""Messages per consume call while their size is unknown."""
 
 READ_TIMEOUT_S = 10.0
-"""How long a read waits without any answer before the range is given up (DESIGN 2)."""
+"""Seconds without a useful record or event after which open ranges fail."""
 
 WATERMARKS_TIMEOUT_S = 3.0
-"""How long the log's ends may take to be told where a start is not in it."""
+"""Seconds to wait for the watermarks after the start of a range is out of the log's range."""
 
 OUT_OF_RANGE_CODES = (
     KafkaError._AUTO_OFFSET_RESET,
     KafkaError.OFFSET_OUT_OF_RANGE,
     KafkaError._LOG_TRUNCATION,
 )
-"""What librdkafka says of a start that the log does not hold."""
+"""librdkafka's codes if the log does not contain the start of a range."""
 
 TRUNCATED_AT = re.compile(r"broker end offset is (\d+)")
-"""Where a log was cut, in the words of librdkafka's truncation error."""
+"""The offset at which a log was truncated, in the text of librdkafka's truncation error."""
 
 CONSUMER_SETTINGS: dict[str, Any] = {
     "group.id": "deltamirror.stage",
@@ -78,10 +78,10 @@ CONSUMER_SETTINGS: dict[str, Any] = {
 
 
 class RangeReader:
-    """A consumer of one source cluster that reads planned ranges and nothing else.
+    """A consumer of one source cluster that reads planned offset ranges.
 
-    *settings* are librdkafka's for the cluster. Not thread-safe. After an error the consumer is
-    dropped and the next read makes a new one.
+    *settings* are librdkafka's for the cluster. After an error the consumer is closed, and the
+    next read creates a new one. Not thread-safe.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ class RangeReader:
     def read(
         self, ranges: Sequence[OffsetRange], max_bytes: int, handle_batch: BatchHandler
     ) -> dict[OffsetRange, ReadResult]:
-        """Read *ranges* side by side; see `pipeline.staging.stage.Source`."""
+        """Read *ranges* concurrently; see `pipeline.staging.stage.Source`."""
         reading = _ReadState(ranges, handle_batch, self._log_bounds)
         if reading.open:
             if self._consumer is None:
@@ -105,7 +105,7 @@ class RangeReader:
         return reading.reached
 
     def close(self) -> None:
-        """Let the consumer go; the next read makes another."""
+        """Close the consumer; the next read creates a new one."""
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
@@ -117,12 +117,12 @@ class RangeReader:
             if reading.process(*consumer.consume(reading.batch_size(max_bytes), 0.1)):
                 deadline = time.monotonic() + READ_TIMEOUT_S
             elif time.monotonic() > deadline:
-                reading.fail_open_ranges(f"nothing came for {READ_TIMEOUT_S:.0f} s")
+                reading.fail_open_ranges(f"no record or event came for {READ_TIMEOUT_S:.0f} s")
         reading.finish_open_ranges()
         consumer.unassign()
 
     def _log_bounds(self, r: OffsetRange) -> tuple[int, int]:
-        """Return the log's start and end as they are now, or as they were planned from."""
+        """Return the log's present start and end, or those of the plan if there is no answer."""
         if self._consumer is not None:
             with suppress(KafkaException):
                 p = r.partition
@@ -131,21 +131,21 @@ class RangeReader:
 
 
 def _start_position(r: OffsetRange) -> KafkaPartition:
-    """Return where to read *r* from, with the epoch that lets the broker find a cut log."""
+    """Return the start of *r*, with the leader epoch by which the broker detects truncation."""
     epoch = -1 if r.leader_epoch is None else r.leader_epoch
     return KafkaPartition(r.partition.topic, r.partition.partition, r.start, leader_epoch=epoch)
 
 
 class _ReadState:
-    """What is known of the ranges while they are read."""
+    """Position, size and result of the ranges of one read."""
 
     def __init__(
         self,
         ranges: Sequence[OffsetRange],
         handle_batch: BatchHandler,
-        ends: Callable[[OffsetRange], tuple[int, int]],
+        log_bounds: Callable[[OffsetRange], tuple[int, int]],
     ) -> None:
-        self._handle_batch, self._log_bounds = handle_batch, ends
+        self._handle_batch, self._log_bounds = handle_batch, log_bounds
         self._position = {r: r.start for r in ranges}
         self.open = {
             (r.partition.topic, r.partition.partition): r for r in ranges if r.start < r.end
@@ -157,38 +157,38 @@ class _ReadState:
 
     @property
     def offsets_left(self) -> int:
-        """Return how many offsets are left to read."""
+        """Return the number of offsets still to read."""
         return sum(r.end - self._position[r] for r in self.open.values())
 
     def batch_size(self, max_bytes: int) -> int:
-        """Return how many messages to ask for: about as many as *max_bytes* have room for."""
+        """Return how many messages to consume next, so that their size stays near *max_bytes*."""
         room = min(max_bytes - self.size, BATCH_SIZE_BYTES)
         fit = FIRST_BATCH_SIZE if not self._rows else room * self._rows // self.size
         return max(1, min(BATCH_SIZE, self.offsets_left, max(FIRST_BATCH_SIZE, fit)))
 
     def process(self, records: Sequence[FetchedRecords], events: Sequence[PartitionEvent]) -> bool:
-        """Take in what a consume call gave; return whether it was of any use."""
-        # All of them, whatever the first ones were: each is the only one of its kind.
+        """Process the result of a consume call; return whether any record or event was used."""
+        # No short circuit: every record and event must be processed.
         useful = [self._process_records(each) for each in records]
         useful += [self._process_event(each) for each in events]
         return any(useful)
 
     def fail_open_ranges(self, why: str) -> None:
-        """End every open range where it is, with an error."""
+        """End every open range at its position, with an error."""
         self.failed = True
         for r in list(self.open.values()):
             at = self._position[r]
-            self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=why))
+            self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, reason=why))
 
     def finish_open_ranges(self) -> None:
-        """End every open range where it is: there was enough for one batch."""
+        """End every open range at its position, because the read has reached its size."""
         for r in list(self.open.values()):
             self._finish(r, self._position[r], None)
 
     def _process_records(self, records: FetchedRecords) -> bool:
         r = self.open.get((records.topic, records.partition))
         if r is None:
-            return False  # behind the planned end: the next range's
+            return False  # after the planned end: a later range reads it
         offsets = records.rows.column("offset").to_numpy()
         beyond = np.flatnonzero(offsets >= r.end)
         kept = int(beyond[0]) if len(beyond) else len(offsets)
@@ -216,7 +216,9 @@ class _ReadState:
         if event.code in OUT_OF_RANGE_CODES:
             self._finish(r, at, _out_of_range_error(r, at, *self._log_bounds(r), event.why))
         else:
-            self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, why=event.why))
+            self._finish(
+                r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, reason=event.why)
+            )
         return True
 
     def _finish(self, r: OffsetRange, end: int, error: PartitionError | None) -> None:
@@ -224,20 +226,21 @@ class _ReadState:
         self.reached[r] = ReadResult(r, end, error)
 
 
-def _out_of_range_error(r: OffsetRange, at: int, low: int, high: int, said: str) -> PartitionError:
-    """Return what a start that the log, now [low, high), does not hold means.
+def _out_of_range_error(r: OffsetRange, at: int, low: int, high: int, text: str) -> PartitionError:
+    """Return the error if the log, now [low, high), does not contain the position *at*.
 
-    The client says the same for both: at a log start that is not past it, the log was cut, and
-    where the leader's epoch showed it the client has *said* where.
+    The client's error code is the same for truncation and expiry. If the log start is not above
+    *at*, the log was truncated. If the client detected that by the leader epoch, its error *text*
+    has the offset.
     """
     if low <= at:
-        cut = TRUNCATED_AT.search(said)
+        cut = TRUNCATED_AT.search(text)
         return LogTruncatedError(r.partition, staged=at, end=high, cut=int(cut[1]) if cut else None)
     return RecordsExpiredError(r.partition, wanted=at, low=low)
 
 
 def _to_records(r: OffsetRange, rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return *rows* as the table `records` has them."""
+    """Return *rows* with the columns of the table `records`."""
     partition, n = r.partition, rows.num_rows
     columns = [
         pa.repeat(pa.scalar(partition.topic, pa.string()), n),

@@ -1,4 +1,4 @@
-"""One slot's transactions on a target cluster."""
+"""Write one slot's transactions to a target cluster."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ log = logging.getLogger(__name__)
 Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 RESPONSE_TIMEOUT_S = 10.0
-"""The longest wait for an answer of the target, and so for a frozen one to be told."""
+"""Seconds to wait for an answer of the target; after that a frozen broker is reported."""
 
 TRANSACTION_TIMEOUT_S = 60.0
-"""How long the target lets a transaction of ours be open."""
+"""Seconds after which the target aborts an open transaction."""
 
 MAX_TRANSACTION_S = 40.0
-"""How long a transaction may wait for a quota: what is left is for its end."""
+"""Seconds that a transaction may wait for a quota; the rest of the timeout is for its commit."""
 
 TARGET_TRANSACTION_S = 15.0
-"""How long a transaction should wait for a quota."""
+"""Seconds that a smaller transaction, after ThrottledError, should wait for a quota."""
 
 PRODUCER_SETTINGS: dict[str, Any] = {
     "enable.idempotence": True,
@@ -61,24 +61,25 @@ PRODUCER_SETTINGS: dict[str, Any] = {
     "queue.buffering.max.kbytes": 64 * 1024,
     "message.max.bytes": 1_000_000_000,
     "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
-    # The time that send_offsets_to_transaction is given counts for nothing: this ends it.
+    # send_offsets_to_transaction ignores its own timeout: this one ends it.
     "socket.timeout.ms": 10_000,
     "log_level": 2,
 }
-"""librdkafka's own limit on a record is 1 MB, below what brokers take: theirs decides here."""
+"""`message.max.bytes` replaces librdkafka's limit of 1 MB for a record; the broker has its own."""
 
 FLUSH_INTERVAL_S = 0.01
-"""How long is waited for reports before those that came are taken."""
+"""Seconds to wait for delivery reports before those that arrived are processed."""
 
 OVERWRITES_TIMESTAMPS = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
-"""Why a topic is refused that would take every record, with another timestamp."""
+"""Reason to refuse a topic that would accept every record, but with another timestamp."""
 
 
 class SlotProducer(TargetLog):
-    """The only writer of one slot of a flow: what `pipeline.replay.slot_replay.Target` asks for.
+    """The transactional producer of one slot of a flow: a `pipeline.replay.slot_replay.Target`.
 
-    *producer* and *consumer* are librdkafka settings for the target. A producer is used until its
-    first error and never closed then: `close` would try to end the transaction, without a bound.
+    *producer* and *consumer* are librdkafka settings for the target. A producer is dropped after
+    its first error, without closing it: the client's `close` tries to end the transaction and
+    waits without a bound.
     """
 
     def __init__(
@@ -98,11 +99,11 @@ class SlotProducer(TargetLog):
             "transactional.id": self.transactional_id,
             "throttle_cb": self._quota,
         }
-        # librdkafka makes no producer whose requests may outlive its transactions.
+        # librdkafka rejects a request timeout that is longer than the transaction timeout.
         limits = ("socket.timeout.ms", "transaction.timeout.ms")
         self._settings[limits[0]] = min(int(self._settings[key]) for key in limits)
         self._producer: ArrowProducer | None = None
-        # Which records of the transaction went to a partition: from and to which number.
+        # The transaction's records of each partition: ranges [first, end) of their numbers.
         self._spans: dict[TopicPartition, list[tuple[int, int]]] = defaultdict(list)
         self._checked_partitions: set[TopicPartition] = set()
         self._refused: dict[TopicPartition, str] = {}
@@ -112,7 +113,10 @@ class SlotProducer(TargetLog):
         self._began_at = 0.0
 
     def fence(self) -> None:
-        """Become the slot's only writer. Raises UnreachableError, FencedError."""
+        """Become the slot's only writer; earlier producers of the transactional id are fenced.
+
+        Raises UnreachableError, FencedError.
+        """
         if self._producer is not None:
             return
         producer = ArrowProducer(self._settings, self._flow.progress_group)
@@ -123,22 +127,22 @@ class SlotProducer(TargetLog):
         self._producer, self._checked_partitions = producer, set()
 
     def abort_leftovers(self, partitions: Mapping[TopicPartition, int]) -> None:
-        """Abort what older transactions left open at or past the offsets given, by partition.
+        """Abort older transactions that are open at or after the offset given for a partition.
 
-        Each partition is looked at once after fencing. Raises UnreachableError.
+        Each partition is checked once after fencing. Raises UnreachableError.
         """
-        marks = self._cluster.watermarks(partitions.keys() - self._checked_partitions)
-        for partition, found in marks.items():
-            if isinstance(found, Watermarks):  # otherwise `ends` says why not
+        watermarks = self._cluster.watermarks(partitions.keys() - self._checked_partitions)
+        for partition, found in watermarks.items():
+            if isinstance(found, Watermarks):  # otherwise `end_offsets` reports the error
                 if partitions[partition] <= found.stable < found.high:
                     abort_open_transaction(self, partition, found)
                 self._checked_partitions.add(partition)
 
     def progress(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Progress]:
-        """Return committed progress by target partition; pending commits are waited for.
+        """Return committed progress by target partition.
 
-        What stays pending though this id is fenced is ended. Raises UnreachableError,
-        RequestRefusedError.
+        Waits for pending commits. A commit that stays pending, although the transactional id is
+        fenced, is aborted. Raises UnreachableError, RequestRefusedError.
         """
         group = self._flow.progress_group
         try:
@@ -148,19 +152,19 @@ class SlotProducer(TargetLog):
                 raise
             abort_pending_progress(self, partitions[0])
             answer = self._cluster.committed_offsets(group, partitions)
-        found = {p: Progress.read(*told) for p, told in answer.items() if told is not None}
+        found = {p: Progress.read(*at) for p, at in answer.items() if at is not None}
         return {partition: progress for partition, progress in found.items() if progress}
 
     def commit_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit *progress* outside of a transaction.
 
-        Raises GroupActiveError: somebody's consumers use our group; UnreachableError.
+        Raises GroupActiveError if consumers use the progress group, UnreachableError.
         """
         offsets = {t: (p.next_offset, p.metadata) for t, p in progress.items()}
         self._cluster.commit_offsets(self._flow.progress_group, offsets)
 
     def begin(self) -> None:
-        """Open a transaction, once the quota that the one before it met is no more felt."""
+        """Open a transaction, after the wait that the target's quota requires."""
         time.sleep(self._quota.remaining_s)
         self._refused, self._failed, self._is_stopped = {}, None, False
         self._are_timestamps_checked = False
@@ -170,20 +174,23 @@ class SlotProducer(TargetLog):
             self._fenced_producer().begin_transaction()
 
     def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Append *rows* to the transaction. Raises BatchRejectedError: one cannot be sent."""
+        """Append *rows* to the transaction. Raises BatchRejectedError if a record cannot be sent.
+
+        If a delivery report has an error, this stops early and `flush` raises the error.
+        """
         producer, columns, at = self._fenced_producer(), to_produce_batch(rows), 0
-        while not self._refused and self._failed is None:  # `flush` says why
+        while not self._refused and self._failed is None:
             first = producer.queued_count
             try:
                 at = producer.send(partition.topic, partition.partition, columns, at)
             except RowRejectedError as error:
                 if error.why.code() == KafkaError._STATE:
-                    # Something sent before was refused, of this partition or another one.
+                    # A record sent before was refused, of this or of another partition.
                     self._is_stopped = True
                     return
                 offset = rows.column("offset")[error.row]
                 why = f"{error.why.str()} (offset {offset} of the source)"
-                raise BatchRejectedError({partition: why}, why) from error
+                raise BatchRejectedError(why, partitions={partition: why}) from error
             finally:
                 self._spans[partition].append((first, producer.queued_count))
             if at == len(columns):
@@ -191,13 +198,14 @@ class SlotProducer(TargetLog):
             self._process_reports(0.05)
 
     def flush(self) -> dict[TopicPartition, Offsets]:
-        """Wait for all reports; return offsets by partition.
+        """Wait for all delivery reports; return the records' offsets by partition.
 
-        Raises BatchRejectedError; ThrottledError: a quota would not let them come in time.
+        Raises BatchRejectedError, ThrottledError if a quota delays the reports too long,
+        UnreachableError, and CommitUnknownError if reported offsets are missing or do not increase.
         """
         producer = self._fenced_producer()
         deadline = time.monotonic() + RESPONSE_TIMEOUT_S
-        # Once a record is refused, those that still wait are never sent: there is no end to see.
+        # After a record is refused, the queued ones are never sent and get no report.
         while (
             producer.reported_count < producer.queued_count
             and not self._refused
@@ -214,26 +222,29 @@ class SlotProducer(TargetLog):
             elif time.monotonic() > max(deadline, self._quota.until + RESPONSE_TIMEOUT_S):
                 self._raise_no_response(producer.queued_count - producer.reported_count)
         if self._refused:
-            raise BatchRejectedError(self._refused, next(iter(self._refused.values())))
+            raise BatchRejectedError(
+                next(iter(self._refused.values())), partitions=dict(self._refused)
+            )
         if self._failed is not None:
             self._raise_error(KafkaException(self._failed))
         if self._is_stopped:
-            raise BatchRejectedError({}, "no report tells which record")
+            raise BatchRejectedError("no delivery report names the record", partitions={})
         offsets = {partition: self._offsets_of(partition) for partition in self._spans}
         for partition, given in offsets.items():
             if (given < 0).any() or (given[1:] <= given[:-1]).any():
                 raise CommitUnknownError(
-                    self.transactional_id, f"{partition}: reports without rising offsets"
+                    self.transactional_id, reason=f"{partition}: reported offsets do not increase"
                 )
         return offsets
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
-        """Commit what was sent and *progress*.
+        """Commit the sent records and *progress* in one transaction.
 
-        Raises CommitUnknownError: no answer in time; ThrottledError: nor can it be asked in time.
+        Raises CommitUnknownError if no answer comes in time, ThrottledError if a quota delays the
+        request too long.
         """
         producer = self._fenced_producer()
-        # Progress goes over the connection that a quota keeps waiting, and has 10 s for its answer.
+        # Progress is sent on the throttled connection, and its answer must come within 10 s.
         while self._quota.remaining_s:
             self._check_quota()
             self._process_reports(min(0.5, self._quota.remaining_s))
@@ -247,13 +258,15 @@ class SlotProducer(TargetLog):
                 if not error.args[0].retriable():
                     self._raise_error(error)
                 if time.monotonic() > deadline:
-                    raise CommitUnknownError(self.transactional_id, reason_for(error)) from error
+                    raise CommitUnknownError(
+                        self.transactional_id, reason=reason_for(error)
+                    ) from error
 
     def send_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
-        """Put *progress* into the transaction.
+        """Add *progress* to the transaction.
 
-        The client's own bound counts for nothing: behind a broker that was killed and came back it
-        may wait for a change of that connection which has been already, for ever.
+        The client's own timeout has no effect. After a broker was killed and restarted, the client
+        may wait permanently for a change of the connection that has already happened.
         """
         producer, offsets = self._fenced_producer(), _kafka_partitions(progress)
         try:
@@ -264,10 +277,12 @@ class SlotProducer(TargetLog):
                 )
         except NoResponseError as error:
             why = f"progress of the transaction: {error}"
-            raise UnreachableError(self._flow.target, self.transactional_id, why) from None
+            raise UnreachableError(
+                self._flow.target, servers=self.transactional_id, reason=why
+            ) from None
 
     def abort(self) -> None:
-        """Abort and drop the producer; what it left open is settled by the next `fence`."""
+        """Abort and drop the producer. The next `fence` ends a transaction that stayed open."""
         producer, self._producer = self._producer, None
         if producer is not None:
             try:
@@ -276,47 +291,54 @@ class SlotProducer(TargetLog):
                 del producer  # never close(): it waits without a bound
 
     def end_aborted(self) -> None:
-        """Abort the transaction and keep the producer. Raises what the client's error means."""
+        """Abort the transaction and keep the producer. Raises the converted error on failure."""
         with self._converted_errors():
             self._fenced_producer().abort_transaction(RESPONSE_TIMEOUT_S)
 
     def close(self) -> None:
-        """Let go of everything, outside of a transaction."""
+        """Drop the producer. No transaction may be open."""
         self._producer = None
 
     def _check_quota(self) -> None:
-        """Raise ThrottledError where a quota makes this transaction last too long."""
-        lasts_s = time.monotonic() + self._quota.remaining_s - self._began_at
-        if self._quota.until > self._began_at and lasts_s > MAX_TRANSACTION_S:
-            taken = self._fenced_producer().reported_count / max(
+        """Raise ThrottledError if a quota makes this transaction longer than MAX_TRANSACTION_S."""
+        duration_s = time.monotonic() + self._quota.remaining_s - self._began_at
+        if self._quota.until > self._began_at and duration_s > MAX_TRANSACTION_S:
+            reported = self._fenced_producer().reported_count / max(
                 1, self._fenced_producer().queued_count
             )
-            share = min(0.5, taken * TARGET_TRANSACTION_S / lasts_s) or 0.05
-            raise ThrottledError(self._flow.target, self.transactional_id, share)
+            share = min(0.5, reported * TARGET_TRANSACTION_S / duration_s) or 0.05
+            raise ThrottledError(
+                self._flow.target, transactional_id=self.transactional_id, share=share
+            )
 
     def _raise_no_response(self, left: int) -> NoReturn:
-        """Raise what is known of why *left* records have no answer.
+        """Raise an error for *left* records without a delivery report.
 
-        BatchRejectedError names the partitions that take nothing now; otherwise UnreachableError.
+        It is BatchRejectedError with the partitions that accept no records now, or UnreachableError
+        if there are none.
         """
-        silent = [p for p in self._spans if (self._offsets_of(p) < 0).any()]
-        why = self.write_failure_reasons(silent)
-        if why:
-            raise BatchRejectedError(why, next(iter(why.values())), is_transient=True)
-        raise UnreachableError(self._flow.target, "", f"{left} records have no answer")
+        unreported = [p for p in self._spans if (self._offsets_of(p) < 0).any()]
+        reasons = self.write_failure_reasons(unreported)
+        if reasons:
+            raise BatchRejectedError(
+                next(iter(reasons.values())), partitions=reasons, is_transient=True
+            )
+        raise UnreachableError(
+            self._flow.target, servers="", reason=f"{left} records have no answer"
+        )
 
     def _fenced_producer(self) -> ArrowProducer:
         if self._producer is None:
-            raise RuntimeError("fence() comes first")
+            raise RuntimeError("fence() was not called")
         return self._producer
 
     def _offsets_of(self, partition: TopicPartition) -> Offsets:
-        """Return the offsets reported of what went to *partition*, -1 where none was."""
+        """Return the reported offsets of the records of *partition*, -1 if not reported."""
         offsets = self._fenced_producer().offsets
         return np.concatenate([offsets[:0], *(offsets[a:b] for a, b in self._spans[partition])])
 
     def _process_reports(self, timeout: float) -> None:
-        """Take what was reported, and note which partitions are refused and what failed."""
+        """Process delivery reports; record refused partitions and the first other error."""
         producer = self._fenced_producer()
         with self._converted_errors():
             producer.poll_reports(timeout)
@@ -328,21 +350,22 @@ class SlotProducer(TargetLog):
         if producer.first_restamped is not None and not self._are_timestamps_checked:
             self._check_timestamp_types(self._partition_of(producer.first_restamped))
 
-    def _check_timestamp_types(self, told: TopicPartition) -> None:
-        """Refuse the partitions whose topics set timestamps, as one was reported of *told*.
+    def _check_timestamp_types(self, restamped: TopicPartition) -> None:
+        """Refuse the partitions of topics that set timestamps, after a report for *restamped*.
 
-        A broker also reports one, the batch's own, of a batch that it got a second time because
-        its first answer was late (UnifiedLog.append, LogAppendInfo of a duplicate).
+        The report alone is no proof. A broker also reports a timestamp, the batch's own, for a
+        duplicate batch that was sent again because the first answer was late (UnifiedLog.append,
+        LogAppendInfo of a duplicate). If the topic's configs are not returned, the report decides.
         """
         kinds = self.timestamp_types({each.topic for each in self._spans})
         for partition in self._spans:
             kind = kinds.get(partition.topic)
-            if kind == "LogAppendTime" or (kind is None and partition == told):
+            if kind == "LogAppendTime" or (kind is None and partition == restamped):
                 self._refused.setdefault(partition, OVERWRITES_TIMESTAMPS)
         self._are_timestamps_checked = True
 
     def _partition_of(self, number: int) -> TopicPartition:
-        """Return where the transaction's record of that *number* went."""
+        """Return the partition of the transaction's record of that *number*."""
         return next(
             partition
             for partition, spans in self._spans.items()
@@ -351,14 +374,14 @@ class SlotProducer(TargetLog):
 
     @contextmanager
     def _converted_errors(self) -> Iterator[None]:
-        """Raise what the client's errors in the block mean."""
+        """Convert the client's errors in the block to deltamirror's errors."""
         try:
             yield
         except KafkaException as error:
             self._raise_error(error)
 
     def _raise_error(self, error: KafkaException) -> NoReturn:
-        """Raise what *error* of the client means."""
+        """Raise deltamirror's error for the client's *error*."""
         raise error_for(error, self._flow, self.transactional_id, self._refused) from error
 
 

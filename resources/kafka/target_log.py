@@ -1,4 +1,4 @@
-"""What a target cluster says of its logs: where they end, what lies in them, whose they are."""
+"""Read a target cluster's logs: end offsets, topic ids, configs and records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 
 OPEN_TRANSACTION_TIMEOUT_S = 5.0
-"""How long an open transaction may hide records before they are given up."""
+"""Seconds to wait for the end of an open transaction that hides records."""
 
 CLEANUP_POLICY = "cleanup.policy"
 TIMESTAMP_TYPE = "message.timestamp.type"
@@ -26,13 +26,13 @@ class TargetLog:
 
     def __init__(self, alias: str, settings: Mapping[str, Any]) -> None:
         self.alias = alias
-        self._settings_to_read = dict(settings)
+        self._consumer_settings = dict(settings)
         self._cluster = KafkaCluster(alias, settings)
 
     def end_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | PartitionError]:
-        """Return the high watermark of each of *partitions*, or why it is not told.
+        """Return the high watermark of each of *partitions*, or its error.
 
         Raises UnreachableError.
         """
@@ -41,17 +41,20 @@ class TargetLog:
         }
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the present id of each of *topics* that is there. Raises UnreachableError."""
+        """Return the topic id of each of *topics* that exists. Raises UnreachableError."""
         return {name: topic.topic_id for name, topic in self._cluster.topics(topics).items()}
 
     def log_start_offset(self, partition: TopicPartition) -> int:
-        """Return the log start of *partition*. Raises RangeUnfinishedError: no answer."""
+        """Return the log start offset of *partition*.
+
+        Raises RangeUnfinishedError if the cluster does not return it.
+        """
         return self._watermarks(partition).low
 
     def is_compacted(self, partition: TopicPartition) -> bool:
-        """Return whether the topic's `cleanup.policy` has compaction; not to be told counts as no.
+        """Return whether the topic's `cleanup.policy` includes `compact`.
 
-        Raises UnreachableError.
+        Return False if the cluster does not return the topic's configs. Raises UnreachableError.
         """
         policy = (
             self._cluster.topic_configs([partition.topic])
@@ -61,32 +64,33 @@ class TargetLog:
         return policy is not None and "compact" in (policy.value or "")
 
     def timestamp_types(self, topics: Collection[str]) -> dict[str, str | None]:
-        """Return `message.timestamp.type` of each of *topics*; of one that is not told nothing.
+        """Return `message.timestamp.type` of each of *topics* whose configs the cluster returns.
 
         Raises UnreachableError.
         """
-        told = self._cluster.topic_configs(topics)
+        found = self._cluster.topic_configs(topics)
         return {
             name: configs[TIMESTAMP_TYPE].value
-            for name, configs in told.items()
+            for name, configs in found.items()
             if TIMESTAMP_TYPE in configs
         }
 
     def read_back(
         self, partition: TopicPartition, start: int, handle_batch: Callable[[pa.RecordBatch], None]
     ) -> None:
-        """Pass *handle_batch* the committed records of *partition*, *start* to high watermark.
+        """Pass the committed records of *partition* from *start* to its end to *handle_batch*.
 
-        Raises RangeUnfinishedError, also where somebody's open transaction hides some.
+        Raises RangeUnfinishedError if an open transaction hides records or the read does not reach
+        the high watermark.
         """
-        marks = self._stable_watermarks(partition)
-        low, high = marks.low, marks.high
+        watermarks = self._stable_watermarks(partition)
+        low, high = watermarks.low, watermarks.high
         start = max(start, low)
         if start >= high:
             return
         source = SourcePartition(partition.topic, "", partition.partition)
         wanted = OffsetRange(source, start, high, None, None, Watermarks(low, high, high))
-        reader = RangeReader(self._settings_to_read)
+        reader = RangeReader(self._consumer_settings)
         try:
             while wanted.start < wanted.end:
                 reached = reader.read([wanted], 2**26, lambda _, rows: handle_batch(rows))[wanted]
@@ -99,7 +103,7 @@ class TargetLog:
     def write_failure_reasons(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, str]:
-        """Return why the cluster takes nothing for those of *partitions* of which it is known.
+        """Return those of *partitions* that accept no records now, with the reason.
 
         Raises UnreachableError.
         """
@@ -108,31 +112,32 @@ class TargetLog:
         return self._cluster.write_failure_reasons(topics, partitions)
 
     def _stable_watermarks(self, partition: TopicPartition) -> Watermarks:
-        """Return what *partition* holds once nothing up to its present end is hidden.
+        """Wait until the last stable offset reaches the present end; return the watermarks.
 
-        Markers land a moment after their commit. A transaction that stays open is an error: what
-        it hides must not be taken for absent.
+        A transaction marker is written a moment after the commit. Raises RangeUnfinishedError if a
+        transaction stays open: its records must not be considered missing.
         """
         give_up_at = time.monotonic() + OPEN_TRANSACTION_TIMEOUT_S
-        marks = first = self._watermarks(partition)
-        while marks.stable < first.high:
+        watermarks = first = self._watermarks(partition)
+        while watermarks.stable < first.high:
             if time.monotonic() > give_up_at:
-                why = f"another producer's transaction is open there since offset {marks.stable}"
-                raise RangeUnfinishedError(partition, at=marks.stable, end=first.high, why=why)
+                stable = watermarks.stable
+                why = f"another producer's transaction is open there since offset {stable}"
+                raise RangeUnfinishedError(partition, at=stable, end=first.high, reason=why)
             time.sleep(0.05)
-            marks = self._watermarks(partition)
-        return marks
+            watermarks = self._watermarks(partition)
+        return watermarks
 
     def _watermarks(self, partition: TopicPartition) -> Watermarks:
         found = self._cluster.watermarks([partition])[partition]
         if isinstance(found, Watermarks):
             return found
-        raise RangeUnfinishedError(partition, at=0, end=0, why=str(found)) from found
+        raise RangeUnfinishedError(partition, at=0, end=0, reason=str(found)) from found
 
 
 def _end_or_error(partition: TopicPartition, end: int | DeltamirrorError) -> int | PartitionError:
     if isinstance(end, UnreachableError):
         raise end
     if isinstance(end, DeltamirrorError):
-        return RangeUnfinishedError(partition, at=0, end=0, why=str(end))
+        return RangeUnfinishedError(partition, at=0, end=0, reason=str(end))
     return end

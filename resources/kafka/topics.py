@@ -1,4 +1,4 @@
-"""Topics of a cluster: described, made, widened, deleted, and their settings told and changed."""
+"""Describe, create, expand and delete topics; read and alter their configs."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 
 log = logging.getLogger(__name__)
 
-# Names asked for in one request: a cluster of thousands of topics must not need one huge answer.
+# Topics in one request, so that a cluster of thousands of topics does not need one huge answer.
 BATCH_SIZE = 200
 
-# Partitions made with one request: Kafka makes 10,000 at most (ReplicationControlManager), and all
-# of a request have to be there within REQUEST_TIMEOUT_S.
+# Partitions created by one request: Kafka allows 10,000 (ReplicationControlManager), and all must
+# have leaders within REQUEST_TIMEOUT_S.
 BATCH_PARTITIONS = 1_000
 
-# How the client says that a topic, or a partition of it, is not there.
+# The client's codes for a missing topic or partition.
 MISSING_CODES = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
 
 
 def describe_topics(admin: AdminSession, names: Collection[str] | None) -> dict[str, Topic]:
-    """Return the topics *names* (None: all of them) that are there."""
+    """Return those of the topics *names* (None: all topics) that exist."""
     if names is None:
         with admin.converted_errors("list topics"):
             names = admin.client.list_topics(timeout=REQUEST_TIMEOUT_S).topics.keys()
     found = _descriptions(admin, names)
     for refused in found.values():
         if isinstance(refused, PermissionMissingError):
-            log.info("%s", refused)  # who needs the topic asks why it is hidden
+            log.info("%s", refused)  # callers that need the topic call `unauthorized_topics`
         elif isinstance(refused, RequestRefusedError):
             log.warning("%s", refused)
     return {n: _topic(each) for n, each in found.items() if isinstance(each, TopicDescription)}
@@ -59,13 +59,13 @@ def describe_topics(admin: AdminSession, names: Collection[str] | None) -> dict[
 def unauthorized_topics(
     admin: AdminSession, names: Collection[str]
 ) -> dict[str, PermissionMissingError]:
-    """Return those of *names* that our user may not describe, whether they are there or not."""
+    """Return those of *names* that the user may not describe, whether they exist or not."""
     found = _descriptions(admin, names)
     return {n: each for n, each in found.items() if isinstance(each, PermissionMissingError)}
 
 
 def partition_count(admin: AdminSession, name: str) -> int:
-    """Return how many partitions the topic *name* has; 0: it is not there."""
+    """Return the number of partitions of the topic *name*, 0 if it does not exist."""
     found = describe_topics(admin, [name]).get(name)
     return 0 if found is None else found.partitions
 
@@ -73,8 +73,8 @@ def partition_count(admin: AdminSession, name: str) -> int:
 def create_topics(
     admin: AdminSession, wanted: Iterable[TopicSpec]
 ) -> dict[str, str | TargetTopicError | PermissionMissingError]:
-    """Create topics; return each one's id once it has its leaders, or why it is not there."""
-    told: dict[str, str | TargetTopicError | PermissionMissingError] = {}
+    """Create topics and wait for their leaders; return the id or the error of each."""
+    results: dict[str, str | TargetTopicError | PermissionMissingError] = {}
     for batch in _create_batches(wanted):
         futures = admin.client.create_topics(
             [
@@ -91,20 +91,20 @@ def create_topics(
                     future, f"create topic {name}", Permission("Create", "topic", name)
                 )
             except PermissionMissingError as refused:
-                told[name] = refused
+                results[name] = refused
             except RequestRefusedError as refused:
                 if refused.code == "TOPIC_ALREADY_EXISTS":
                     least[name] = 1
                 else:
-                    told[name] = TargetTopicError(str(refused))
-        made = {name: n for name, n in least.items() if name not in told}
-        for name, found in _await_partitions(admin, made).items():
-            told[name] = found.topic_id if isinstance(found, Topic) else found
-    return told
+                    results[name] = TargetTopicError(str(refused))
+        created = {name: n for name, n in least.items() if name not in results}
+        for name, found in _await_partitions(admin, created).items():
+            results[name] = found.topic_id if isinstance(found, Topic) else found
+    return results
 
 
 def add_partitions(admin: AdminSession, name: str, total: int) -> None:
-    """Give the topic *name* partitions up to *total*.
+    """Increase the partitions of the topic *name* to *total*.
 
     Raises TargetTopicError, PermissionMissingError.
     """
@@ -115,11 +115,11 @@ def add_partitions(admin: AdminSession, name: str, total: int) -> None:
     )[name]
     try:
         needed = Permission("Alter", "topic", name)
-        admin.wait_result(future, f"give topic {name} {total} partitions", needed)
+        admin.wait_result(future, f"increase topic {name} to {total} partitions", needed)
     except PermissionMissingError:
         raise
     except RequestRefusedError as refused:
-        # Kafka says so too where somebody else has just added them.
+        # Kafka also returns INVALID_PARTITIONS if another client has just added them.
         if refused.code != "INVALID_PARTITIONS" or partition_count(admin, name) < total:
             raise TargetTopicError(str(refused)) from None
     found = _await_partitions(admin, {name: total})[name]
@@ -128,7 +128,7 @@ def add_partitions(admin: AdminSession, name: str, total: int) -> None:
 
 
 def delete_topics(admin: AdminSession, names: Sequence[str]) -> None:
-    """Delete the topics *names*; one that is not there is no error."""
+    """Delete the topics *names*. A missing topic is no error."""
     futures = admin.client.delete_topics(
         list(names), operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S
     )
@@ -143,7 +143,7 @@ def delete_topics(admin: AdminSession, names: Sequence[str]) -> None:
 def describe_configs(
     admin: AdminSession, names: Collection[str]
 ) -> dict[str, dict[str, ConfigValue]]:
-    """Return every setting of the topics *names*; one not told is left out with a warning."""
+    """Return all configs of the topics *names*; log a warning for a topic without an answer."""
     found: dict[str, dict[str, ConfigValue]] = {}
     for batch in _batches(names):
         futures = admin.client.describe_configs(
@@ -153,7 +153,9 @@ def describe_configs(
         for resource, future in futures.items():
             try:
                 needed = Permission("DescribeConfigs", "topic", resource.name)
-                entries = admin.wait_result(future, f"tell the settings of {resource.name}", needed)
+                entries = admin.wait_result(
+                    future, f"describe the configs of topic {resource.name}", needed
+                )
             except RequestRefusedError as refused:
                 log.warning("%s", refused)
                 continue
@@ -164,7 +166,7 @@ def describe_configs(
 def alter_configs(
     admin: AdminSession, changes: Mapping[str, Mapping[str, str | None]]
 ) -> dict[str, DeltamirrorError]:
-    """Set what *changes* says of each topic (None: not its own any more); return the refused."""
+    """Set each topic's *changes* (None deletes the topic's own value); return errors by topic."""
     refused: dict[str, DeltamirrorError] = {}
     for batch in _batches(changes):
         futures = admin.client.incremental_alter_configs(
@@ -174,7 +176,7 @@ def alter_configs(
         for resource, future in futures.items():
             try:
                 needed = Permission("AlterConfigs", "topic", resource.name)
-                admin.wait_result(future, f"alter the settings of {resource.name}", needed)
+                admin.wait_result(future, f"alter the configs of topic {resource.name}", needed)
             except RequestRefusedError as error:
                 refused[resource.name] = error
     return refused
@@ -207,7 +209,7 @@ def _config_value(entry: ConfigEntry) -> ConfigValue:
 def _descriptions(
     admin: AdminSession, names: Iterable[str]
 ) -> dict[str, TopicDescription | RequestRefusedError]:
-    """Return what each of *names* looks like, or why it is not told; none: it is not there."""
+    """Return the description or the error of each of *names*; missing topics are left out."""
     found: dict[str, TopicDescription | RequestRefusedError] = {}
     for batch in _batches(names):
         futures = admin.client.describe_topics(
@@ -226,7 +228,7 @@ def _descriptions(
 
 
 def _create_batches(wanted: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
-    """Give *wanted* in parts that are made with a request each."""
+    """Yield *wanted* in batches of one request each."""
     batch: list[TopicSpec] = []
     partitions = 0
     for topic in wanted:
@@ -242,26 +244,26 @@ def _create_batches(wanted: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
 def _await_partitions(
     admin: AdminSession, least: Mapping[str, int]
 ) -> dict[str, Topic | TargetTopicError | PermissionMissingError]:
-    """Return each topic once so many partitions of it as *least* says have a leader, or why not."""
-    told: dict[str, Topic | TargetTopicError | PermissionMissingError] = {}
+    """Wait until *least* partitions of each topic have a leader; return the topic or its error."""
+    results: dict[str, Topic | TargetTopicError | PermissionMissingError] = {}
     give_up_at = time.monotonic() + REQUEST_TIMEOUT_S
-    while (left := least.keys() - told.keys()) and time.monotonic() < give_up_at:
+    while (left := least.keys() - results.keys()) and time.monotonic() < give_up_at:
         for name, found in _descriptions(admin, left).items():
             if isinstance(found, PermissionMissingError):
-                told[name] = found
+                results[name] = found
             elif (
                 isinstance(found, TopicDescription)
                 and sum(map(_has_leader, found.partitions)) >= least[name]
             ):
-                told[name] = _topic(found)
-        if len(told) < len(least):
+                results[name] = _topic(found)
+        if len(results) < len(least):
             time.sleep(0.02)
     for name in left:
-        told[name] = TargetTopicError(
-            f"cluster {admin.alias}: topic {name} has no {least[name]} partitions with a leader "
-            f"{REQUEST_TIMEOUT_S:.0f} s after it was made"
+        results[name] = TargetTopicError(
+            f"cluster {admin.alias}: fewer than {least[name]} partitions of topic {name} have a "
+            f"leader {REQUEST_TIMEOUT_S:.0f} s after they were created"
         )
-    return told
+    return results
 
 
 def _topic(found: TopicDescription) -> Topic:

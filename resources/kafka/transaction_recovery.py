@@ -1,4 +1,4 @@
-"""Take over a transactional id, and end what its earlier transactions left open."""
+"""Take over a transactional id, and abort its earlier transactions that are still open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Slot(Protocol):
-    """The transactions of one transactional id, as recovery needs them."""
+    """Port to the transactions of one transactional id, for recovery."""
 
     alias: str
     transactional_id: str
@@ -32,20 +32,20 @@ class Slot(Protocol):
         """Append *rows* to the transaction."""
 
     def flush(self) -> Mapping[TopicPartition, object]:
-        """Wait for all reports. Raises BatchRejectedError."""
+        """Wait for all delivery reports. Raises BatchRejectedError."""
 
     def send_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
-        """Put *progress* into the transaction."""
+        """Add *progress* to the transaction."""
 
     def end_aborted(self) -> None:
         """Abort the transaction and keep the producer."""
 
 
 def init_transactions(producer: ArrowProducer, timeout_s: float) -> None:
-    """Make *producer* the only writer of its id. Raises KafkaException.
+    """Make *producer* the only writer of its transactional id. Raises KafkaException.
 
-    A fresh coordinator is not known yet, and the client would ask again after 0.5 s only: short
-    tries find it sooner.
+    A new producer does not know its coordinator, and the client retries only after 0.5 s. Several
+    calls with short timeouts find the coordinator sooner.
     """
     deadline, wait = time.monotonic() + timeout_s, 0.06
     while True:
@@ -59,35 +59,39 @@ def init_transactions(producer: ArrowProducer, timeout_s: float) -> None:
             return
 
 
-def abort_open_transaction(slot: Slot, partition: TopicPartition, marks: Watermarks) -> None:
-    """Abort a transaction with a record in *partition*: its marker ends all that is open there.
+def abort_open_transaction(slot: Slot, partition: TopicPartition, watermarks: Watermarks) -> None:
+    """Abort a new transaction with a record in *partition*.
 
-    A broker that ends a transaction takes a partition without a leader for a deleted one, and
-    writes no marker there (Kafka 4.3: KRaftMetadataCache.getPartitionLeaderEndpoint,
-    TransactionMarkerChannelManager). It happens where all brokers start again. Raises
+    Its abort marker also ends this id's earlier transaction there. Such a transaction stays open
+    because a broker that ends a transaction treats a partition without a leader as deleted, and
+    writes no marker to it (Kafka 4.3: KRaftMetadataCache.getPartitionLeaderEndpoint,
+    TransactionMarkerChannelManager). It happens if all brokers are restarted. Raises
     UnreachableError.
     """
-    told = {"key": b"", "value": b"", "timestamp_ms": int(time.time() * 1000)}
+    row = {"key": b"", "value": b"", "timestamp_ms": int(time.time() * 1000)}
     slot.begin()
     try:
-        slot.send(partition, pa.RecordBatch.from_pylist([told], PRODUCE_SCHEMA))
+        slot.send(partition, pa.RecordBatch.from_pylist([row], PRODUCE_SCHEMA))
         slot.flush()
     except BatchRejectedError as refused:
-        why = f"{partition} is open since offset {marks.stable}: {refused.why}"
-        raise UnreachableError(slot.alias, slot.transactional_id, why) from refused
+        since = f"{partition} has an open transaction since offset {watermarks.stable}"
+        raise UnreachableError(
+            slot.alias, servers=slot.transactional_id, reason=f"{since}: {refused.reason}"
+        ) from refused
     slot.end_aborted()
     log.warning(
-        "%s: something lay open in [%d, %d) of %s: what is ours of it is aborted",
-        *(slot.transactional_id, marks.stable, marks.high, partition),
+        "%s: a transaction was open in [%d, %d) of %s; if it is of this id, it is aborted now",
+        *(slot.transactional_id, watermarks.stable, watermarks.high, partition),
     )
 
 
 def abort_pending_progress(slot: Slot, partition: TopicPartition) -> None:
-    """Abort a transaction with progress in it, whose marker ends what is pending of this id.
+    """Abort a new transaction with progress in it. Its marker ends pending progress of this id.
 
-    A broker that stood still may take up progress of a transaction after it is over, and then
-    nobody ends it (KIP-664, KIP-890) but the same producer's next transaction. It is of one that
-    was aborted, or a copy: `commit` goes on only when progress was answered.
+    A broker that was frozen may accept a transaction's progress after that transaction has ended.
+    Only the same producer's next transaction ends it (KIP-664, KIP-890). Such progress belongs to
+    an aborted transaction or is a duplicate: `commit` continues only after progress is
+    acknowledged.
     """
     slot.begin()
     slot.send_progress({partition: Progress(0, "", "")})

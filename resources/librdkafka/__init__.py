@@ -1,5 +1,6 @@
 """Records as Arrow columns through librdkafka's C interface.
 
-Belongs here: all ctypes, numba and knowledge of librdkafka's memory layout; `bindings` declares it.
-Does not: what a read or a transaction means (`resources/kafka`).
+Belongs here: all ctypes and numba code, and the knowledge of librdkafka's memory layout, which is
+declared in `bindings`.
+Does not belong here: the meaning of a read or a transaction (`resources/kafka`).
 """

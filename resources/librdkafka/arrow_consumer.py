@@ -1,7 +1,8 @@
-"""A consumer of assigned partitions whose records come as columns, on librdkafka's C interface.
+"""Consumer of assigned partitions that returns Arrow columns, on librdkafka's C interface.
 
-confluent-kafka makes six Python objects of a record, and they are taken apart again to be staged:
-four fifths of what staging takes. Here a record's bytes go from librdkafka's memory to Arrow's.
+confluent-kafka creates six Python objects for each record. To create them and to read them again
+takes four fifths of staging's time. This consumer copies a record's bytes from librdkafka's memory
+to Arrow's.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ FETCHED_COLUMNS = (
     "headers",
     "raw_header_keys",
 )
-"""What is known of a record, by its name in the table `records`."""
+"""Columns of a fetched record, named as in the table `records`."""
 
 NO_EPOCH = -1
-"""The leader's epoch of records in message formats 0 and 1."""
+"""The leader epoch of records in message formats 0 and 1."""
 
 
 @dataclass(frozen=True)
 class FetchedRecords:
-    """Records of one partition in the order of its log: `FETCHED_COLUMNS`, a row for each."""
+    """Records of one partition in log order: *rows* has `FETCHED_COLUMNS`, one row for each."""
 
     topic: str
     partition: int
@@ -50,7 +51,7 @@ class FetchedRecords:
 
 @dataclass(frozen=True)
 class PartitionEvent:
-    """What librdkafka says of a partition besides its records: an error or its end (*code*)."""
+    """Event of a partition, other than a record: an error or the partition's end (*code*)."""
 
     topic: str
     partition: int
@@ -60,10 +61,10 @@ class PartitionEvent:
 
 
 class ArrowConsumer:
-    """A consumer that is told what to read. Not thread-safe; times in seconds."""
+    """Consumer of assigned partitions. Not thread-safe; times in seconds."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Make a consumer with librdkafka's *settings*. Raises KafkaException on wrong ones."""
+        """Create a consumer with librdkafka's *settings*. Raises KafkaException on wrong ones."""
         self._client = bindings.new_client(bindings.CONSUMER, bindings.new_conf(settings))
         bindings.poll_set_consumer(self._client)
         self._queue = bindings.queue_get_consumer(self._client)
@@ -71,15 +72,15 @@ class ArrowConsumer:
         self._buffer = np.empty(0, np.int64)
 
     def assign(self, starts: Sequence[KafkaPartition]) -> None:
-        """Read from *starts* on, and nothing else. Raises KafkaException.
+        """Read only the partitions *starts*, each from its offset. Raises KafkaException.
 
-        Their leader epochs let the broker find a log that was cut.
+        With their leader epochs the broker detects a truncated log.
         """
         with bindings.partition_list(starts) as listed:
             bindings.expect_success(bindings.assign(self._client, listed))
 
     def unassign(self) -> None:
-        """Read nothing more. Raises KafkaException."""
+        """Stop reading all partitions. Raises KafkaException."""
         bindings.expect_success(bindings.assign(self._client, None))
 
     def consume(
@@ -88,8 +89,8 @@ class ArrowConsumer:
         """Return up to *max_messages* records and events, waiting up to *timeout* seconds."""
         if len(self._buffer) < max_messages:
             self._buffer = np.empty(max_messages, np.int64)
-        within, room = int(timeout * 1000), self._buffer.ctypes.data
-        count = bindings.consume_batch_queue(self._queue, within, room, max_messages)
+        timeout_ms, address = int(timeout * 1000), self._buffer.ctypes.data
+        count = bindings.consume_batch_queue(self._queue, timeout_ms, address, max_messages)
         if count <= 0:
             return [], []
         try:
@@ -98,11 +99,11 @@ class ArrowConsumer:
             loops.destroy_messages(self._buffer, count)
 
     def watermarks(self, topic: str, partition: int, timeout: float) -> tuple[int, int]:
-        """Return the first offset of a log and its end. Raises KafkaException."""
+        """Return the low and the high watermark of a partition. Raises KafkaException."""
         return bindings.watermarks(self._client, topic, partition, int(timeout * 1000))
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close the client and release its queue."""
         self._close_client()
 
     def _read_fetched(self, count: int) -> tuple[list[FetchedRecords], list[PartitionEvent]]:
@@ -113,7 +114,7 @@ class ArrowConsumer:
 
 
 class _FetchedMessages:
-    """Messages as librdkafka holds them, described in arrays."""
+    """Arrays that describe messages in librdkafka's memory."""
 
     def __init__(self, messages: Int64Array, count: int) -> None:
         self._messages = messages
@@ -122,11 +123,11 @@ class _FetchedMessages:
         self._kinds = np.zeros(count, np.int32)
         self._epochs = np.zeros(count, np.int32)
         self._headers = np.zeros(count, np.int64)
-        told = (self._stamps, self._kinds, self._epochs, self._headers)
-        loops.read_messages(messages, count, self.fields, *told)
+        outputs = (self._stamps, self._kinds, self._epochs, self._headers)
+        loops.read_messages(messages, count, self.fields, *outputs)
 
     def records(self, rows: Int64Array) -> Iterator[FetchedRecords]:
-        """Give the records at *rows*, by partition; more than a column holds in several goes."""
+        """Yield the records at *rows* by partition, in batches of at most `MAX_COLUMN_BYTES`."""
         for part in self._partitions(rows):
             first = self.fields[part[0]]
             topic, partition = _topic_of(first), int(first["partition"])
@@ -136,7 +137,7 @@ class _FetchedMessages:
                 part = part[fit:]
 
     def event(self, row: int) -> PartitionEvent:
-        """Return what the message at *row* says, which is no record."""
+        """Return the event at *row*, whose message is not a record."""
         field = self.fields[row]
         return PartitionEvent(
             _topic_of(field),
@@ -148,7 +149,7 @@ class _FetchedMessages:
 
     def _partitions(self, rows: Int64Array) -> list[Int64Array]:
         topics, partitions = self.fields["topic"][rows], self.fields["partition"][rows]
-        order = np.lexsort((partitions, topics))  # stable: offsets stay in their order
+        order = np.lexsort((partitions, topics))  # stable, so it keeps the order of offsets
         turns = np.diff(topics[order]).astype(bool) | np.diff(partitions[order]).astype(bool)
         return [part for part in np.split(rows[order], np.flatnonzero(turns) + 1) if len(part)]
 
@@ -175,10 +176,10 @@ class _FetchedMessages:
 def _timestamps(
     stamps: Int64Array, kinds: npt.NDArray[np.int32], epochs: npt.NDArray[np.int32]
 ) -> Int64Array:
-    """Return times in ms, -1 where a record has none.
+    """Return timestamps in ms; -1 for a record without a timestamp.
 
-    Messages of format 0 have no timestamp and no leader epoch: Java's consumer says -1 of them and
-    librdkafka 0, which it also says of a message of format 1 that was stamped with 0.
+    Messages of format 0 have no timestamp and no leader epoch. Java's consumer returns -1 for their
+    timestamp. librdkafka returns 0, as for a message of format 1 with timestamp 0.
     """
     without = (epochs == NO_EPOCH) & (kinds == TIMESTAMP_NOT_AVAILABLE)
     return np.where(without, np.int64(-1), stamps)

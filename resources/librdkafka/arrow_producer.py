@@ -1,10 +1,11 @@
-"""A transactional producer that takes records as columns, on librdkafka's C interface.
+"""Transactional producer that takes records as columns, on librdkafka's C interface.
 
-confluent-kafka's takes a record at a time, calls Python for each report, and would alter some:
-it ends header keys at a NUL, takes none that are not UTF-8, and writes the present time for
-timestamp 0. librdkafka sends any header key. It knows no timestamp 0 either: a record is given
-another one, which is found in it and set to 0 before it is queued. Where it is not found, and with
-releases of librdkafka whose memory is not known, the record is refused.
+confluent-kafka's producer takes one record at a time, calls Python for each report, and would alter
+some records: it ends header keys at a NUL, rejects header keys that are not UTF-8, and writes the
+current time for timestamp 0. librdkafka itself sends any header key, but replaces timestamp 0 too.
+So this producer sends a placeholder timestamp, finds it in librdkafka's record and sets it to 0
+before the record is queued. If it does not find the placeholder, or does not know the memory layout
+of this librdkafka release, it rejects the record.
 """
 
 from __future__ import annotations
@@ -28,45 +29,45 @@ from resources.librdkafka.produce_columns import ProduceBatch
 _INTERCEPTOR_NAME = b"timestamp 0"
 
 _REPORT_BATCH_SIZE = 10_000
-"""Reports taken out of an event at a time."""
+"""Number of reports that are read from an event at a time."""
 
 _MAX_ERRORS = 100
-"""Errors of a transaction that are kept: the first ones say it all."""
+"""Number of errors that are kept for a transaction. Later errors rarely differ."""
 
 
 class QuotaExceeded(NamedTuple):
-    """What a broker orders, as confluent-kafka's event tells it; *throttle_time* in seconds."""
+    """Throttling by a broker's quota. The field is that of confluent-kafka's event, in seconds."""
 
     throttle_time: float
 
 
 class ArrowProducer:
-    """A slot's producer. Not thread-safe; times in seconds. Every method raises KafkaException.
+    """Producer of one slot. Not thread-safe; times in seconds. Every method raises KafkaException.
 
-    Records of a transaction are numbered from 0 on, in the order in which they were queued. It ends
-    when it is let go, without waiting.
+    The records of a transaction are numbered from 0, in the order in which they were queued. The
+    producer is closed in a thread when it is garbage-collected.
     """
 
     def __init__(self, settings: Mapping[str, Any], group: str) -> None:
-        """Make a producer with librdkafka's *settings*; progress is that of *group*.
+        """Create a producer with librdkafka's *settings*. It commits progress to *group*.
 
-        Of confluent-kafka's own settings it knows `throttle_cb`.
+        Of confluent-kafka's own settings it supports `throttle_cb`.
         """
-        told = dict(settings)
-        throttled: Callable[[QuotaExceeded], None] = told.pop("throttle_cb", lambda _: None)
+        options = dict(settings)
+        throttled: Callable[[QuotaExceeded], None] = options.pop("throttle_cb", lambda _: None)
         self._group = group
-        place = bindings.TIMESTAMP_POSITION // 8 if bindings.is_layout_known() else 0
-        self._hook = np.array([secrets.randbits(60) | 1, 0, place], np.int64)
-        # librdkafka holds the addresses of these alone: they are kept until it has ended.
-        on_throttle = bindings.OnThrottle(lambda *told: throttled(QuotaExceeded(told[3] / 1000)))
+        position = bindings.TIMESTAMP_POSITION // 8 if bindings.is_layout_known() else 0
+        self._hook = np.array([secrets.randbits(60) | 1, 0, position], np.int64)
+        # librdkafka has only the addresses of these objects, so they are kept until it is closed.
+        on_throttle = bindings.OnThrottle(lambda *args: throttled(QuotaExceeded(args[3] / 1000)))
         state = (loops.on_send.address, self._hook.ctypes.data)
         on_new = bindings.OnNew(
             lambda client, *_: int(bindings.add_on_send(client, _INTERCEPTOR_NAME, *state))
         )
-        conf = bindings.new_conf(told)
+        conf = bindings.new_conf(options)
         bindings.conf_set_events(conf, bindings.DELIVERY_REPORTS)
         bindings.conf_set_throttle_cb(conf, on_throttle)
-        if place:
+        if position:
             bindings.conf_add_on_new(conf, _INTERCEPTOR_NAME, on_new, None)
         self._client = bindings.new_client(bindings.PRODUCER, conf)
         self._references = (on_throttle, on_new, self._hook)
@@ -76,75 +77,75 @@ class ArrowProducer:
         self._record[:: loops.VU_WORDS] = loops.PROPERTIES
         self._messages = np.empty(_REPORT_BATCH_SIZE, np.int64)
         self._fields = np.empty(1, loops.MESSAGE)
-        self._sent_rows: list[ProduceBatch] = []  # librdkafka reads values where they lie
+        self._sent_rows: list[ProduceBatch] = []  # librdkafka reads the values in this memory
         self._first = self._queued = 0
         self._reset_reports()
 
     def __del__(self) -> None:
         client = getattr(self, "_client", None)
-        if client and not sys.is_finalizing():  # no thread can be begun then
-            # It waits for the client's threads, which may be waiting for a broker.
+        if client and not sys.is_finalizing():  # no thread can be started at the interpreter's end
+            # Closing waits for the client's threads, which may wait for a broker.
             kept = (self._references, self._sent_rows)
             ended = (client, self._queue, list(self._topics.values()), kept)
             Thread(target=_close_client, args=ended, name="end of a producer", daemon=True).start()
 
     @property
     def queued_count(self) -> int:
-        """How many records of the transaction were queued."""
+        """Return the number of records of the transaction that were queued."""
         return self._queued - self._first
 
     @property
     def reported_count(self) -> int:
-        """How many of them have a report."""
+        """Return the number of queued records that have a delivery report."""
         return int(self._counts[loops.REPORTED])
 
     @property
     def offsets(self) -> Int64Array:
-        """Their offsets, -1 where none was reported."""
+        """Return the offsets of the queued records; -1 for a record without a report."""
         return self._offsets[: self.queued_count]
 
     @property
     def first_restamped(self) -> int | None:
-        """The first of them that the broker gave a timestamp of its own."""
+        """Return the number of the first record that the broker stamped (LogAppendTime)."""
         first = int(self._counts[loops.FIRST_RESTAMPED])
         return first if first >= 0 else None
 
     def errors(self) -> Iterator[tuple[int, KafkaError]]:
-        """Give the errors reported, with the numbers of their records."""
+        """Yield the numbers of records with a reported error, and the errors."""
         kept = min(len(self._errors), int(self._counts[loops.ERRORS]))
         for number, code in zip(self._error_records[:kept], self._errors[:kept], strict=True):
             yield int(number), KafkaError(int(code))
 
     def init_transactions(self, timeout: float) -> None:
-        """Fence older producers and settle what they left."""
+        """Fence earlier producers and abort their open transaction."""
         expect_no_error(bindings.init_transactions(self._client, _ms(timeout)))
 
     def begin_transaction(self) -> None:
-        """Open a transaction. The one before is over: all of its records were reported."""
+        """Open a transaction. All records of the previous one must have been reported."""
         self._sent_rows = []
         self._first = self._queued
         self._reset_reports()
         expect_no_error(bindings.begin_transaction(self._client))
 
     def commit_transaction(self, timeout: float) -> None:
-        """Commit, when all is sent."""
+        """Commit after all records were sent."""
         expect_no_error(bindings.commit_transaction(self._client, _ms(timeout)))
 
     def abort_transaction(self, timeout: float) -> None:
-        """Abort, with what still waits."""
+        """Abort, and drop the records that are still queued."""
         expect_no_error(bindings.abort_transaction(self._client, _ms(timeout)))
 
     def send(self, topic: str, partition: int, rows: ProduceBatch, start: int) -> int:
-        """Queue *rows* from *start* on, as they are; return how many rows are queued now.
+        """Queue *rows* from row *start*, unaltered; return the row after the last queued one.
 
-        It stops before a row where the queue is full: `report` makes room. Raises RowRejectedError.
+        It stops early if the queue is full; `poll_reports` frees space. Raises RowRejectedError.
         """
         if not self._hook[loops.TIMESTAMP_POSITION]:
             zeros = np.flatnonzero(rows.columns.stamps == 0)
             if len(zeros):
                 mine, known = libversion()[0], bindings.KNOWN_VERSION
-                told = f"timestamp 0 cannot be written with librdkafka {mine}, it can with {known}"
-                raise RowRejectedError(int(zeros[0]), KafkaError(KafkaError._FAIL, told))
+                text = f"timestamp 0 cannot be written with librdkafka {mine}, only with {known}"
+                raise RowRejectedError(int(zeros[0]), KafkaError(KafkaError._FAIL, text))
         self._sent_rows.append(rows)
         self._reserve_offsets(len(rows) - start)
         self._record[loops.TOPIC * loops.VU_WORDS + 1] = self._topic(topic)
@@ -166,9 +167,9 @@ class ArrowProducer:
         return end
 
     def poll_reports(self, timeout: float) -> None:
-        """Take the reports that there are; wait *timeout* for the first of them.
+        """Read all available reports; wait up to *timeout* for the first one.
 
-        What made the producer useless is raised, rather than what it did to each record.
+        If the producer has a fatal error, it is raised instead of the errors of the records.
         """
         loops.read_reports(
             self._queue,
@@ -185,18 +186,18 @@ class ArrowProducer:
             bindings.expect_no_fatal_error(self._client)
 
     def flush(self, timeout: float) -> None:
-        """Send what waits for more; return when all is reported, or after *timeout*."""
+        """Send all queued records; return when all are reported, or after *timeout*."""
         bindings.flush(self._client, _ms(timeout))
 
     def send_offsets_to_transaction(
         self, offsets: Sequence[KafkaPartition], timeout: float
     ) -> None:
-        """Make *offsets*, with their metadata, progress of the group with this transaction."""
+        """Commit *offsets* and their metadata to the group in this transaction."""
         member = bindings.group_metadata_new(self._group.encode())
         try:
             with bindings.partition_list(offsets) as listed:
-                told = bindings.send_offsets(self._client, listed, member, _ms(timeout))
-            expect_no_error(told)
+                error = bindings.send_offsets(self._client, listed, member, _ms(timeout))
+            expect_no_error(error)
         finally:
             bindings.group_metadata_destroy(member)
 
@@ -207,7 +208,7 @@ class ArrowProducer:
         self._error_records = np.zeros(_MAX_ERRORS, np.int64)
 
     def _reserve_offsets(self, rows: int) -> None:
-        """Have a place for the offset of each of *rows* more records."""
+        """Grow the array of offsets for *rows* more records."""
         missing = self.queued_count + rows - len(self._offsets)
         if missing > 0:
             more = np.full(max(missing, len(self._offsets)), -1, np.int64)
@@ -220,7 +221,7 @@ class ArrowProducer:
 
 
 class RowRejectedError(Exception):
-    """The client does not take a row of those it was given; rows before it may be queued."""
+    """Raised when the client rejects row *row*. Earlier rows may be queued."""
 
     def __init__(self, row: int, why: KafkaError) -> None:
         super().__init__(f"row {row}: {why}")
@@ -228,7 +229,7 @@ class RowRejectedError(Exception):
 
 
 def _close_client(client: int, queue: int, topics: Sequence[int], _references: object) -> None:
-    """End *client*; what it calls and looks at is held until it is."""
+    """Close *client*. The references keep its callbacks and values alive until it is closed."""
     for topic in topics:
         bindings.topic_destroy(topic)
     bindings.queue_destroy(queue)

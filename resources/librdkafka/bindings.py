@@ -1,7 +1,7 @@
-"""librdkafka's C interface: each function, structure and place in memory that this project uses.
+"""librdkafka's C interface: the functions, structures and memory positions that are used here.
 
-confluent-kafka has loaded the library already, and nothing else is loaded. All but the two places
-at the end is librdkafka's public interface (rdkafka.h).
+The library is the one that confluent-kafka has loaded. Except for the two memory positions at the
+end, everything belongs to librdkafka's public interface (rdkafka.h).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 log = logging.getLogger(__name__)
 
-# The extension's own symbols lead to the librdkafka that it has loaded, and to C's library.
+# The symbols of this extension module resolve to the librdkafka that it has loaded, and to libc.
 _LIBRARY = ctypes.CDLL(cimpl.__file__)
 
 
@@ -31,7 +31,7 @@ def rd_kafka(name: str, returns: Any, *takes: Any) -> Any:  # noqa: ANN401 - C t
 
 
 def address_of(name: str) -> int:
-    """Return where the function *name*, librdkafka's or C's, lies."""
+    """Return the address of the function *name* of librdkafka or libc."""
     return ctypes.cast(_LIBRARY[name], c_void_p).value or 0
 
 
@@ -124,30 +124,30 @@ _error_destroy = rd_kafka("error_destroy", None, c_void_p)
 
 
 def new_conf(settings: Mapping[str, Any]) -> int:
-    """Return a configuration with *settings*. Raises KafkaException on those that are wrong."""
-    told = ctypes.create_string_buffer(512)
+    """Return a configuration with *settings*. Raises KafkaException on a wrong setting."""
+    message = ctypes.create_string_buffer(512)
     conf: int = conf_new()
     for name, value in settings.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        if _conf_set(conf, name.encode(), text.encode(), told, len(told)) != 0:
+        if _conf_set(conf, name.encode(), text.encode(), message, len(message)) != 0:
             _conf_destroy(conf)
-            raise kafka_exception(KafkaError._INVALID_ARG, told.value)
+            raise kafka_exception(KafkaError._INVALID_ARG, message.value)
     return conf
 
 
 def new_client(kind: int, conf: int) -> int:
-    """Return a client with *conf*, which it owns. Raises KafkaException where it cannot be."""
-    told = ctypes.create_string_buffer(512)
-    client: int | None = _new(kind, conf, told, len(told))
+    """Return a client with *conf*, which it owns. Raises KafkaException if it cannot be created."""
+    message = ctypes.create_string_buffer(512)
+    client: int | None = _new(kind, conf, message, len(message))
     if not client:
         _conf_destroy(conf)
-        raise kafka_exception(KafkaError._INVALID_ARG, told.value)
+        raise kafka_exception(KafkaError._INVALID_ARG, message.value)
     return client
 
 
 @contextmanager
 def partition_list(partitions: Sequence[KafkaPartition]) -> Iterator[int]:
-    """Give librdkafka's list of *partitions*: their offsets, leader epochs and metadata."""
+    """Yield librdkafka's list of *partitions* with offsets, leader epochs and metadata."""
     listed = _list_new(len(partitions))
     try:
         for each in partitions:
@@ -156,18 +156,18 @@ def partition_list(partitions: Sequence[KafkaPartition]) -> Iterator[int]:
             if each.leader_epoch is not None:
                 _set_epoch(added, each.leader_epoch)
             if each.metadata:
-                # confluent-kafka, which reads it, wants the NUL; librdkafka frees it.
+                # confluent-kafka, which reads the metadata, needs the NUL. librdkafka frees it.
                 text = each.metadata.encode() + b"\0"
-                place = added.contents.metadata = _allocate(None, len(text))
+                address = added.contents.metadata = _allocate(None, len(text))
                 added.contents.metadata_size = len(text)
-                ctypes.memmove(place, text, len(text))
+                ctypes.memmove(address, text, len(text))
         yield listed
     finally:
         _list_destroy(listed)
 
 
 def watermarks(client: int, topic: str, partition: int, timeout_ms: int) -> tuple[int, int]:
-    """Return the first offset of a log and its end. Raises KafkaException."""
+    """Return the low and the high watermark of a partition. Raises KafkaException."""
     low, high = c_int64(), c_int64()
     expect_success(
         _watermarks(client, topic.encode(), partition, byref(low), byref(high), timeout_ms)
@@ -176,21 +176,21 @@ def watermarks(client: int, topic: str, partition: int, timeout_ms: int) -> tupl
 
 
 def kafka_exception(code: int, why: bytes) -> KafkaException:
-    """Return the exception for *code*, which librdkafka explains with *why*."""
+    """Return the exception for *code* with librdkafka's text *why*."""
     return KafkaException(KafkaError(code, why.decode(errors="replace")))
 
 
 def expect_success(code: int) -> None:
-    """Raise what the error *code* means as KafkaException; 0 is none."""
+    """Raise KafkaException if *code* is an error; 0 is none."""
     if code:
         raise kafka_exception(code, err2str(code))
 
 
 def expect_no_error(error: int | None) -> None:
-    """Raise what librdkafka's *error* says as KafkaException, with its flags; None is none."""
+    """Raise librdkafka's *error* as KafkaException, with its flags; None is no error."""
     if not error:
         return
-    told = KafkaError(
+    kafka_error = KafkaError(
         _error_code(error),
         _error_string(error).decode(errors="replace"),
         fatal=bool(_error_is_fatal(error)),
@@ -198,33 +198,34 @@ def expect_no_error(error: int | None) -> None:
         txn_requires_abort=bool(_error_requires_abort(error)),
     )
     _error_destroy(error)
-    raise KafkaException(told)
+    raise KafkaException(kafka_error)
 
 
 def expect_no_fatal_error(client: int) -> None:
-    """Raise what made *client* useless as KafkaException."""
-    told = ctypes.create_string_buffer(512)
-    code = _fatal_error(client, told, len(told))
+    """Raise the fatal error of *client*, if it has one, as KafkaException."""
+    message = ctypes.create_string_buffer(512)
+    code = _fatal_error(client, message, len(message))
     if code:
-        raise KafkaException(KafkaError(code, told.value.decode(errors="replace"), fatal=True))
+        raise KafkaException(KafkaError(code, message.value.decode(errors="replace"), fatal=True))
 
 
-# What one release of librdkafka knows of a record and its interface does not tell.
+# Memory layout of one release of librdkafka, which is not part of its public interface.
 
 KNOWN_VERSION = "2.16.0"
-"""The release of librdkafka whose memory was looked at, on 64-bit machines."""
+"""The release of librdkafka whose memory layout is known, on 64-bit machines."""
 
 NAME_SIZE = -16
-"""Where the size of a header's key stands, from the key on: the interface ends it at a NUL."""
+"""Position of the size of a header's key, in bytes from the key. The public interface has no size:
+it ends the key at a NUL."""
 
 TIMESTAMP_POSITION = 96
-"""Where the timestamp of a record stands that is about to be queued: behind the public part (72
-bytes), two links of a list and two 32-bit numbers. It is compared before it is changed."""
+"""Position of the timestamp in a record that is about to be queued, in bytes: after the public part
+(72 bytes), two list pointers and two 32-bit numbers. It is compared before it is changed."""
 
 
 @cache
 def is_layout_known() -> bool:
-    """Return whether this librdkafka is `KNOWN_VERSION` and stores header keys as that does."""
+    """Return whether librdkafka is `KNOWN_VERSION` and stores the size of header keys as known."""
     if libversion()[0] != KNOWN_VERSION or ctypes.sizeof(c_void_p) != 8:
         return False
     names = (b"", b"name", b"a\0b\xff", b"long" * 20)
@@ -248,24 +249,24 @@ def _is_name(headers: int, row: int, name: bytes) -> bool:
 
 
 def log_limits() -> None:
-    """Log what the librdkafka that is installed cannot carry exactly."""
+    """Log which records the installed librdkafka cannot carry exactly."""
     release = f"librdkafka {libversion()[0]}"
     if is_layout_known():
         log.info("%s: every header key and timestamp is carried exactly", release)
     else:
         log.warning(
-            "%s is not the release %s that deltamirror knows: a header key ends at its first NUL, "
-            "and a record with timestamp 0 stops its partition",
+            "%s is not release %s, the only one whose memory layout deltamirror knows: a header "
+            "key is cut at its first NUL, and a record with timestamp 0 stops its partition",
             *(release, KNOWN_VERSION),
         )
 
 
 def release_memory() -> None:
-    """Give freed memory back to the system."""
-    with suppress(OSError, AttributeError):  # glibc's; other libraries do without
+    """Return freed memory to the operating system."""
+    with suppress(OSError, AttributeError):  # only glibc has malloc_trim
         _LIBRARY.malloc_trim(0)
 
 
 def never_free(thing: object) -> None:
-    """Keep *thing* even beyond the interpreter's end."""
+    """Keep *thing* until the process ends, also after the interpreter's end."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))

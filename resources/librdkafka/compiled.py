@@ -1,7 +1,7 @@
-"""Loops over librdkafka's records, compiled: Python takes a microsecond for each call of each.
+"""Compiled loops over librdkafka's records. In Python each call of a C function takes 1 µs.
 
-Compiled code knows a C function by a name and finds it where librdkafka's own are, so that what was
-compiled once is kept on disk (numba) for the next process.
+Compiled code refers to a C function by its symbol name, not by its address. So numba can keep the
+compiled code on disk for the next process.
 """
 
 from __future__ import annotations
@@ -38,35 +38,35 @@ MESSAGE = np.dtype(
 _MESSAGE_SIZE = MESSAGE.itemsize
 
 VU_WORDS = 9
-"""Words of rd_kafka_vu_t, one property of a record to produce: its kind, and 64 bytes."""
+"""64-bit words of rd_kafka_vu_t, one property of a record to produce: its type and 64 bytes."""
 
-# Where a record's properties stand, and of which kind they are (rd_kafka_vtype_t). Its flags are 0:
-# librdkafka neither copies nor frees values, it reads them where they lie.
+# Index and type (rd_kafka_vtype_t) of a record's properties. The flags are 0, so librdkafka neither
+# copies nor frees values.
 TOPIC, PARTITION, FLAGS, VALUE, KEY, OPAQUE, TIMESTAMP, HEADERS = range(8)
 PROPERTIES = (2, 3, 7, 4, 5, 6, 8, 10)
 
 TIMESTAMP_PLACEHOLDER, PLACEHOLDER_COUNT, TIMESTAMP_POSITION = 0, 1, 2
-"""What `on_send` is given: the timestamp that stands for 0, how many it met, and where to look."""
+"""State of `on_send`: placeholder for timestamp 0, number of those replaced, word to compare."""
 
 REPORTED, ERRORS, FIRST_RESTAMPED = 0, 1, 2
-"""What `read_reports` counts: reports, errors, and the first record stamped by the broker."""
+"""Results of `read_reports`: reports, errors, and the first record stamped by the broker."""
 
 TIMESTAMP_NOT_SET = -1
-"""What `produce_rows` tells instead of an error where a timestamp was not set to 0."""
+"""Error of `produce_rows` if a timestamp could not be set to 0."""
 
 _DELIVERY_REPORT, _LOG_APPEND_TIME = 1, 2  # RD_KAFKA_EVENT_DR, RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 
 
 def _compile_lazily(function: F) -> F:
-    """Compile *function* at its first call, once for this machine where a folder can keep it."""
+    """Compile *function* at its first call; keep the code on disk if a folder is writable."""
     try:
         return cast(F, njit(nogil=True, cache=True)(function))
-    except RuntimeError:  # there is no folder that numba may write to
+    except RuntimeError:  # numba finds no writable folder
         return cast(F, njit(nogil=True)(function))
 
 
 class Column(NamedTuple):
-    """Values from *address*: the i-th from *ends*[i] to *ends*[i + 1], null if not *is_valid*."""
+    """Values at *address*: the i-th is at *ends*[i] to *ends*[i + 1], null if not *is_valid*[i]."""
 
     address: int
     ends: npt.NDArray[np.int32]
@@ -112,10 +112,10 @@ def read_messages(
     epochs: npt.NDArray[np.int32],
     headers: Int64Array,
 ) -> None:
-    """Fill in what the first *count* of *messages*, addresses, are: a row of each array for each.
+    """Read the first *count* of *messages* (addresses) into one row of each output array.
 
-    *headers* are the addresses of librdkafka's lists of headers, 0 where a record has none. Rows of
-    what is not a record (`err`) are left as they are but for *fields*.
+    *headers* gets the addresses of librdkafka's header lists, 0 for a record without headers. For a
+    message that is not a record (`err` is set) only *fields* is written.
     """
     for i in range(count):
         _copy(fields.ctypes.data + i * _MESSAGE_SIZE, messages[i], _MESSAGE_SIZE)
@@ -128,10 +128,11 @@ def read_messages(
 
 @_compile_lazily
 def find_headers(lists: Int64Array, name_size: int) -> tuple[Int64Array, Int64Array]:
-    """Return how many headers each of librdkafka's *lists* (0: none) has, and where they lie.
+    """Return the number of headers of each of librdkafka's *lists* (0: none), and the headers.
 
-    That is, for each header, the address of its name, its size, the address of the value (0: null)
-    and its size. *name_size* is where from a name on its size stands; 0: it ends at its first NUL.
+    The second result has four rows: address and size of each name, address (0: null) and size of
+    each value. *name_size* is the position of a name's size, in bytes from the name. If it is 0, a
+    name ends at its first NUL.
     """
     counts = np.zeros(len(lists), np.int64)
     for i in range(len(lists)):
@@ -142,10 +143,10 @@ def find_headers(lists: Int64Array, name_size: int) -> tuple[Int64Array, Int64Ar
     step = found.shape[1] * 8
     for i in range(len(lists)):
         for n in range(counts[i]):
-            place = row + at * 8
-            _header_get(lists[i], n, place, place + 2 * step, place + 3 * step)
+            cell = row + at * 8
+            _header_get(lists[i], n, cell, cell + 2 * step, cell + 3 * step)
             if name_size:
-                _copy(place + step, found[0, at] + name_size, 8)
+                _copy(cell + step, found[0, at] + name_size, 8)
             else:
                 found[1, at] = _length(found[0, at])
             at += 1
@@ -154,7 +155,7 @@ def find_headers(lists: Int64Array, name_size: int) -> tuple[Int64Array, Int64Ar
 
 @_compile_lazily
 def copy_bytes(addresses: Int64Array, lengths: Int64Array, into: npt.NDArray[np.uint8]) -> None:
-    """Copy *lengths* bytes from each of *addresses* one behind the other."""
+    """Copy *lengths* bytes from each of *addresses* to *into*, one after the other."""
     at = into.ctypes.data
     for i in range(len(addresses)):
         _copy(at, addresses[i], lengths[i])
@@ -163,14 +164,14 @@ def copy_bytes(addresses: Int64Array, lengths: Int64Array, into: npt.NDArray[np.
 
 @_compile_lazily
 def destroy_messages(messages: Int64Array, count: int) -> None:
-    """Give the first *count* of *messages* back to librdkafka."""
+    """Free the first *count* of *messages*."""
     for i in range(count):
         _destroy(messages[i])
 
 
 @_compile_lazily
 def _headers_of(pairs: int, first: int, names: Column, values: Column) -> int:
-    """Return librdkafka's list of *pairs* headers, from the *first* of *names* and *values* on."""
+    """Return a header list of *pairs* headers, from index *first* of *names* and *values*."""
     made = _headers_new(pairs)
     for i in range(first, first + pairs):
         name, value = names.address + names.ends[i], values.address + values.ends[i]
@@ -195,10 +196,11 @@ def produce_rows(
     names: Column,
     contents: Column,
 ) -> tuple[int, int]:
-    """Queue rows from *start* on; return the first that was not queued, and librdkafka's error.
+    """Queue rows from *start*; return the first row that was not queued, and librdkafka's error.
 
-    *record* holds the properties of every row, whose report gets *ordinal*, one more for each. Row
-    i's headers are *pairs*[i] to *pairs*[i + 1] of *names* and *contents*.
+    *record* holds the properties of a row. The report of row *start* carries *ordinal*, and each
+    next one a number higher by 1. Row i's headers are *pairs*[i] to *pairs*[i + 1] of *names* and
+    *contents*.
     """
     for i in range(start, len(stamps)):
         record[VALUE * VU_WORDS + 1] = values.address + values.ends[i] if values.is_valid[i] else 0
@@ -225,7 +227,7 @@ _longs = types.CPointer(_long)  # type: ignore[no-untyped-call]
 
 
 def _compile_callback(function: Any) -> Any:  # noqa: ANN401 - numba's types
-    """Compile an `on_send` now: librdkafka is given its address; kept as `_compile_lazily` does."""
+    """Compile *function* now, because librdkafka gets its address; keep the code on disk."""
     signature = _int(types.voidptr, _longs, _longs)
     try:
         return cfunc(signature, cache=True)(function)
@@ -235,7 +237,7 @@ def _compile_callback(function: Any) -> Any:  # noqa: ANN401 - numba's types
 
 @_compile_callback
 def on_send(_client: int, record: Any, state: Any) -> int:  # noqa: ANN401 - C's pointers
-    """Set the timestamp of *record*, about to be queued, to 0 where it is the one for that."""
+    """Set the timestamp of *record*, which is about to be queued, to 0 if it is the placeholder."""
     hook = carray(state, 3)
     stamp = carray(record, hook[TIMESTAMP_POSITION] + 1)
     if stamp[hook[TIMESTAMP_POSITION]] == hook[TIMESTAMP_PLACEHOLDER]:
@@ -256,7 +258,7 @@ def read_reports(
     errors: npt.NDArray[np.int32],
     blamed: Int64Array,
 ) -> None:
-    """Take all reports there are, after waiting for the first one; see `ArrowProducer.report`."""
+    """Read all available reports after waiting for the first; see `ArrowProducer.poll_reports`."""
     kind = np.zeros(1, np.int32)
     event = _poll(queue, timeout_ms)
     while event:
@@ -285,10 +287,10 @@ def read_reports(
 
 
 def compile_all(sent: Iterable[tuple[Any, ...]]) -> None:
-    """Have the loops compiled, or read from where they are kept, before the first record comes.
+    """Compile the loops, or read them from disk, before the first record arrives.
 
-    They are compiled for the very kinds of arrays that readers and producers give them; *sent* are
-    examples of what `to_produce_batch` gives.
+    They are compiled for the types of arrays that consumers and producers use. *sent* has examples
+    of the columns that `to_produce_batch` returns.
     """
     words, numbers = np.zeros(2, np.int64), np.zeros(2, np.int32)
     messages, data = np.zeros(2, MESSAGE), np.zeros(0, np.uint8)

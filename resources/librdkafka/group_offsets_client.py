@@ -3,15 +3,17 @@
 Delete when fixed: `AdminClient.list_consumer_group_offsets` and `alter_consumer_group_offsets` do
 the same once confluent-kafka and librdkafka (2.16 here) are free of these defects:
 
-* librdkafka #5040: NOT_COORDINATOR in an answer (the first request to a fresh cluster, a failover)
-  kills every process whose client is not a consumer. So a consumer asks here. It joins no group.
+* librdkafka #5040: NOT_COORDINATOR in a response (the first request to a fresh cluster, a failover)
+  kills every process whose client is not a consumer. So this client is a consumer. It joins no
+  group.
 * librdkafka #4605: a request whose timeout ends before its coordinator is found kills the process
   when the coordinator is found. So requests do not time out here: the caller drops the client.
 * librdkafka #5511: a coordinator stays cached while its broker lives, and longer. A new client
   finds the new one.
 * confluent-kafka ends commit metadata with a NUL byte and expects one. Java writes none.
 
-docs/decisions/0009 has the measurements and the alternatives. Nothing else may ask for offsets.
+docs/decisions/0009 has the measurements and the alternatives. No other code may request committed
+offsets.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ _NO_CONSUMER_CLOSE = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 # The longest request timeout that librdkafka takes. Callers wait for less and drop the client.
 _MAX_TIMEOUT_MS = 3_600_000
 
-# The group that the client belongs to by name alone: it subscribes to nothing.
+# The client's group id. The client never joins the group, because it subscribes to no topic.
 CLIENT_GROUP_ID = "deltamirror.groups"
 
 # RD_KAFKA_OFFSET_INVALID: no offset.
@@ -74,7 +76,7 @@ _error_code = rd_kafka("error_code", c_int, c_void_p)
 
 
 class _Operation:
-    """An administrative operation on one group: its functions differ in their names alone."""
+    """Administrative operation on one group. The operations differ only in their names."""
 
     def __init__(self, name: str) -> None:
         self.new = rd_kafka(f"{name}_new", c_void_p, c_char_p, c_void_p)
@@ -91,13 +93,13 @@ _ALTER = _Operation("AlterConsumerGroupOffsets")
 
 
 class GroupClient:
-    """A client that reads and sets committed offsets of any group. Threads may share it.
+    """Client that reads and sets committed offsets of any group. Threads may share it.
 
-    It ends, with every request that it holds, when nobody refers to it any more.
+    When it is garbage-collected, the client and its open requests end in a thread.
     """
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
-        """Make the client. Raises KafkaException on settings that are wrong."""
+        """Create the client. Raises KafkaException on a wrong setting."""
         self._client = new_client(CONSUMER, new_conf({**settings, "group.id": CLIENT_GROUP_ID}))
         weakref.finalize(self, _end, self._client).atexit = False
 
@@ -109,18 +111,18 @@ class GroupClient:
         *,
         require_stable: bool = False,
     ) -> CommittedOffsets:
-        """Return offset and metadata of all that *group* has committed, or of *partitions*.
+        """Return offset and metadata of *partitions*, or of all that *group* has committed.
 
-        With *require_stable* a commit in an open transaction is refused as
-        UNSTABLE_OFFSET_COMMIT. Raises KafkaException, at *timeout_s* at the latest.
+        With *require_stable*, a commit in an open transaction is an error
+        (UNSTABLE_OFFSET_COMMIT). Raises KafkaException, after *timeout_s* at the latest.
         """
-        asked = None if partitions is None else dict.fromkeys(partitions, (_NO_OFFSET, ""))
-        return self._request(_LIST, group, asked, timeout_s, require_stable)
+        requested = None if partitions is None else dict.fromkeys(partitions, (_NO_OFFSET, ""))
+        return self._request(_LIST, group, requested, timeout_s, require_stable)
 
     def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]], timeout_s: float
     ) -> None:
-        """Set the offsets of *group*. Raises KafkaException, at *timeout_s* at the latest."""
+        """Set the offsets of *group*. Raises KafkaException, after *timeout_s* at the latest."""
         self._request(_ALTER, group, offsets, timeout_s, require_stable=False)
 
     def _request(
@@ -152,13 +154,13 @@ class GroupClient:
 
 
 def _end(client: int) -> None:
-    # It waits for the client's threads, which may be waiting for a broker.
+    # Closing waits for the client's threads, which may wait for a broker.
     ending = (client, _NO_CONSUMER_CLOSE)
     Thread(target=_destroy_client, args=ending, name="end of a Kafka client", daemon=True).start()
 
 
 def _partition_list(offsets: Mapping[TopicPartition, tuple[int, str]] | None) -> Any:  # noqa: ANN401 - C
-    """Return librdkafka's list of *offsets*, for the caller to destroy."""
+    """Return librdkafka's list of *offsets*; the caller destroys it."""
     if offsets is None:
         return None
     listed = _list_new(len(offsets))
@@ -173,7 +175,7 @@ def _partition_list(offsets: Mapping[TopicPartition, tuple[int, str]] | None) ->
 
 
 def _read_result(operation: _Operation, event: int) -> CommittedOffsets:
-    """Return what the answer *event* tells. Raises the first KafkaException in it."""
+    """Return the offsets in the response *event*. Raises the first error in it."""
     if code := _event_error(event):
         raise KafkaException(KafkaError(code))
     group = operation.groups(operation.result(event), byref(c_size_t()))[0]

@@ -1,7 +1,7 @@
-"""The headers of records read, as columns of the lake.
+"""Read the headers of fetched records into columns of the lake.
 
-librdkafka's interface ends a header's key at a NUL. Of the one release whose memory is known, the
-size of a key is read there, so that every byte of it is told.
+librdkafka's interface ends a header's key at a NUL. For the release whose memory layout is known,
+the size of a key is read from memory, so that every byte of the key is kept.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from resources.librdkafka.compiled import Int64Array, find_headers
 def read_headers(of: Int64Array) -> tuple[pa.Array, pa.Array]:
     """Return the columns `headers` and `raw_header_keys` of records.
 
-    *of* are the addresses of their lists of headers, 0 where a record has none. The second column
-    is null but where a record has a key that is not UTF-8, which the first one alters.
+    *of* has the addresses of their header lists, 0 for a record without headers. The second column
+    is null unless a record has a key that is not UTF-8. The first column alters such a key.
     """
     if not of.any():
         return pa.nulls(len(of), HEADERS), pa.nulls(len(of), RAW_HEADER_KEYS)
@@ -27,9 +27,9 @@ def read_headers(of: Int64Array) -> tuple[pa.Array, pa.Array]:
     names, values = binary_array(found[0], found[1]), binary_array(found[2], found[3])
     keys, raw = _texts(names), np.zeros(len(of), np.bool_)
     if keys is None:
-        told = names.to_pylist()
-        keys = pa.array([key.decode(errors="replace") for key in told], pa.string())
-        odd = [not _is_text(key) for key in told]
+        raw_keys = names.to_pylist()
+        keys = pa.array([key.decode(errors="replace") for key in raw_keys], pa.string())
+        odd = [not _is_text(key) for key in raw_keys]
         raw[np.repeat(np.arange(len(of)), sizes)[odd]] = True
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
     headers = list_array(HEADERS, sizes, of != 0, pairs)
@@ -40,7 +40,7 @@ def read_headers(of: Int64Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _texts(names: pa.BinaryArray) -> pa.StringArray | None:
-    """Return *names* as text, None where one is not UTF-8."""
+    """Return *names* as text, or None if one of them is not UTF-8."""
     try:
         return names.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Staged rows as `loops.send` takes them: addresses and lengths instead of values."""
+"""Convert staged rows to addresses and lengths, the input of `compiled.produce_rows`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from resources.librdkafka.compiled import Column
 from schemas.tables import RECORDS
 
 PRODUCE_SCHEMA = pa.schema([field.with_nullable(True) for field in file_schema(RECORDS)])
-"""What rows to send may lack: anything that `records` has of one."""
+"""Schema of rows to send: the columns of `records`, each of them nullable."""
 
 _NOTHING = np.zeros(1, np.uint8)
-"""Where values lie that are empty and not null."""
+"""Memory of values that are empty but not null."""
 
 
 class ProduceColumns(NamedTuple):
@@ -34,18 +34,18 @@ class ProduceColumns(NamedTuple):
 
 @dataclass(frozen=True)
 class ProduceBatch:
-    """Rows to send, and what holds the memory that *columns* are in."""
+    """Rows to send, and the objects that own the memory of *columns*."""
 
     columns: ProduceColumns
     buffers: tuple[object, ...]
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(self.columns.stamps)
 
 
 def to_produce_batch(rows: pa.RecordBatch) -> ProduceBatch:
-    """Return *rows*, columns of `records`, as they are sent."""
+    """Return *rows*, which have columns of `records`, as a batch to send."""
     headers, raw = rows.column("headers"), rows.column("raw_header_keys")
     stamps = rows.column("timestamp_ms").to_numpy(zero_copy_only=False).astype(np.int64)
     keys, values = column(rows.column("key")), column(rows.column("value"))
@@ -58,12 +58,12 @@ def to_produce_batch(rows: pa.RecordBatch) -> ProduceBatch:
     contents = flat.field("value")
     edges = np.asarray(headers.offsets)
     pairs = (edges - edges[0]).astype(np.int32)
-    told = ProduceColumns(keys, values, stamps, pairs, column(names), column(contents))
-    return ProduceBatch(told, (rows, names, contents))
+    columns = ProduceColumns(keys, values, stamps, pairs, column(names), column(contents))
+    return ProduceBatch(columns, (rows, names, contents))
 
 
 def column(array: pa.Array) -> Column:
-    """Return where the values of *array*, binary or text, lie."""
+    """Return the memory of the values of *array*, which is binary or text."""
     _, ends, data = array.buffers()
     there = np.ones(len(array), np.bool_)
     if array.null_count:
@@ -76,7 +76,7 @@ def column(array: pa.Array) -> Column:
 
 
 def _exact_keys(headers: pa.ListArray, raw: pa.ListArray) -> pa.Array:
-    """Return the keys of all *headers* as bytes, those of *raw* where it has them."""
+    """Return the keys of all *headers* as bytes; keys in *raw* replace those in *headers*."""
     rows = zip(headers.to_pylist(), raw.to_pylist(), strict=True)
     keys = (exact or [pair["key"].encode() for pair in pairs or ()] for pairs, exact in rows)
     return cast(pa.Array, pa.array(chain.from_iterable(keys), pa.binary()))

@@ -1,5 +1,5 @@
-"""The Spark session, its resident workers and its jars.
+"""The Spark session, its resident Python workers and its jars.
 
 Belongs here: everything that uses PySpark.
-Does not: what a worker does (`deltamirror/worker_tasks`).
+Does not: the work of the workers (`deltamirror/worker_tasks`).
 """

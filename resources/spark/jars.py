@@ -1,7 +1,7 @@
-"""Fetch jars into a cache outside the tree: `python -m resources.spark.jars` fetches Delta's.
+"""Download jars into a cache outside the repository; as a module it downloads Delta's.
 
-Ivy does the work: it comes with PySpark, so Java is all a fresh machine needs. A folder appears
-under its name only when it is complete, so whoever finds it may use it without asking further.
+Apache Ivy downloads them. PySpark includes Ivy, so a new machine needs only Java. A folder gets its
+final name only when it is complete, so a folder that exists needs no further check.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _REPORT_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """A folder of jars: its name in the cache and the artifacts it holds with all they need."""
+    """A folder of jars: its name in the cache, and the artifacts it holds with dependencies.
+
+    An artifact is (organisation, name, version).
+    """
 
     name: str
     artifacts: tuple[tuple[str, str, str], ...]
@@ -47,13 +50,13 @@ DELTA = JarSet(f"delta-{DELTA_VERSION}", (("io.delta", "delta-spark_4.2_2.13", D
 def delta_jars() -> list[Path]:
     """Return the jars Spark needs to read Delta tables, for `spark.jars`, sorted by name.
 
-    Raises DownloadFailedError or JavaMissingError when they have to be fetched and cannot be.
+    Downloads them if necessary. Raises DownloadFailedError, JavaMissingError.
     """
     return sorted(fetch(DELTA).glob("*.jar"))
 
 
 def cache_root() -> Path:
-    """Return the folder of everything fetched: DELTAMIRROR_CACHE, or the user's cache folder."""
+    """Return the folder of downloads: DELTAMIRROR_CACHE, or `deltamirror` in the user's cache."""
     if chosen := os.environ.get("DELTAMIRROR_CACHE"):
         return Path(chosen)
     user_cache = os.environ.get("XDG_CACHE_HOME")
@@ -61,9 +64,10 @@ def cache_root() -> Path:
 
 
 def fetch(jars: JarSet) -> Path:
-    """Return the folder of *jars*, fetching them if it is not there yet.
+    """Return the folder of *jars*; download them if it does not exist.
 
-    Two processes may ask at the same time: one fetches, the other waits for it.
+    If two processes call this at the same time, one downloads and the other waits for it. Raises
+    DownloadFailedError, JavaMissingError.
     """
     folder = cache_root() / jars.name
     if folder.is_dir():
@@ -76,10 +80,10 @@ def fetch(jars: JarSet) -> Path:
 
 
 def repository() -> str:
-    """Return the Maven repository to fetch from, ending in a slash.
+    """Return the URL of the Maven repository, ending in a slash.
 
-    Spark's own variable DEFAULT_ARTIFACT_REPOSITORY comes first, then the mirror of Maven Central
-    in ~/.m2/settings.xml, then Maven Central.
+    It is Spark's variable DEFAULT_ARTIFACT_REPOSITORY if set, else the mirror of Maven Central in
+    ~/.m2/settings.xml, else Maven Central.
     """
     chosen = os.environ.get("DEFAULT_ARTIFACT_REPOSITORY") or _mirror() or MAVEN_CENTRAL
     return chosen.rstrip("/") + "/"
@@ -92,7 +96,7 @@ def _mirror() -> str | None:
     try:
         mirrors = ElementTree.parse(settings).getroot().iterfind("{*}mirrors/{*}mirror")
     except ElementTree.ParseError:
-        return None  # Maven itself reports it; the jars can still come from Maven Central.
+        return None  # Maven reports the invalid file; Maven Central still works.
     for mirror in mirrors:
         mirrored = [name.strip() for name in (mirror.findtext("{*}mirrorOf") or "").split(",")]
         covers = {"central", "*", "external:*"} & set(mirrored)
@@ -110,19 +114,21 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _fetch_into(folder: Path, jars: JarSet) -> None:
     _print_line(f"fetching {jars.name} from {_redact_urls(repository())}")
-    # Kept between attempts and after a failure: the next one fetches only what is still missing.
+    # Kept between attempts and after a failure: the next attempt downloads only missing files.
     ivy_cache = folder.with_name(f".{jars.name}.ivy")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{jars.name}.") as temporary:
         work = Path(temporary)
         _write_settings(work, ivy_cache)
         _write_module(work, jars)
         for attempt in range(1, _ATTEMPTS + 1):
-            why = _run_ivy(work, jars.name)
-            if why is None:
+            problem = _run_ivy(work, jars.name)
+            if problem is None:
                 break
-            _print_line(f"{jars.name}: attempt {attempt} of {_ATTEMPTS} failed: {why}")
+            _print_line(f"{jars.name}: attempt {attempt} of {_ATTEMPTS} failed: {problem}")
             if attempt == _ATTEMPTS:
-                raise DownloadFailedError(jars.name, _redact_urls(repository()), why)
+                raise DownloadFailedError(
+                    jars.name, repository=_redact_urls(repository()), reason=problem
+                )
             time.sleep(_PAUSE_SECONDS)
         (work / "jars").rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)
@@ -157,7 +163,7 @@ def _write_module(work: Path, jars: JarSet) -> None:
 
 
 def _run_ivy(work: Path, name: str) -> str | None:
-    """Resolve and copy; None when all went well, else one line that says what did not."""
+    """Resolve and copy the artifacts; return None on success, else one line with the failure."""
     pattern = str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")
     command = [str(java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
     command += ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
@@ -170,25 +176,25 @@ def _run_ivy(work: Path, name: str) -> str | None:
     finally:
         process.kill()
         process.wait()
-    said = log.read_text().splitlines()
-    # The repository's own answer first, then what it leaves unfetched.
+    lines = log.read_text().splitlines()
+    # In this order: the repository's error explains the artifacts that are missing.
     signs = ("Server access error", "module not found:", "[FAILED", "UNRESOLVED")
-    troubles = [line for sign in signs for line in said if sign in line]
-    if process.returncode == 0 and not troubles:
+    failures = [line for sign in signs for line in lines if sign in line]
+    if process.returncode == 0 and not failures:
         return None
-    why = (troubles or said[-1:] or [f"exit code {process.returncode}"])[0].strip(" \t:")
-    return _redact_urls(why)
+    problem = (failures or lines[-1:] or [f"exit code {process.returncode}"])[0].strip(" \t:")
+    return _redact_urls(problem)
 
 
 def _wait_reporting(process: subprocess.Popen[bytes], log: Path, name: str) -> None:
-    """Wait for the end of *process*, bounded, and say now and then how far it is."""
+    """Wait for the end of *process*, at most _ATTEMPT_SECONDS, and print its progress."""
     give_up_at = time.monotonic() + _ATTEMPT_SECONDS
     while time.monotonic() < give_up_at:
         try:
             process.wait(timeout=_REPORT_SECONDS)
         except subprocess.TimeoutExpired:
-            said = log.read_text()
-            found, fetched = said.count("found "), said.count("[SUCCESSFUL")
+            text = log.read_text()
+            found, fetched = text.count("found "), text.count("[SUCCESSFUL")
             _print_line(f"  {name}: {found} artifacts found, {fetched} fetched")
         else:
             return
@@ -204,8 +210,7 @@ def _redact_urls(text: str) -> str:
 
 
 def _print_line(line: str) -> None:
-    # Whoever asks for JSON on stdout still sees why the first run takes its time. It is one write:
-    # two downloads go on side by side.
+    # On stderr, because stdout may be JSON. In one write, because two downloads run in parallel.
     sys.stderr.write(f"{line}\n")
 
 

@@ -1,4 +1,4 @@
-"""One Spark, configured once: the workers that stage and replay, and SQL over the lake."""
+"""Start and configure the process's Spark, for the workers that stage and replay and for SQL."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
 from schemas.errors import DeltamirrorError, SparkFailedError
 
 MAX_WORKERS = 1_024
-"""Workers that Spark may run at a time: each stays in a slot, and most of the time it waits."""
+"""Spark's task slots. Each resident worker occupies one, though it is idle most of the time."""
 
 SHUTDOWN_TIMEOUT_S = 5.0
-"""How long Spark may take to end with the process."""
+"""Seconds in which Spark's JVM must end after the process closed its stdin."""
 
 ARCHIVE_TIMEOUT_S = 120.0
-"""How long it may take when it archives its classes before."""
+"""The same for a JVM that writes its class archive at the end."""
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
@@ -39,13 +39,12 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
-    # The JVM deals out tasks, records never pass through it: it need not become fast, it must be
-    # there soon. A restart so takes half of the CPU time. It begins with a small heap, and so keeps
-    # 80 MiB less.
+    # The JVM only schedules tasks; no record passes through it. So it is set to start fast, not to
+    # run fast: a restart takes half of the CPU time. The small initial heap saves 80 MiB.
     _JAVA_OPTIONS: "-Xms48m -XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-    # Otherwise as many as there are slots.
+    # The default is one thread per task slot.
     "spark.rpc.netty.dispatcher.numThreads": "2",
-    # A worker's jobs have side effects: each is run once, the loop itself tries again (DESIGN 2.2).
+    # A worker's jobs have side effects, so Spark must not retry them. The loop retries.
     "spark.task.maxFailures": "1",
     "spark.speculation": "false",
     "spark.python.daemon.module": "resources.spark.worker_daemon",
@@ -65,7 +64,7 @@ _session: SparkSession | None = None
 
 
 def spark_session(cores: int | None = None) -> SparkSession:
-    """Return the process's SparkSession, made at the first call: for SQL over the lake.
+    """Return the process's SparkSession for SQL over the lake, created at the first call.
 
     Raises JavaMissingError, DownloadFailedError, SparkFailedError.
     """
@@ -78,10 +77,10 @@ def spark_session(cores: int | None = None) -> SparkSession:
 
 
 def spark_context(cores: int | None = None) -> SparkContext:
-    """Return the process's SparkContext, started at the first call: all that workers need.
+    """Return the process's SparkContext, started at the first call. Workers need nothing else.
 
-    SQL has as many tasks at a time as there are *cores*. Raises JavaMissingError,
-    DownloadFailedError, SparkFailedError.
+    *cores* is the default parallelism of SQL; only the first call's value counts. Raises
+    JavaMissingError, DownloadFailedError, SparkFailedError.
     """
     global _context
     with _lock:
@@ -91,17 +90,17 @@ def spark_context(cores: int | None = None) -> SparkContext:
 
 
 def archive_classes() -> None:
-    """Have a JVM archive the classes that it takes to start workers, unless that was done.
+    """Archive the JVM's classes that a start of workers loads, unless the archive exists.
 
-    Reading and checking classes is what most of a start's CPU time goes to: from an archive (JEP
-    350) Spark and its first workers are there after three quarters of the time, with no more
-    memory. To write one takes longer than it saves, so this is a step of the set-up.
+    Most of a start's CPU time is spent on loading and verifying classes. With an archive (JEP 350)
+    Spark and its first workers start in three quarters of the time and take no more memory. One
+    start saves less time than writing the archive takes, so `make setup` does it.
 
     Raises JavaMissingError, DownloadFailedError, SparkFailedError.
     """
     if _class_options():
         return
-    print("archiving the classes of Spark's JVM, once", file=sys.stderr, flush=True)  # noqa: T201
+    print("archiving the classes of Spark's JVM", file=sys.stderr, flush=True)  # noqa: T201
     archive = _class_archive()
     new = archive.with_suffix(f".{os.getpid()}.new")
     context = _start(1, ["-Xlog:disable", f"-XX:ArchiveClassesAtExit={new}"])
@@ -109,15 +108,15 @@ def archive_classes() -> None:
     workers.run({0: ["a job"]})
     workers.close()
     if not _stop_context(context, ARCHIVE_TIMEOUT_S) or not new.exists():
-        new.unlink(missing_ok=True)  # half of one
-        raise SparkFailedError("Java archived no classes")
+        new.unlink(missing_ok=True)  # it may be incomplete
+        raise SparkFailedError("Java wrote no class archive")
     new.replace(archive)
 
 
 def _class_options() -> list[str]:
-    """Return how a JVM is told of the archive of its classes: nothing, where there is none.
+    """Return the JVM options that use the class archive, or none if there is no valid archive.
 
-    Where it cannot be used after all, Java starts without it, and is not to complain.
+    If Java cannot use the archive, it starts without it. `-Xlog:disable` suppresses the warning.
     """
     archive = _class_archive()
     try:
@@ -128,7 +127,7 @@ def _class_options() -> list[str]:
 
 
 def _class_archive() -> Path:
-    """Return where the archive for this Java and this installation of Spark lies, or would."""
+    """Return the path of the class archive for this Java and this installation of Spark."""
     home = zlib.crc32(os.fsencode(_jars()))
     name = f"spark-{pyspark.__version__}-java{java_version(java())}-{home:08x}.jsa"
     return cache_root() / name
@@ -153,7 +152,7 @@ def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).resolve().parents[2]),
-        # A client has a dozen threads; an arena for each would keep what it once held.
+        # A client has about 12 threads, and each thread's malloc arena would keep freed memory.
         "spark.executorEnv.MALLOC_ARENA_MAX": "2",
     }
     conf = SparkConf().setMaster(f"local[{MAX_WORKERS}]").setAppName("deltamirror")
@@ -161,23 +160,23 @@ def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
     try:
         context = SparkContext.getOrCreate(conf.setAll(list(settings.items())))
     except PySparkRuntimeError as error:
-        raise SparkFailedError("Spark did not start: its JVM ended") from error
+        raise SparkFailedError("Spark did not start, because its JVM ended") from error
     if current_thread() is main_thread():
-        # PySpark puts a handler there that cancels all jobs: how to stop is the command's word.
+        # PySpark's handler cancels all jobs. The command's own handler decides how to stop.
         signal.signal(signal.SIGINT, interrupt)
     atexit.register(_stop_context, context)
     return context
 
 
 def _stop_context(context: SparkContext, within_s: float = SHUTDOWN_TIMEOUT_S) -> bool:
-    """End Spark with the process: its JVM ends when nobody can write to it any more.
+    """Close the stdin of Spark's JVM, which ends it; kill it after *within_s* seconds.
 
-    Return whether it did so by itself. `SparkContext.stop` would wait for a worker that is just
-    being started, without a bound.
+    Return whether it ended without being killed. `SparkContext.stop` is not used: it waits without
+    a bound for a worker that is starting.
     """
     jvm: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]
-    # Both would tell of the JVM's end: py4j's log, where a thread still asks it something, and this
-    # server, on stderr.
+    # Both would report the JVM's end: py4j in its log, if another thread still calls the JVM, and
+    # the accumulator server on stderr.
     logging.disable()
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     assert jvm.stdin is not None
@@ -191,24 +190,24 @@ def _stop_context(context: SparkContext, within_s: float = SHUTDOWN_TIMEOUT_S) -
 
 
 class SparkWorkers:
-    """Spark's Python workers, as many for a duty as *cores*."""
+    """Spark's Python workers, *cores* for each role."""
 
     def __init__(self, cores: int) -> None:
         self.cores = cores
 
     def worker_pool(self, make: Callable[[], Work[Job, Answer]]) -> WorkerPool[Job, Answer]:
-        """Return workers for one duty, none of them started yet; who asks closes them.
+        """Return a pool of workers for one role, none of them started. The caller closes it.
 
-        *make* gives each what does its jobs.
+        Each worker calls *make* once and runs its jobs with the result.
         """
         return WorkerPool(lambda: spark_context(self.cores), make)
 
 
 if __name__ == "__main__":
-    # `make setup`, once the jars are there.
+    # `make setup` runs this after the download of the jars.
     try:
         archive_classes()
-    except SparkFailedError as error:  # its hint is for who runs a mirror
-        raise SystemExit(f"{error}. To try again: python -m resources.spark.session") from None
+    except SparkFailedError as error:  # its own hint is about a running mirror
+        raise SystemExit(f"{error}. To retry: python -m resources.spark.session") from None
     except DeltamirrorError as error:
         raise SystemExit(f"{error}. {error.hint}") from None

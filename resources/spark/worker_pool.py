@@ -1,9 +1,9 @@
-"""Python workers of Spark that stay: each is a task that is handed one job after the other.
+"""Run jobs on resident Python workers of Spark: each worker is one Spark task that runs many jobs.
 
-A Spark job takes 0.1 s to start, and a tick has two of them; what its tasks connect, a consumer
-and a producer for each slot, takes as long again (docs/decisions/0005 has the numbers). Here Spark
-starts a worker once, in a task that ends when it is let go. Jobs and answers go over a socket that
-only this user can open: jobs carry clients' logins, and never touch a disk.
+A Spark job takes 0.1 s to start, and a tick has two of them. Connecting a consumer and a producer
+for each slot takes the same time again (docs/decisions/0005 has the numbers). So Spark starts each
+worker once, in a task that ends when the worker is shut down. Jobs and answers use a socket that
+only this user can open, because jobs contain clients' credentials. They are never written to disk.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ Answer = TypeVar("Answer")
 Work = Callable[[Job], Sequence[Answer]]
 
 START_TIMEOUT_S = 120.0
-"""How long a worker may take to begin, on a machine that is busy: it imports for a second."""
+"""Seconds in which a worker must start. Its imports take 1 s, and longer on a busy machine."""
 
 POLL_INTERVAL_S = 0.2
-"""How often it is looked whether a worker that does not come has failed."""
+"""Seconds between checks whether a worker that has not connected has failed."""
 
 SHUTDOWN_TIMEOUT_S = 1.0
-"""How long workers are waited for that were let go: Spark complains of those it is ended before."""
+"""Seconds to wait for workers that are shut down: Spark logs errors if it ends before them."""
 
 FAILURE_TIMEOUT_S = 10.0
-"""How long Spark may take to tell why a worker is gone."""
+"""Seconds in which Spark must report why a worker ended."""
 
 MAX_FOLDER_NAME_BYTES = 64
-"""How long the name of a folder may be that a socket's folder is made in."""
+"""The longest path of a folder for temporary files in which a socket's folder is created."""
 
 RELEASE_INTERVAL_S = 5.0
-"""How often a worker that is always at work gives memory back: that takes 10 ms."""
+"""Seconds after which a busy worker returns memory to the system, which takes 10 ms."""
 
 
 class WorkerPool(Generic[Job, Answer]):
-    """Workers by number, from 0 on; each calls *make* once, and what that gives does its jobs.
+    """Workers numbered from 0. Each calls *make* once and runs its jobs with the result.
 
-    *context* gives the Spark that starts them. A worker is started at its first job, or by `start`;
-    in place of one that died, another is at the next job. Not thread-safe but for `close`.
+    *context* returns the SparkContext that starts them. A worker starts at its first job or by
+    `start`. A worker that died is replaced at the next job. Only `close` is thread-safe.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class WorkerPool(Generic[Job, Answer]):
             self._worker(number)
 
     def wait_started(self) -> None:
-        """Return when every worker that was called has begun. Raises SparkFailedError."""
+        """Wait until all started workers are connected. Raises SparkFailedError."""
         for number, worker in list(self._workers.items()):
             try:
                 worker.connect()
@@ -78,23 +78,23 @@ class WorkerPool(Generic[Job, Answer]):
                 raise
 
     def run(self, jobs: Mapping[int, Job]) -> list[Answer]:
-        """Return the answers of all *jobs*, each done by the worker of its number, side by side.
+        """Run *jobs* in parallel, each on the worker of its number; return all answers.
 
-        Raises SparkFailedError where a worker died or its work raised, once the others are done.
+        Raises SparkFailedError, after all jobs have ended, if a worker died or its work raised.
         """
         workers = {number: self._worker(number) for number in jobs}
         failures: list[SparkFailedError] = []
         answers: list[Answer] = []
-        asked: dict[Connection, int] = {}
+        waiting: dict[Connection, int] = {}
         for number, worker in workers.items():
             try:
-                asked[worker.submit(jobs[number])] = number
+                waiting[worker.submit(jobs[number])] = number
             except SparkFailedError as error:
                 failures.append(error)
                 self._workers.pop(number, None)
-        while asked:
-            for answered in wait(list(asked)):
-                number = asked.pop(answered)  # type: ignore[call-overload]
+        while waiting:
+            for answered in wait(list(waiting)):
+                number = waiting.pop(answered)  # type: ignore[call-overload]
                 try:
                     answers += workers[number].answer()
                 except SparkFailedError as error:
@@ -106,9 +106,9 @@ class WorkerPool(Generic[Job, Answer]):
         return answers
 
     def close(self) -> None:
-        """Let all workers go; who waits for an answer in another thread gets SparkFailedError.
+        """Shut all workers down. A `run` in another thread raises SparkFailedError.
 
-        Those that are at work end when they are done with it, and are not waited for then.
+        A busy worker ends after its job; this waits at most SHUTDOWN_TIMEOUT_S for it.
         """
         workers, self._workers = list(self._workers.values()), {}
         for worker in workers:
@@ -124,7 +124,7 @@ class WorkerPool(Generic[Job, Answer]):
 
 
 class _Worker:
-    """A worker, from the driver's side: the Spark job that it is, and the socket to it."""
+    """The driver's side of a worker: the thread of its Spark job, and the socket to it."""
 
     def __init__(self, context: SparkContext, make: Callable[[], Work[Any, Any]]) -> None:
         self._folder = _private_folder()
@@ -152,7 +152,7 @@ class _Worker:
         self._job.start()
 
     def submit(self, job: Any) -> Connection:  # noqa: ANN401 - jobs are of any kind
-        """Give the worker *job*; return what its answer comes over. Raises SparkFailedError."""
+        """Send *job*; return the connection that receives its answer. Raises SparkFailedError."""
         connection = self.connect()
         try:
             connection.send(job)
@@ -161,7 +161,7 @@ class _Worker:
         return connection
 
     def answer(self) -> Sequence[Any]:
-        """Return the answer to the job that was handed over. Raises SparkFailedError."""
+        """Return the answer to the submitted job. Raises SparkFailedError."""
         try:
             answer = self.connect().recv()
         except (EOFError, OSError):
@@ -172,20 +172,20 @@ class _Worker:
         return found
 
     def shutdown(self) -> None:
-        """Let the worker end, when it has done what it is doing."""
+        """Make the worker end after its current job."""
         self.is_shut_down = True
         self._listener.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._socket is not None:
-            with suppress(OSError):  # it is gone already
+            with suppress(OSError):  # the worker has closed it
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def join(self, seconds: float) -> None:
-        """Return when the Spark job that this worker is has ended, or after *seconds*."""
+        """Wait until the worker's Spark job has ended, at most *seconds*."""
         self._job.join(seconds)
 
     def connect(self) -> Connection:
-        """Return the connection to the worker once it has begun. Raises SparkFailedError."""
+        """Wait until the worker has started; return its connection. Raises SparkFailedError."""
         give_up_at = time.monotonic() + START_TIMEOUT_S
         while self._connection is None:
             try:
@@ -193,7 +193,7 @@ class _Worker:
             except TimeoutError:
                 if not self._job.is_alive() or time.monotonic() > give_up_at:
                     self._raise_lost()
-            except OSError:  # let go meanwhile
+            except OSError:  # shut down meanwhile
                 self._raise_lost()
             else:
                 self._connection = Connection(os.dup(self._socket.fileno()))
@@ -202,47 +202,47 @@ class _Worker:
         return self._connection
 
     def _raise_lost(self) -> None:
-        """Raise what Spark says of a worker that is gone."""
-        was_let_go = self.is_shut_down
+        """Raise Spark's error for a worker that has ended."""
+        was_shut_down = self.is_shut_down
         self.shutdown()
-        self._job.join(0 if was_let_go else FAILURE_TIMEOUT_S)
+        self._job.join(0 if was_shut_down else FAILURE_TIMEOUT_S)
         if os.environ.get("DELTAMIRROR_DEBUG") and self._error is not None:
             raise self._error
-        why = _error_line(self._error) if self._error else "its Python worker does not answer"
-        raise SparkFailedError(f"a Spark task failed: {why}") from self._error
+        reason = _error_line(self._error) if self._error else "its Python worker does not respond"
+        raise SparkFailedError(f"a Spark task failed: {reason}") from self._error
 
 
 def _private_folder() -> Path:
-    """Return a new folder that nobody else may look into, with a name that a socket's has room for.
+    """Create a folder that only this user can read, with a path short enough for a socket.
 
-    That is about 100 bytes, and a session's own folder of temporary files may have more.
+    A socket's path has at most about 100 bytes, and TMPDIR may be longer.
     """
     is_short = len(os.fsencode(tempfile.gettempdir())) <= MAX_FOLDER_NAME_BYTES
     return Path(tempfile.mkdtemp(prefix="deltamirror-", dir=None if is_short else "/tmp"))
 
 
 class _WorkerError:
-    """What a worker's work raised, in words."""
+    """An exception of a worker's job, as text."""
 
     def __init__(self, error: BaseException) -> None:
         self._line = f"{type(error).__name__}: {error}"
         self._report = "".join(traceback.format_exception(error))
 
     def message(self) -> str:
-        """Return the error's line, for a debugger the whole report."""
+        """Return the error's first line, or the stack trace if DELTAMIRROR_DEBUG is set."""
         return self._report if os.environ.get("DELTAMIRROR_DEBUG") else self._line.splitlines()[0]
 
 
 def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
-    """Do the jobs that come over *address* until it is closed: a task's whole work."""
+    """Run the jobs that arrive at the socket *address* until it is closed."""
     work = make()
     _disable_gc()
     try:
         driver = Client(address, "AF_UNIX")
     except OSError:
-        return  # it was let go before it began
+        return  # the worker was shut down before it started
     with driver:
-        tidied = time.monotonic()
+        released = time.monotonic()
         while True:
             try:
                 job = driver.recv()
@@ -257,23 +257,23 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
             try:
                 driver.send(answer)
             except OSError:
-                return  # nobody waits for it
+                return  # the driver has closed the connection
             del answer
             now = time.monotonic()
-            if now - begun > RELEASE_INTERVAL_S / 10 or now - tidied > RELEASE_INTERVAL_S:
+            if now - begun > RELEASE_INTERVAL_S / 10 or now - released > RELEASE_INTERVAL_S:
                 _release_memory()
-                tidied = now
+                released = now
 
 
 def _disable_gc() -> None:
-    """Stop the collector: it would walk every record that is held, again and again."""
+    """Disable garbage collection: each run would visit every record in memory."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
 def _release_memory() -> None:
-    """Give the memory that jobs have used back to the system: the worker lives on and waits."""
+    """Return freed memory to the system, because the worker stays while it is idle."""
     import pyarrow as pa
 
     gc.collect()
@@ -282,9 +282,9 @@ def _release_memory() -> None:
 
 
 def _error_line(error: BaseException) -> str:
-    """Return the telling line of an error that comes with two stack traces."""
+    """Return the line with the cause from an error that contains two stack traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any("Python worker exited unexpectedly" in line for line in lines):
         return "its Python worker was killed or crashed"
-    telling = [line for line in lines if "Error" in line and not line.startswith(("at ", "File"))]
-    return (telling or lines or [type(error).__name__])[-1][:300]
+    causes = [line for line in lines if "Error" in line and not line.startswith(("at ", "File"))]
+    return (causes or lines or [type(error).__name__])[-1][:300]

@@ -1,1 +1,1 @@
-"""A configuration's nouns, and the declaration of every key."""
+"""The values of a configuration, and the tables that declare every key."""

@@ -1,6 +1,6 @@
-"""Java client properties: what librdkafka calls them, or why they do nothing here.
+"""Java client properties: their names in librdkafka, or the reason why they have no effect.
 
-Measured against librdkafka 2.16. A Java name that is missing here is unknown.
+Measured against librdkafka 2.16. A Java property that is in no table here is an unknown key.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ ALL, CONSUMER, PRODUCER, ADMIN = "CPA", "C", "P", "A"
 class ClientKey:
     """A Java client property.
 
-    *clients* holds C, P, A for consumer, producer, admin. *librdkafka* is its name there, or empty:
-    then *note* says why it has no effect. Of a number *minimum* and *maximum* are Java's. Java
-    refuses what the regular expression *allowed* does not match.
+    *clients* holds C, P, A for consumer, producer, admin. *librdkafka* is its name in librdkafka;
+    if it is empty, *note* says why the property has no effect. *minimum* and *maximum* are Java's
+    bounds of a number. Java refuses a value that the regular expression *allowed* does not match.
     """
 
     name: str
@@ -33,7 +33,7 @@ class ClientKey:
     allowed: str | None = None
 
     def read(self, value: str) -> str | int | bool:
-        """Return what *value* says. Raises ValueError where Java refuses it."""
+        """Parse *value*. Raises ValueError if Java refuses it."""
         if self.allowed is not None and not re.fullmatch(self.allowed, value):
             words = self.allowed.removeprefix("(?i)").replace("|", " or ")
             raise ValueError(f"it must be {words}")
@@ -84,7 +84,7 @@ _BOUNDED = (
     ClientKey("compression.lz4.level", PRODUCER, "compression.level", minimum=1, maximum=17),
     ClientKey("compression.zstd.level", PRODUCER, "compression.level", minimum=-131072, maximum=22),
 )  # fmt: skip
-# What librdkafka 2.16 takes (its CONFIGURATION.md): Java's numbers beyond are brought to its bound.
+# The ranges of librdkafka 2.16 (its CONFIGURATION.md). A Java number outside is set to the bound.
 _MAX_INT, _HOUR, _FIVE_MINUTES = 2**31 - 1, 3_600_000, 300_000
 LIBRDKAFKA_BOUNDS = {
     "batch.size": (1, _MAX_INT),
@@ -111,8 +111,8 @@ LIBRDKAFKA_BOUNDS = {
     "transaction.timeout.ms": (1000, _MAX_INT),
 }
 _METRICS = "There is no JMX here; `deltamirror run` serves /metrics."
-_CALLS = "Every call has its own bound here."
-_PLANNED = "Partitions are assigned at planned offsets: no consumer group is used on the source."
+_CALLS = "Every request has a fixed timeout here."
+_PLANNED = "Partitions are assigned with planned offsets. No consumer group is used on the source."
 _PARTITION = "A record keeps its partition."
 _NO_EFFECT = {
     (ALL, _METRICS): (
@@ -120,7 +120,7 @@ _NO_EFFECT = {
         "metrics.sample.window.ms", "auto.include.jmx.reporter",
     ),
     (ALL, _CALLS): ("default.api.timeout.ms", "max.block.ms", "retries"),
-    (ALL, "librdkafka has one bound for a connection's set-up, not a growing one."): (
+    (ALL, "librdkafka has one fixed timeout for connection set-up, which does not grow."): (
         "socket.connection.setup.timeout.max.ms",
     ),
     (ALL, "A Java class cannot be used here."): (
@@ -134,30 +134,30 @@ _NO_EFFECT = {
         "internal.throw.on.fetch.stable.offset.unsupported", "share.acknowledgement.mode",
         "share.acquire.mode",
     ),
-    (CONSUMER, "Reads are as big as fetches and memory allow."): ("max.poll.records",),
-    (CONSUMER, "A topic of the source is never created by reading it."): (
+    (CONSUMER, "Fetch sizes and memory limit it."): ("max.poll.records",),
+    (CONSUMER, "Reads never create topics."): (
         "allow.auto.create.topics",
     ),
-    (CONSUMER, "Records travel as bytes, untouched."): ("key.deserializer", "value.deserializer"),
-    (PRODUCER, "Records travel as bytes, untouched."): ("key.serializer", "value.serializer"),
-    (PRODUCER, "Always `all`: a transaction needs it."): ("acks",),
-    (PRODUCER, "Always true: a transaction needs it."): ("enable.idempotence",),
-    (PRODUCER, "One id per flow and slot: it fences older processes."): (
+    (CONSUMER, "Records are copied as bytes."): ("key.deserializer", "value.deserializer"),
+    (PRODUCER, "Records are copied as bytes."): ("key.serializer", "value.serializer"),
+    (PRODUCER, "Always `all`: transactions require it."): ("acks",),
+    (PRODUCER, "Always true: transactions require it."): ("enable.idempotence",),
+    (PRODUCER, "Each flow and slot has one id, to fence older processes."): (
         "transactional.id", "transaction.two.phase.commit.enable",
     ),
-    (PRODUCER, "transaction.timeout.ms bounds delivery: a transaction is whole or not at all."): (
+    (PRODUCER, "transaction.timeout.ms limits delivery."): (
         "delivery.timeout.ms",
     ),
     (PRODUCER, _PARTITION): (
         "partitioner.class", "partitioner.ignore.keys",
         "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
     ),
-    (PRODUCER, "librdkafka keeps what it uses."): ("metadata.max.idle.ms",),
-    (ADMIN, "Brokers are asked, never controllers."): ("bootstrap.controllers",),
+    (PRODUCER, "librdkafka keeps metadata of the topics that it uses."): ("metadata.max.idle.ms",),
+    (ADMIN, "Requests go to brokers, never to controllers."): ("bootstrap.controllers",),
 }  # fmt: skip
-# Both are ruled by their value, in resources/config/client_properties.py.
+# The status of both depends on their value: resources/config/client_properties.py decides it.
 _BY_VALUE = (
-    ClientKey("isolation.level", CONSUMER, "", _S, "Always read_committed.",
+    ClientKey("isolation.level", CONSUMER, "", _S, "The source is always read with read_committed.",
               allowed="read_committed|read_uncommitted"),
     ClientKey("auto.offset.reset", CONSUMER, "", _S, "earliest or latest.",
               allowed="earliest|latest"),
@@ -175,37 +175,38 @@ CLIENT_KEYS = (
     *_BY_VALUE,
 )
 
-# What a cluster's three clients share: written at the top level, at an alias or at a client.
-# The second column is what becomes of it; resources/config/client_properties.py does it.
+# Properties of all clients of a cluster. They are valid at the top level, an alias or a client.
+# The second column is the librdkafka setting; resources/config/security.py translates them.
 CONNECTION_KEYS = {
     "bootstrap.servers": "bootstrap.servers",
     "security.protocol": "security.protocol, in capitals",
     "sasl.mechanism": "sasl.mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER",
     "sasl.jaas.config": "sasl.username and sasl.password, or the client id and secret of OIDC",
-    "sasl.oauthbearer.token.endpoint.url": "the same, with sasl.oauthbearer.method=oidc",
+    "sasl.oauthbearer.token.endpoint.url": "the same name, with sasl.oauthbearer.method=oidc",
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.scope": "sasl.oauthbearer.scope",
-    "sasl.login.callback.handler.class": "none: OIDC needs no handler; others are refused",
-    "sasl.oauthbearer.jwt.retriever.class": "none: Java's for a client's id and secret is OIDC; "
-    "others are refused",
-    "ssl.truststore.type": "PEM, or JKS or PKCS12, which of the two the file itself tells",
-    "ssl.truststore.location": "ssl.ca.location for PEM; ssl.ca.pem with what a store holds",
+    "sasl.login.callback.handler.class": "none: OIDC needs no handler. Others are refused",
+    "sasl.oauthbearer.jwt.retriever.class": "none: Java's class for a client id and secret means "
+    "OIDC. Others are refused",
+    "ssl.truststore.type": "PEM, or JKS or PKCS12, which the file's content decides",
+    "ssl.truststore.location": "ssl.ca.location for a PEM file, ssl.ca.pem for a store",
     "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.truststore.password": "none: it opens the store",
-    "ssl.keystore.type": "PEM, or JKS or PKCS12, which of the two the file itself tells",
-    "ssl.keystore.location": "ssl.certificate/key.location for PEM; .pem with what a store holds",
-    "ssl.keystore.password": "none: it opens the store",
+    "ssl.truststore.password": "none: deltamirror opens the store with it",
+    "ssl.keystore.type": "PEM, or JKS or PKCS12, which the file's content decides",
+    "ssl.keystore.location": "ssl.certificate.location and ssl.key.location for a PEM file, "
+    "ssl.certificate.pem and ssl.key.pem with the content of a store",
+    "ssl.keystore.password": "none: deltamirror opens the store with it",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "ssl.keystore.key": "ssl.key.pem",
     "ssl.key.password": "ssl.key.password",
-    "ssl.endpoint.identification.algorithm": "the same; empty becomes `none`",
-    "ssl.cipher.suites": "the same, in OpenSSL's names",
+    "ssl.endpoint.identification.algorithm": "the same name. An empty value becomes `none`",
+    "ssl.cipher.suites": "the same name, with OpenSSL's names of the suites",
 }
 _OPENSSL = "No effect: OpenSSL negotiates the newest protocol that both sides have."
 _KERBEROS = "No effect: the Kafka client here is built without Kerberos."
-_LOGIN = "No effect: librdkafka refreshes a login by itself."
-_BROKER_SIDE = "No effect: brokers check tokens, clients only fetch them."
+_LOGIN = "No effect: librdkafka refreshes a login automatically."
+_BROKER_SIDE = "No effect: brokers validate tokens. Clients only fetch them."
 NO_EFFECT_CONNECTION_KEYS = {
     **dict.fromkeys(("ssl.protocol", "ssl.enabled.protocols", "ssl.provider",
                      "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
@@ -228,12 +229,12 @@ NO_EFFECT_CONNECTION_KEYS = {
                      "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.header.urlencode",
                      "sasl.oauthbearer.jwt.validator.class"), _BROKER_SIDE),
 }  # fmt: skip
-_ASSERTIONS = "no assertion is sent here: use sasl.oauthbearer.client.credentials.*"
+_ASSERTIONS = "client assertions are not supported: use sasl.oauthbearer.client.credentials.*"
 _CLASS = "a Java class cannot be used here"
 REFUSED_CONNECTION_KEYS = {
-    "ssl.engine.factory.class": f"{_CLASS}: give PEM, PKCS12 or JKS files instead",
-    "sasl.client.callback.handler.class": f"{_CLASS}: give the mechanism's own settings",
-    "sasl.login.class": f"{_CLASS}: give the mechanism's own settings",
+    "ssl.engine.factory.class": f"{_CLASS}: use PEM, PKCS12 or JKS files instead",
+    "sasl.client.callback.handler.class": f"{_CLASS}: use the mechanism's own settings",
+    "sasl.login.class": f"{_CLASS}: use the mechanism's own settings",
     **dict.fromkeys(("sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.file",
                      "sasl.oauthbearer.assertion.claim.aud", "sasl.oauthbearer.assertion.claim.iss",
                      "sasl.oauthbearer.assertion.claim.exp.seconds",
@@ -247,19 +248,19 @@ REFUSED_CONNECTION_KEYS = {
 
 
 def is_connection_key(name: str) -> bool:
-    """Return whether *name* says how to connect: it then holds for all clients of a cluster."""
+    """Return whether *name* configures the connection, and so all clients of a cluster."""
     return name in ("bootstrap.servers", "security.protocol") or (
         name.startswith(("ssl.", "sasl.")) and name != "ssl.client.auth"
     )
 
 
 def client_key(role: str, name: str) -> ClientKey | None:
-    """Return the row of *name* for a `consumer`, `producer` or `admin`. None: Java has none."""
+    """Return the entry of *name* for a `consumer`, `producer` or `admin`; None if Java has none."""
     return _BY_ROLE[role].get(name)
 
 
 def client_names(role: str) -> tuple[str, ...]:
-    """Return every property that a client of the kind *role* may have."""
+    """Return the names of all properties of a client of the kind *role*."""
     shared = (*CONNECTION_KEYS, *NO_EFFECT_CONNECTION_KEYS, *REFUSED_CONNECTION_KEYS)
     return (*_BY_ROLE[role], *shared)
 

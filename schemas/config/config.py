@@ -1,8 +1,8 @@
-"""What an mm2.properties file comes to: clusters, flows and the bounds of the work.
+"""The parsed content of an mm2.properties file: clusters, flows and limits.
 
-Every value here can be pickled (it travels to Spark tasks) and shows no secret in its repr.
-Client settings are complete and in librdkafka's names; the code that opens a client only adds
-what belongs to its duty (group.id, transactional.id, isolation.level, ...).
+Every value can be pickled, because Spark tasks receive it, and shows no secret in its repr.
+Client settings have librdkafka's names and are complete, except for the settings that depend on
+the use of a client (group.id, transactional.id, isolation.level, ...).
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ CONFIG_VARIABLE = "DELTAMIRROR_CONFIG"
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """A cluster under its alias, and how to reach it as a reader, a writer and an administrator."""
+    """A cluster with its alias, and the settings of its consumers, producers and admin clients."""
 
     alias: str
     bootstrap_servers: str
     consumer: ClientSettings = field(repr=False)
     producer: ClientSettings = field(repr=False)
     admin: ClientSettings = field(repr=False)
-    # Where a partition that exists when its topic is first selected begins: earliest or latest.
+    # Where staging of a partition starts that exists when its topic is first selected.
     auto_offset_reset: str = "earliest"
 
 
 @dataclass(frozen=True)
 class OffsetSyncsConfig:
-    """Which *cluster* of a flow has its offset syncs in which *topic* (KIP-716).
+    """The *cluster* and the *topic* of a flow's offset syncs (KIP-716).
 
-    At most *lag_max* records lie between two syncs; a *replication_factor* of -1 is the brokers'
+    At most *lag_max* records are between two syncs. A *replication_factor* of -1 is the brokers'
     default.
     """
 
@@ -53,7 +53,7 @@ class OffsetSyncsConfig:
 
 @dataclass(frozen=True)
 class FlowConfig:
-    """One enabled flow: what of the source arrives on the target, and under which name."""
+    """One enabled flow: the topics and groups to replicate, and the names of remote topics."""
 
     flow: Flow
     topics: NameFilter
@@ -67,21 +67,21 @@ class FlowConfig:
     heartbeats_replication: bool = True
     # -1 is the brokers' default.
     checkpoints_replication_factor: int = -1
-    # Whether a remote topic has the source's defaults rather than the target's.
+    # Whether a remote topic gets the source's default settings instead of the target's.
     uses_source_defaults: bool = False
-    # How often settings and ACLs of topics are synced; None: never.
+    # Seconds between syncs of topic settings and ACLs. None: no sync.
     sync_topic_configs_interval_s: float | None = None
     sync_topic_acls_interval_s: float | None = None
-    # None: the target's own groups are left alone.
+    # None: no group offsets are set on the target.
     sync_group_offsets_interval_s: float | None = None
-    # None: none are written.
+    # None: no offset syncs are written.
     offset_syncs: OffsetSyncsConfig | None = None
 
     def replicates(self, topic: str) -> bool:
-        """Return whether *topic* of the source belongs on the target, as MirrorMaker 2 decides.
+        """Return whether *topic* of the source is replicated, by MirrorMaker 2's rules.
 
-        Heartbeats topics come along whatever the filter says (KIP-1089); internal topics and
-        topics that have been on the target before never do.
+        Heartbeats topics are replicated even if the filter excludes them (KIP-1089). Internal
+        topics and topics that came from the target are never replicated.
         """
         wanted = self.topics.matches(topic) or (
             self.heartbeats_replication and self.policy.is_heartbeats_topic(topic)
@@ -93,13 +93,13 @@ class FlowConfig:
         )
 
     def remote_topic(self, topic: str) -> str:
-        """Return what *topic* of the source is called on the target."""
+        """Return the name of the source's *topic* on the target."""
         return self.policy.remote_topic(self.flow.source, topic)
 
 
 @dataclass(frozen=True)
 class HeartbeatConfig:
-    """How often *flow*'s sign of life is written to *topic* on its target, enabled or not.
+    """The heartbeats of *flow*, written to *topic* on its target, even if the flow is disabled.
 
     A *replication_factor* of -1 is the brokers' default.
     """
@@ -112,11 +112,11 @@ class HeartbeatConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole file: its clusters, its enabled flows, the lake, and how much is done at a time.
+    """The content of a whole file: clusters, enabled flows, the lake and limits.
 
-    *heartbeats* are of every pair that emits them: MirrorMaker 2 does so for pairs that are no
-    enabled flow too, B->A where only A->B is, so that A has some to send to B. *lake* is a
-    folder. Bytes are bytes, intervals milliseconds; a retention of None keeps for ever.
+    *heartbeats* has every pair of clusters that emits them. As in MirrorMaker 2 this includes
+    pairs that are no enabled flow: B->A if only A->B is enabled, so that A has heartbeats to
+    replicate to B. *lake* is a folder. A retention of None keeps staged records permanently.
     """
 
     clusters: Mapping[str, ClusterConfig]
@@ -130,15 +130,16 @@ class Config:
     stage_retention_ms: int | None = None
     stage_retention_bytes: int | None = None
     heartbeats: tuple[HeartbeatConfig, ...] = ()
-    # Host and port (0: any that is free) of /metrics and /healthz; None: they are not served.
+    # Host and port (0: any free port) of /metrics and /healthz. None: they are not served.
     metrics_listen: tuple[str, int] | None = None
 
     def flow(self, name: str) -> FlowConfig:
-        """Return the flow written as *name*. Raises UnknownFlowError, which names the known."""
+        """Return the flow called *name*. Raises UnknownFlowError, whose hint lists all flows."""
         for config in self.flows:
             if config.flow.name == name.strip():
                 return config
-        raise UnknownFlowError(name, [config.flow.name for config in self.flows])
+        known = ", ".join(config.flow.name for config in self.flows)
+        raise UnknownFlowError(name, hint=f"Enabled flows: {known}." if known else None)
 
     def sources(self) -> tuple[str, ...]:
         """Return the aliases that are the source of an enabled flow, in the flows' order."""

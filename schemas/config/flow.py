@@ -20,7 +20,7 @@ class Flow:
 
     @classmethod
     def parse(cls, name: str) -> Flow:
-        """Return the flow that *name* (`A->B`) means. Raises ValueError where it is not one."""
+        """Parse *name*, such as `A->B`. Raises ValueError if it is no flow's name."""
         found = FLOW_NAME.match(name.strip())
         if found is None:
             raise ValueError(f"{name!r} is not a flow: write source->target")
@@ -28,19 +28,19 @@ class Flow:
 
     @property
     def name(self) -> str:
-        """Return the flow as people and mm2.properties write it."""
+        """Return the name of the flow in mm2.properties and in output."""
         return f"{self.source}->{self.target}"
 
     @property
     def key(self) -> str:
-        """Return the flow as asset keys, tags and paths hold it: Dagster refuses `>`."""
+        """Return the name for asset keys, tags and paths. Dagster refuses `>` in them."""
         return f"{self.source}__{self.target}"
 
     @property
     def progress_group(self) -> str:
-        """Return the group on the target that keeps progress, in the records' transaction."""
+        """Return the group on the target whose committed offsets are the flow's progress."""
         return f"deltamirror.{self.name}"
 
     def transactional_id(self, slot: int) -> str:
-        """Return the id that fences every older producer of *slot*: no run id, no attempt."""
+        """Return the transactional id of *slot*: the same in every run, to fence older ones."""
         return f"deltamirror.{self.name}.{slot}"

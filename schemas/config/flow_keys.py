@@ -1,4 +1,4 @@
-"""The keys that say what is replicated, where to and how: MirrorMaker 2's and our own few."""
+"""Keys that configure replication: MirrorMaker 2's and deltamirror's own."""
 
 from __future__ import annotations
 
@@ -22,131 +22,142 @@ _PORT = r"(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
 _LISTEN = rf"|(\[[0-9a-fA-F:.]+\]|[^\s:\[\]]+):{_PORT}"
 _MIRROR = r"(org\.apache\.kafka\.connect\.mirror\.)?"
 _BYTES = r"(org\.apache\.kafka\.connect\.converters\.)?ByteArrayConverter"
-_NO_JMX = "`deltamirror run` serves /metrics, with MirrorMaker 2's names; there is no JMX here."
-_AS_BYTES = "records travel as bytes, untouched: leave it out"
-_GONE = "MirrorMaker 2 4.x does not know it any more: use {}"
-_CHUNK = "A replay transaction ends with its chunk."
-_RETRIES = "The loop retries by itself and `status` shows the error."
+_NO_JMX = "There is no JMX here; `deltamirror run` serves /metrics with MirrorMaker 2's names."
+_AS_BYTES = "records are copied as bytes, unchanged: remove the key"
+_GONE = "MirrorMaker 2 4.0 removed it: use {}"
+_CHUNK = "deltamirror.replay.chunk.records and .bytes limit a transaction."
+_RETRIES = "The loop retries automatically, and `status` shows the error."
 _NO_SMT = "records are replicated unchanged; transform them with a consumer of the target"
 
 CLUSTERS = (
-    Key("clusters", _L, None, "T", _H, "The aliases of the clusters; all other keys use them.",
+    Key("clusters", _L, None, "T", _H, "The aliases of the clusters, which other keys use.",
         allows_duplicates=True),
-    Key("bootstrap.servers", _L, None, "C", _H, "The brokers of the cluster: required."),
+    Key("bootstrap.servers", _L, None, "C", _H, "The brokers of the cluster. Required."),
     Key("config.providers", _L, "", "T", _H,
-        "Names of config providers; env, file and dir need no declaration."),
+        "Names of config providers. env, file and dir need no declaration."),
 )  # fmt: skip
 
 NAMES = (
     Key("enabled", _B, "false", "TF", _H, "Replicate this flow."),
     Key("topics", _P, ".*", "TF", _H, "Topics to replicate, by name or regular expression."),
-    Key("topics.exclude", _P, TOPICS_EXCLUDE, "TF", _H, "Topics to leave out; beats `topics`."),
+    Key("topics.exclude", _P, TOPICS_EXCLUDE, "TF", _H,
+        "Topics to exclude, even if `topics` matches."),
     Key("topics.blacklist", _P, None, "TF", _R, _GONE.format("topics.exclude")),
     Key("groups", _P, ".*", "TF", _H, "Consumer groups whose offsets are translated."),
     Key("groups.exclude", _P, GROUPS_EXCLUDE, "TF", _H,
-        "Groups to leave out; our own `deltamirror.*` groups always are."),
+        "Groups to exclude. The groups `deltamirror.*` are always excluded."),
     Key("groups.blacklist", _P, None, "TF", _R, _GONE.format("groups.exclude")),
     Key("replication.policy.class", _S, "DefaultReplicationPolicy", "TF", _H,
-        "What a remote topic is called; `package.module:Class` is a Python class of your own.",
+        "The naming rule of remote topics. `package.module:Class` is a Python class of your own.",
         allowed=_MIRROR + r"(Default|Identity)ReplicationPolicy|[A-Za-z_][\w.]*:[A-Za-z_]\w*",
         refusal="a Java class cannot be used: DefaultReplicationPolicy, "
         "IdentityReplicationPolicy or a Python class, written package.module:Class"),
-    Key("replication.policy.separator", _S, ".", "TF", _H, "Between the alias and the topic."),
+    Key("replication.policy.separator", _S, ".", "TF", _H,
+        "The text between the alias and the topic's name."),
     Key("replication.policy.internal.topic.separator.enabled", _B, "true", "TF", _H,
-        "Use the separator in internal topics' names too; read beside a separator only."),
-    Key("topic.filter.class", _S, "DefaultTopicFilter", "TF", _H, "How topics are chosen.",
+        "Use replication.policy.separator in internal topics' names too, if it is set."),
+    Key("topic.filter.class", _S, "DefaultTopicFilter", "TF", _H, "The filter of topics.",
         allowed=_MIRROR + "DefaultTopicFilter", refusal="use topics and topics.exclude"),
-    Key("group.filter.class", _S, "DefaultGroupFilter", "TF", _H, "How groups are chosen.",
+    Key("group.filter.class", _S, "DefaultGroupFilter", "TF", _H, "The filter of groups.",
         allowed=_MIRROR + "DefaultGroupFilter", refusal="use groups and groups.exclude"),
     Key("heartbeats.replication.enabled", _B, "true", "TF", _H,
-        "Replicate heartbeats topics whatever the filter says."),
+        "Replicate heartbeats topics even if the filter excludes them."),
 )  # fmt: skip
 
 TOPICS = (
     Key("replication.factor", _I, "2", "TF", _H,
-        "Replicas of a remote topic when it is created; -1 is the target's default.", minimum=-1),
-    Key("refresh.topics.enabled", _B, "true", "TF", _H, "Look for new topics and partitions."),
+        "Replication factor of new remote topics; -1 is the target's default.", minimum=-1),
+    Key("refresh.topics.enabled", _B, "true", "TF", _H, "Find new topics and partitions."),
     Key("refresh.topics.interval.seconds", _LONG, "600", "TF", _H,
-        "How often to look; 0 or less: only at the start."),
+        "Seconds between refreshes. 0 or less: refresh only at the start."),
     Key("config.properties.exclude", _P, CONFIG_PROPERTIES_EXCLUDE, "TF", _H,
-        "Topic configurations that are never copied."),
+        "Topic settings that are never copied."),
     Key("config.properties.blacklist", _P, None, "TF", _R,
         _GONE.format("config.properties.exclude")),
     Key("config.property.filter.class", _S, "DefaultConfigPropertyFilter", "TF", _H,
-        "How topic configurations are chosen.", allowed=_MIRROR + "DefaultConfigPropertyFilter",
+        "The filter of topic settings.", allowed=_MIRROR + "DefaultConfigPropertyFilter",
         refusal="use config.properties.exclude"),
     Key("use.defaults.from", _S, "target", "F", _H,
-        "Whose default a remote topic has where the source topic has its own cluster's.",
+        "The cluster whose defaults apply to settings that the source topic does not override.",
         allowed="target|source", refusal="it must be target or source"),
     Key("sync.topic.configs.enabled", _B, "true", "TF", _H,
-        "Keep the settings of remote topics as their source topics' are."),
+        "Copy the settings of source topics to their remote topics."),
     Key("sync.topic.configs.interval.seconds", _LONG, "600", "TF", _H,
-        "How often; 0 or less: never after the topic was created."),
-    Key("use.incremental.alter.configs", _S, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
+        "Seconds between syncs. 0 or less: only when the topic is created."),
+    Key("use.incremental.alter.configs", _S, None, "TF", _N, "MirrorMaker 2 4.0 removed it."),
     Key("sync.topic.acls.enabled", _B, "true", "TF", _H,
-        "Make source topics' ACLs for remote topics: whole names, never to write, never deleted."),
-    Key("sync.topic.acls.interval.seconds", _LONG, "600", "TF", _H, "How often; 0 or less: never."),
-    Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N, "Topics are made directly.",
+        "Create source topics' ACLs for remote topics, except prefixed ones and those that allow "
+        "writing. ACLs are never deleted."),
+    Key("sync.topic.acls.interval.seconds", _LONG, "600", "TF", _H,
+        "Seconds between syncs. 0 or less: never."),
+    Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N,
+        "Topics are created directly.",
         allowed=r"(org\.apache\.kafka\.clients\.admin\.)?ForwardingAdmin",
         refusal="a Java admin class cannot be used; create the remote topics beforehand"),
 )  # fmt: skip
 
 GROUPS = (
     Key("emit.checkpoints.enabled", _B, "true", "TF", _H, "Snapshot and translate group offsets."),
-    Key("emit.checkpoints.interval.seconds", _LONG, "60", "TF", _H, "How often; 0 or less: never."),
+    Key("emit.checkpoints.interval.seconds", _LONG, "60", "TF", _H,
+        "Seconds between snapshots. 0 or less: never."),
     Key("checkpoints.topic.replication.factor", _SHORT, None, "TF", _H,
-        "Copies of the checkpoints topic; not set: as replication.factor (MirrorMaker 2: 3).",
+        "Replication factor of the checkpoints topic. Default: `replication.factor` "
+        "(MirrorMaker 2: 3).",
         minimum=-1),
     Key("refresh.groups.enabled", _B, "true", "TF", _N, "Groups are listed at every snapshot."),
     Key("refresh.groups.interval.seconds", _LONG, "600", "TF", _N,
         "Groups are listed at every snapshot."),
     Key("sync.group.offsets.enabled", _B, "false", "TF", _H,
-        "Set where groups resume on the target, where they have no members there; never back."),
+        "Sync committed offsets to groups that have no members on the target. Offsets are never "
+        "set back."),
     Key("sync.group.offsets.interval.seconds", _LONG, "60", "TF", _H,
-        "How often; 0 or less: never. The source's groups are looked at as often, at least."),
+        "Seconds between syncs. 0 or less: never. Source groups are read at least as often."),
     Key("emit.offset-syncs.enabled", _B, "true", "TF", _H,
-        "Write a sample of the offset map for MirrorMaker 2's tools; ours need none of it. `false` "
-        "beside `offset-syncs.topic.*` is refused."),
+        "Write a sample of the offset map for MirrorMaker 2's tools. deltamirror reads none of it. "
+        "`false` together with `offset-syncs.topic.*` is refused."),
     Key("offset-syncs.topic.replication.factor", _SHORT, None, "TF", _H,
-        "Copies of the offset-syncs topic; not set: as replication.factor (MirrorMaker 2: 3).",
+        "Replication factor of the offset-syncs topic. Default: `replication.factor` (MirrorMaker "
+        "2: 3).",
         minimum=-1),
     Key("offset-syncs.topic.location", _S, "source", "TF", _H,
         "The cluster that has the offset-syncs topic.",
         allowed="source|target", refusal="it must be source or target"),
     Key("offset.lag.max", _LONG, "100", "TF", _H,
-        "Records between two offset syncs, at most; less than 0 is 0. Our own translation is exact "
-        "without."),
+        "Largest number of records between two offset syncs. Less than 0 is 0. deltamirror's own "
+        "translation is exact and does not use it."),
     Key("emit.heartbeats.enabled", _B, "true", "TF", _H,
-        "Write A->B's sign of life to `heartbeats` on B, also where A->B replicates nothing."),
-    Key("emit.heartbeats.interval.seconds", _LONG, "1", "TF", _H, "How often; 0 or less: never."),
+        "Write heartbeats of A->B to `heartbeats` on B, even if the flow A->B is not enabled."),
+    Key("emit.heartbeats.interval.seconds", _LONG, "1", "TF", _H,
+        "Seconds between heartbeats. 0 or less: never."),
     Key("heartbeats.topic.replication.factor", _SHORT, None, "TF", _H,
-        "Copies of `heartbeats`; not set: as replication.factor (MirrorMaker 2: 3).", minimum=-1),
+        "Replication factor of `heartbeats`. Default: `replication.factor` (MirrorMaker 2: 3).",
+        minimum=-1),
 )  # fmt: skip
 
 CONNECTOR = (
     Key("tasks.max", _I, "the cores", "TF", _T,
-        "Tasks that run at a time in this process: the maximum over all flows.", minimum=1),
-    Key("tasks.max.enforce", _B, "true", "TF", _N, "tasks.max always holds."),
-    Key("source.cluster.alias", _S, None, "TF", _N, "The flow's name says it."),
-    Key("target.cluster.alias", _S, None, "TF", _N, "The flow's name says it."),
-    Key("consumer.poll.timeout.ms", _LONG, "1000", "TF", _N, "Reads wait as long as they need."),
+        "Tasks that run at the same time in this process: the maximum of all flows.", minimum=1),
+    Key("tasks.max.enforce", _B, "true", "TF", _N, "tasks.max is always enforced."),
+    Key("source.cluster.alias", _S, None, "TF", _N, "The flow's name has both aliases."),
+    Key("target.cluster.alias", _S, None, "TF", _N, "The flow's name has both aliases."),
+    Key("consumer.poll.timeout.ms", _LONG, "1000", "TF", _N, "A read has a fixed timeout here."),
     Key("admin.timeout.ms", _LONG, "60000", "TF", _N,
-        "A cluster is probed for 3 s, then tried again later."),
-    Key("add.source.alias.to.metrics", _B, None, "TF", _N, "Gone since MirrorMaker 2 4.0."),
+        "Requests have fixed timeouts here."),
+    Key("add.source.alias.to.metrics", _B, None, "TF", _N, "MirrorMaker 2 4.0 removed it."),
     Key("metric.names.formats", _L, "legacy", "TF", _N, _NO_JMX,
         allowed=r"(legacy|new)(\s*,\s*(legacy|new))?", refusal="it must be legacy, new or both"),
     Key("metric.reporters", _L, "JmxReporter", "TF", _N, _NO_JMX),
     *(
-        Key(name, _S, "ByteArrayConverter", "TCF", _N, "Records travel as bytes, untouched.",
+        Key(name, _S, "ByteArrayConverter", "TCF", _N, "Records are copied as bytes.",
             allowed=_BYTES, refusal=_AS_BYTES)
         for name in ("key.converter", "value.converter", "header.converter")
     ),
     *(
-        Key(name, _L, "", "TF", _N, "None.", allowed="", refusal=_NO_SMT)
+        Key(name, _L, "", "TF", _N, "There are none.", allowed="", refusal=_NO_SMT)
         for name in ("transforms", "predicates")
     ),
-    Key("errors.tolerance", _S, "none", "TF", _N, "No record is ever skipped in silence.",
-        allowed="none", refusal="no record is ever skipped in silence: leave it out"),
+    Key("errors.tolerance", _S, "none", "TF", _N, "No record is ever skipped.",
+        allowed="none", refusal="no record is ever skipped: remove the key"),
     *(
         Key(name, kind, None, "TF", _N, _RETRIES)
         for name, kind in (
@@ -175,39 +186,41 @@ DELTAMIRROR_KEYS = (
         "The folder where records are staged. A relative path starts at the file's folder.",
         allowed="(?!.*://).*", refusal="object stores are not supported yet, only folders"),
     Key("deltamirror.stage.max.records", _LONG, "2000000", "T", _H,
-        "Records that one staging commit holds at most.", minimum=1),
+        "Largest number of records in a staging commit.", minimum=1),
     Key("deltamirror.stage.max.bytes", _LONG, "536870912", "T", _H,
-        "Bytes that one staging commit holds at most, to the next record boundary. A backlog "
-        "begins with 64 MiB, and goes on with twice as much each time.", minimum=1),
+        "Largest size of a staging commit in bytes, up to the next record boundary. A backlog "
+        "starts with commits of 64 MiB, which double each time up to this size.", minimum=1),
     Key("deltamirror.replay.chunk.records", _LONG, "50000", "T", _H,
-        "Records that one transaction on the target holds at most.", minimum=1),
+        "Largest number of records in a transaction on the target.", minimum=1),
     Key("deltamirror.replay.chunk.bytes", _LONG, "16777216", "T", _H,
-        "Bytes that one transaction on the target holds, to the next record boundary.", minimum=1),
+        "Largest size of a transaction on the target in bytes, up to the next record boundary.",
+        minimum=1),
     Key("deltamirror.stage.retention.ms", _LONG, "-1", "T", _H,
-        "How long staged records stay, if every flow has replayed them; -1: for ever.",
+        "Milliseconds that staged records are kept. Records that a flow has not replayed stay. "
+        "-1: no limit.",
         minimum=-1),
     Key("deltamirror.stage.retention.bytes", _LONG, "-1", "T", _H,
-        "Bytes that a cluster has staged beyond which the oldest that all flows have replayed go; "
-        "-1: no bound.",
+        "Bytes of staged records that are kept for each cluster. Records that a flow has not "
+        "replayed stay. -1: no limit.",
         minimum=-1),
     Key("deltamirror.metrics.listen", _S, METRICS_LISTEN, "T", _H,
-        "Where `deltamirror run` serves /metrics and /healthz, as host:port; empty: nowhere. Port "
-        "0 is any free one (the log and `status --format json` say which). If the port is "
+        "Address of /metrics and /healthz of `deltamirror run`, as host:port. Empty: they are not "
+        "served. Port 0 is any free port (see the log or `status --format json`). If the port is "
         "taken, the run logs a warning and serves nothing until it is restarted.",
         allowed=_LISTEN, refusal="it must be host:port, [IPv6 address]:port, or empty"),
 )  # fmt: skip
 
 SECTIONS = {
     "Clusters": CLUSTERS,
-    "What is replicated, under which name": NAMES,
+    "Topics, groups and names": NAMES,
     "Topics on the target": TOPICS,
     "Groups, checkpoints, heartbeats": GROUPS,
-    "What is left of the connectors": CONNECTOR,
-    "Our own": DELTAMIRROR_KEYS,
+    "Connector settings": CONNECTOR,
+    "deltamirror's own keys": DELTAMIRROR_KEYS,
 }
 KEYS = {key.name: key for section in SECTIONS.values() for key in section}
 
 
 def default_of(name: str) -> str:
-    """Return the default of the key *name*, as the file would say it."""
+    """Return the default of the key *name*, as text."""
     return KEYS[name].default or ""

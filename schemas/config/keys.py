@@ -1,7 +1,7 @@
-"""What mm2.properties may say: how a key is described, and how its value is read.
+"""The description of a key of mm2.properties, and the parsers of values.
 
-The tables are `keys_flow` (what is replicated and how), `keys_worker` (what only a Connect worker
-reads) and `keys_client` (Java client properties). Source: MirrorMaker 2 4.3.0.
+The tables of keys are in `flow_keys` (replication), `worker_keys` (keys that only a Connect worker
+reads) and `client_keys` (Java client properties). Source: MirrorMaker 2 4.3.0.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SECRET_VALUE = re.compile(r"(password|secret|token)\s*=|PRIVATE KEY", re.IGNOREC
 REFERENCE_ONLY = re.compile(r"\$\{[^}]*\}")
 MASK = "********"
 MAX_KEY_PART_LENGTH = 40
-"""Longer than any part of a key that is between two dots, shorter than a line of PEM."""
+"""Longer than any part of a key between two dots, and shorter than a line of PEM."""
 
 
 class KeyStatus(StrEnum):
-    """What becomes of a key."""
+    """How a key is used."""
 
     HONOURED = "honoured"
     TRANSLATED = "translated"
@@ -35,7 +35,7 @@ class KeyStatus(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a value looks like."""
+    """The type of a value."""
 
     STRING = "string"
     LIST = "list"
@@ -47,14 +47,14 @@ class Kind(StrEnum):
 
 
 BITS = {Kind.SHORT: 16, Kind.INTEGER: 32, Kind.LONG: 64}
-"""How wide a number is in Java: what does not fit is refused there too."""
+"""The width of a number in Java, which refuses larger ones."""
 
 
 @dataclass(frozen=True)
 class KeyCheck:
-    """What becomes of a key, and why.
+    """How a key is used, and why.
 
-    For a key of a file *value* is redacted, and *error* is what running with it raises.
+    For a key of a file, *value* is redacted, and *error* is the error that `run` raises for it.
     """
 
     key: str
@@ -69,9 +69,9 @@ class Key:
     """A key of the file.
 
     *scopes* holds T for the top level, C for `alias.key`, F for `A->B.key`. *note* says what the
-    key does here, or why it does nothing. *minimum* bounds an integer from below; *allowed* is a
-    regular expression, and a value that it does not match is refused with *refusal*. Of a list
-    no entry may stand twice, unless it *allows_duplicates*.
+    key does, or why it has no effect. *minimum* is the least integer. A value that the regular
+    expression *allowed* does not match is refused with the text *refusal*. A list must not have
+    an entry twice, unless it *allows_duplicates*.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Key:
     allows_duplicates: bool = False
 
     def check(self, value: str) -> KeyCheck:
-        """Return what becomes of this key where it holds *value*."""
+        """Return the check of this key with *value*."""
         try:
             self._read(value)
         except ValueError as failure:
@@ -105,21 +105,21 @@ class Key:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """Return the entries of a comma-separated list, without the blanks around them."""
+    """Return the entries of a comma-separated list, without surrounding blanks."""
     return tuple(re.split(r"\s*,\s*", text.strip())) if text.strip() else ()
 
 
 def check_list(text: str, *, allows_duplicates: bool = False) -> None:
-    """Raise ValueError where a list has an empty entry or one that stands twice (KIP-1161)."""
+    """Raise ValueError if a list has an empty entry or a duplicate one (KIP-1161)."""
     entries = split_list(text)
     if "" in entries:
         raise ValueError("an entry of the list is empty")
     if len(set(entries)) < len(entries) and not allows_duplicates:
-        raise ValueError("an entry of the list stands there twice")
+        raise ValueError("an entry of the list is a duplicate")
 
 
 def parse_boolean(text: str) -> bool:
-    """Return the truth of `true` or `false` in any case. Raises ValueError for anything else."""
+    """Parse `true` or `false` in upper or lower case. Raises ValueError for any other text."""
     match text.strip().lower():
         case "true":
             return True
@@ -129,7 +129,7 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_integer(text: str, minimum: int | None = None, bits: int = 64) -> int:
-    """Return the integer *text*, at least *minimum* and of *bits*. Raises ValueError for others."""
+    """Parse an integer. Raises ValueError if it is below *minimum* or needs more than *bits*."""
     if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", text):
         raise ValueError("it must be a whole number")
     number = int(text)
@@ -142,17 +142,18 @@ def parse_integer(text: str, minimum: int | None = None, bits: int = 64) -> int:
 
 
 def redact_key(key: str) -> str:
-    """Return a key as it stands in the file, cut where it may be a line of a secret.
+    """Return the key of a file, shortened if it may be a line of a secret.
 
-    Of PEM without backslashes each line is a key of its own: longer than any, without a dot.
+    In PEM without backslashes each line becomes a key, which is long and has no dot.
     """
     return key if len(key) < MAX_KEY_PART_LENGTH or "." in key else f"{key[:4]}{MASK}"
 
 
 def redact(key: str, written: str, status: KeyStatus) -> str:
-    """Return a value as it stands in the file, hidden where it is or may be a secret.
+    """Return the value as *written* in the file, masked if it is or may be a secret.
 
-    A reference such as `${env:NAME}` is shown. An unknown key may be a misspelt password.
+    A reference such as `${env:NAME}` is shown. The value of an unknown key is masked, because the
+    key may be a misspelt password.
     """
     if REFERENCE_ONLY.fullmatch(written.strip()):
         return written

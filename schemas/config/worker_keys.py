@@ -1,14 +1,16 @@
-"""What a Connect worker reads from the file: there is none here, so it has no effect, and why."""
+"""Keys that only a Connect worker reads. They have no effect here; each has its reason."""
 
 from __future__ import annotations
 
 from schemas.config.keys import KeyCheck, KeyStatus
 
-_PROGRESS = "No Connect worker: progress is committed with the records, in their transaction."
-_STORAGE = "No Connect worker, no storage topics: the lake and the target's group keep all state."
-_REST = "No REST server: processes share the work by leases."
-_WORKERS = "No Connect cluster: processes share the work by leases."
-_METRICS = "`deltamirror run` serves /metrics; there is no JMX here."
+_PROGRESS = "There is no Connect worker. Progress is committed in the records' transaction."
+_STORAGE = (
+    "There are no storage topics. The lake and the progress group on the target keep all state."
+)
+_REST = "There is no REST server. Processes divide the work by leases."
+_WORKERS = "There is no Connect cluster. Processes divide the work by leases."
+_METRICS = "There is no JMX here; `deltamirror run` serves /metrics."
 
 REASONS: dict[str, tuple[str, ...]] = {
     "Exactly once is always on.": ("exactly.once.source.support",),
@@ -38,12 +40,12 @@ PREFIXES = {
     "offset.storage.": _STORAGE,
     "config.storage.": _STORAGE,
     "status.storage.": _STORAGE,
-    "key.converter.": "Records travel as bytes, untouched.",
-    "value.converter.": "Records travel as bytes, untouched.",
-    "header.converter.": "Records travel as bytes, untouched.",
-    "topic.creation.": "Remote topics are made with `replication.factor` before records are sent.",
+    "key.converter.": "Records are copied as bytes.",
+    "value.converter.": "Records are copied as bytes.",
+    "header.converter.": "Records are copied as bytes.",
+    "topic.creation.": "Remote topics are created with `replication.factor` before replay.",
     "worker.": _WORKERS,
-    "task.": "Shutting down ends the running transaction and waits for nothing else.",
+    "task.": "A shutdown waits only for the running transaction.",
     "metrics.context.": _METRICS,
     "listeners.https.": _REST,
     "admin.listeners.https.": _REST,
@@ -52,7 +54,7 @@ _BY_NAME = {name: reason for reason, names in REASONS.items() for name in names}
 
 
 def worker_check(name: str) -> KeyCheck | None:
-    """Return why *name* has no effect. None: a Connect worker does not know it either."""
+    """Return why *name* has no effect; None if no Connect worker reads it."""
     reason = _BY_NAME.get(name) or next(
         (why for prefix, why in PREFIXES.items() if name.startswith(prefix)), None
     )
@@ -60,5 +62,5 @@ def worker_check(name: str) -> KeyCheck | None:
 
 
 def worker_names() -> tuple[str, ...]:
-    """Return the names of all keys, families with a `*`."""
+    """Return the names of all keys; families of keys end with `*`."""
     return (*_BY_NAME, *(f"{prefix}*" for prefix in PREFIXES))

@@ -1,15 +1,44 @@
-"""What every error of deltamirror has, with numbers and the next thing to do."""
+"""Base classes of all errors, and the errors that belong to no other module of this package."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import copyreg
+from collections.abc import Sequence
+from string import Formatter
+from typing import Any, ClassVar
+
+
+def template_fields(template: str) -> tuple[str, ...]:
+    """Return the names of the fields of a `str.format` template, each once, in its order."""
+    names = (name for _, name, _, _ in Formatter().parse(template) if name)
+    return tuple(dict.fromkeys(name.split(".")[0] for name in names))
 
 
 class DeltamirrorError(Exception):
-    """Anything that a person should read as one line."""
+    """An error that a user sees as one line, with a hint.
 
+    `message` and `hint` are `str.format` templates. An error is raised with their fields:
+
+        raise RecordsExpiredError(partition, wanted=10, low=20)
+
+    The positional argument fills the first field of `message`; without a `message` of its own, a
+    class takes the whole text. The fields become attributes. `hint=` replaces the class's hint.
+
+    A field that the code reads, or that is in no template, is annotated in its class, with a
+    default if a call may omit it. `tests/schemas/errors/test_errors.py` checks every call.
+    """
+
+    message: ClassVar[str] = "{text}"
     hint: str = ""
+
+    def __init__(
+        self, first: object = None, /, *, hint: str | None = None, **fields: object
+    ) -> None:
+        if first is not None:
+            fields[template_fields(self.message)[0]] = first
+        self.__dict__.update(fields)
+        self.hint = self.hint.format_map(fields) if hint is None else hint
+        super().__init__(self.message.format_map(fields))
 
     @property
     def kind(self) -> str:
@@ -17,47 +46,39 @@ class DeltamirrorError(Exception):
         return type(self).__name__
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Come back from a Spark task as it was: Python would make it anew from its message."""
-        return _rebuild, (type(self), self.args, self.__dict__)
-
-
-def _rebuild(
-    kind: type[DeltamirrorError], args: tuple[Any, ...], state: Mapping[str, Any]
-) -> DeltamirrorError:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
+        """Pickle text and attributes, as `__init__` takes neither; Spark tasks return errors."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class ConfigError(DeltamirrorError):
-    """What was asked for cannot be meant: exit code 2."""
+    """Invalid configuration or arguments. A command ends with exit code 2."""
 
 
 class PartitionError(DeltamirrorError):
-    """Something is wrong with one partition; the others go on.
+    """An error of one partition. Other partitions continue.
 
-    What *is_transient* by itself is tried again before long, everything else at the next refresh.
+    An error that *is_transient* is retried soon, any other at the next topic refresh.
     """
 
-    is_transient = False
+    is_transient: bool = False
 
 
 class NothingToTranslateError(DeltamirrorError):
-    """Nothing of this partition has arrived, or it is not mirrored."""
+    """No record of the partition is on the target, or the partition is not mirrored."""
 
-    hint = "`deltamirror status` shows what has been replayed."
+    hint = "Run `deltamirror status` to see what has been replayed."
 
 
 class DifferencesFoundError(DeltamirrorError):
     """A comparison found records that differ."""
 
-    hint = "`deltamirror verify --format json` names the first ones."
+    hint = "Run `deltamirror verify --format json` to list the first ones."
 
 
 class NotCaughtUpError(DeltamirrorError):
-    """A run that was to end when caught up ended with something failed or paused."""
+    """A run until caught up ended while something was failing or paused."""
 
-    hint = "`deltamirror status` shows each one's error and what to do."
+    hint = "Run `deltamirror status` to see the error of each partition, with its hint."
 
     def __init__(self, partition_errors: Sequence[str]) -> None:
         first = partition_errors[0] if partition_errors else "nothing moved"
@@ -66,28 +87,21 @@ class NotCaughtUpError(DeltamirrorError):
 
 
 class RequestRefusedError(DeltamirrorError):
-    """A cluster answered, and said no; *code* is Kafka's name for the reason."""
+    """A cluster answered a request with an error. *code* is Kafka's name of it."""
 
-    hint = "See the broker's log; where rights are missing, grant them to deltamirror's user."
-
-    def __init__(self, alias: str, what: str, code: str, reason: str) -> None:
-        super().__init__(f"cluster {alias} refused to {what}: {reason} ({code})")
-        self.code = code
+    message = "cluster {alias} refused to {action}: {reason} ({code})"
+    hint = "See the broker's log. If a permission is missing, grant it to deltamirror's user."
+    code: str
 
 
 class GroupActiveError(DeltamirrorError):
-    """Offsets of a consumer group cannot be set while it has members."""
+    """The offsets of a consumer group cannot be set while the group has members."""
 
-    hint = "Stop the group's consumers on that cluster, then do it again."
-
-    def __init__(self, alias: str, group: str) -> None:
-        super().__init__(f"group {group} on cluster {alias} has active members")
+    message = "group {group} on cluster {alias} has active members"
+    hint = "Stop the group's consumers on that cluster, then retry."
 
 
 class DefectError(DeltamirrorError):
-    """Something failed in a way that was not thought of."""
+    """An unexpected exception."""
 
-    hint = "This is a defect of deltamirror: the log holds the whole report. The loop tries again."
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__("".join(f"{type(error).__name__}: {error}".splitlines()[:1]))
+    hint = "This is a defect of deltamirror. The log has the traceback. The loop retries."

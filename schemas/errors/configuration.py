@@ -1,8 +1,6 @@
-"""What is wrong with a configuration file or with what was asked for."""
+"""Errors of the configuration file and of arguments. All of them end a command with code 2."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from schemas.errors.base import ConfigError
 
@@ -10,89 +8,67 @@ from schemas.errors.base import ConfigError
 class ConfigFileError(ConfigError):
     """The configuration file cannot be read."""
 
-    hint = "Name the file with --config or DELTAMIRROR_CONFIG; mm2.properties is an example."
-
-    def __init__(self, path: object, why: str) -> None:
-        super().__init__(f"{path}: {why}")
+    message = "{path}: {reason}"
+    hint = "Name the file with --config or DELTAMIRROR_CONFIG. mm2.properties is an example."
 
 
 class UnknownKeyError(ConfigError):
-    """The file holds a key that nobody reads."""
+    """The file has a key that is not supported. The hint names the nearest supported key."""
 
-    def __init__(self, key: str, nearest: str | None) -> None:
-        super().__init__(f"{key} is not a key of mm2.properties")
-        self.hint = (
-            f"Did you mean {nearest}?" if nearest else "docs/configuration.md lists every key."
-        )
+    message = "{key} is not a key of mm2.properties"
+    hint = "docs/configuration.md lists every key."
 
 
 class RefusedKeyError(ConfigError):
-    """The file asks for something that is not done here, or says it in a way that cannot be read.
+    """A key requests something that is not supported, or its value is invalid.
 
-    The message never holds the value where the key's name says that it is a secret.
+    The message never holds the value of a key whose name marks a secret.
     """
 
-    hint = "`deltamirror config check` lists every key of the file with what becomes of it."
-
-    def __init__(self, key: str, why: str) -> None:
-        super().__init__(f"{key}: {why}")
+    message = "{key}: {reason}"
+    hint = "Run `deltamirror config check` to see how each key of the file is used."
 
 
 class InvalidKeysError(ConfigError):
-    """Several keys of the file are refused, unknown or missing; the message lists all of them."""
+    """Several keys of the file are refused, unknown or missing. The message lists all of them."""
 
+    message = "{path}: {count} keys are wrong: {errors}"
     hint = RefusedKeyError.hint
-
-    def __init__(self, path: object, told: Sequence[str]) -> None:
-        super().__init__(f"{path}: {len(told)} keys are wrong: {'; '.join(told)}")
 
 
 class ClientSettingsError(ConfigError):
-    """The Kafka client does not take what the file says of a cluster."""
+    """The Kafka client refuses a cluster's settings."""
 
-    hint = "Correct what the file says of this cluster; docs/security.md says what each way needs."
-
-    def __init__(self, alias: str, why: str) -> None:
-        super().__init__(f"cluster {alias}: {why}")
+    message = "cluster {alias}: {reason}"
+    hint = "Correct the cluster's keys in the file. docs/security.md lists the keys of each login."
 
 
 class InvalidPatternError(ConfigError):
-    """A regular expression that cannot be read."""
+    """A regular expression is invalid in Python."""
 
+    message = "the regular expression {pattern} cannot be read: {reason}"
     hint = (
-        "Java and Python differ in \\p{..}, \\Q..\\E, nested classes and (before Python 3.11) "
-        "possessive quantifiers; a comma separates entries and cannot stand inside of one."
+        "Java and Python differ in \\p{{..}}, \\Q..\\E, nested classes and (before Python 3.11) "
+        "possessive quantifiers. A comma separates entries, so an entry cannot contain one."
     )
-
-    def __init__(self, pattern: str, why: str) -> None:
-        super().__init__(f"the regular expression {pattern} cannot be read: {why}")
 
 
 class UnknownAliasError(ConfigError):
-    """A flow or a key names a cluster that the file does not list."""
+    """A flow or a key names a cluster that `clusters` does not list."""
 
-    hint = "Add the alias to `clusters` and give it bootstrap.servers, or correct the flow's name."
-
-    def __init__(self, where: str, alias: str, known: Sequence[str]) -> None:
-        super().__init__(f"{where}: no cluster {alias} (clusters: {', '.join(known)})")
+    message = "{name}: no cluster {alias} (clusters: {known})"
+    hint = "Add the alias to `clusters` and set its bootstrap.servers, or correct the flow's name."
 
 
 class UnknownFlowError(ConfigError):
-    """A flow was named that is not enabled."""
+    """A flow is not enabled. The hint lists the enabled flows."""
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"there is no enabled flow {name}")
-        self.hint = (
-            f"Enabled flows: {', '.join(known)}."
-            if known
-            else f"Write {name}.enabled=true into the configuration file."
-        )
+    message = "there is no enabled flow {name}"
+    hint = "Set {name}.enabled=true in the configuration file."
 
 
 class SecretError(ConfigError):
-    """A `${provider:path:key}` in the file leads to nothing."""
+    """A reference `${provider:path:key}` in the file cannot be resolved."""
 
-    hint = "Set the variable or write the file where this process runs; or correct the reference."
-
-    def __init__(self, key: str, reference: str, why: str) -> None:
-        super().__init__(f"{key}: {reference} cannot be resolved: {why}")
+    message = "{key}: {reference} cannot be resolved: {reason}"
+    hint = "Set the variable or create the file on the machine that runs this, or correct the key."

@@ -1,4 +1,4 @@
-"""What is wrong with the lake, or who else is at it."""
+"""Errors of the lake: its lease, its tables and its data files."""
 
 from __future__ import annotations
 
@@ -6,92 +6,87 @@ from schemas.errors.base import DeltamirrorError, PartitionError
 
 
 class LeaseHeldError(DeltamirrorError):
-    """Another process does this duty on this lake."""
+    """Another process holds the lease of this role on this lake."""
 
-    hint = "Stop the other one, or let it work: `deltamirror status` shows how far it is."
-
-    def __init__(self, role: str, holder: str) -> None:
-        super().__init__(f"{role} is done by another process ({holder})")
+    message = "{role} is done by another process ({holder})"
+    hint = "Stop the other process, or let it run: `deltamirror status` shows its progress."
 
 
 class LakeError(DeltamirrorError):
     """The lake cannot be read or written."""
 
-    hint = "Check deltamirror.lake: the folder, its rights and its free space."
+    hint = "Check the folder that deltamirror.lake names: its permissions and its free space."
 
 
 class StagedFileError(LakeError):
     """A data file of the stage is missing, torn or altered."""
 
+    message = "{file} cannot be read: {reason}"
     hint = (
-        "None of its records was used. Stop the run and put the file back from a copy of the lake, "
-        "or run `deltamirror maintain --restage`: it reads them from the source again."
+        "None of the file's records were used. Stop the run, then restore the file from a copy of "
+        "the lake or run `deltamirror maintain --restage` to read its records from the source."
     )
-
-    def __init__(self, file: object, why: str) -> None:
-        super().__init__(f"{file} cannot be read: {why}")
 
 
 class CommitsGoneError(LakeError):
-    """The log of `records` lacks commits that the ledger tells of."""
+    """The Delta log of `records` lacks commits that the segment index names."""
 
     hint = (
-        "Stop the run and put the lake back from a copy, or run `deltamirror maintain --restage`: "
-        "it reads what is missing from the source again."
+        "Stop the run, then restore the lake from a copy or run `deltamirror maintain --restage` "
+        "to read the missing records from the source."
     )
 
 
 class TableDamagedError(LakeError):
-    """A table's commit log or a file of it cannot be read, or it lacks what it held."""
+    """A table's Delta log or one of its files cannot be read, or rows are missing."""
 
     hint = (
-        "Put the table's folder back from a copy of the lake; docs/operations.md, "
-        '"A damaged lake", says for each table how it is made again where there is no copy.'
+        "Restore the table's folder from a copy of the lake. If there is no copy, see "
+        'docs/operations.md, "A damaged lake", for how each table is rebuilt.'
     )
 
 
 class StalePlanError(DeltamirrorError):
-    """The lake moved between planning and committing; nothing was written."""
+    """The lake changed between planning and committing. Nothing was written."""
 
-    hint = "The loop plans anew by itself."
+    hint = "There is nothing to do: the loop plans again."
 
 
 class StageIncompleteError(PartitionError):
-    """What lies staged is not an unbroken chain from progress on."""
+    """The staged segments do not continue without a hole from progress on."""
 
+    message = "{partition}: replay needs records from {wanted} on, but {problem}"
     hint = (
-        "Stop the run, then `deltamirror maintain --restage` reads what is missing from the source "
-        "again; `deltamirror verify --source --staged` shows what it is."
+        "Stop the run, then run `deltamirror maintain --restage` to read the missing records from "
+        "the source. `deltamirror verify --source --staged` lists them."
     )
 
     def __init__(
         self, partition: object, *, wanted: int, found: int | None, counted: int | None = None
     ) -> None:
         if counted is not None:
-            has = f"not all of the {counted} records of that segment are in its files"
+            problem = f"not all of the {counted} records of that segment are in its files"
         elif found is not None:
-            has = f"the next segment begins at {found}"
+            problem = f"the next segment begins at {found}"
         else:
-            has = "nothing is staged there"
-        super().__init__(f"{partition}: replay needs records from {wanted} on, but {has}")
+            problem = "nothing is staged there"
+        super().__init__(partition, wanted=wanted, problem=problem)
 
 
 class SegmentLostError(PartitionError):
-    """Records of a staged range are in no file of the stage, and cannot be read again."""
+    """Records of a segment are in no file of the stage, and the source does not return them."""
 
-    hint = (
-        "Nothing of its slot was changed. Put the files back from a copy of the lake, or start "
-        "the source if it is down, and run `deltamirror maintain --restage` again."
+    message = (
+        "{partition}: {records} records staged in [{start}, {end}) are in no file of the stage "
+        "and cannot be read again: {reason}"
     )
-
-    def __init__(self, partition: object, *, start: int, end: int, records: int, why: str) -> None:
-        super().__init__(
-            f"{partition}: {records} records staged in [{start}, {end}) are in no file of the "
-            f"stage and cannot be read again: {why}"
-        )
+    hint = (
+        "The slot of this partition was not changed. Restore the files from a copy of the lake, or "
+        "start the source if it is down, and run `deltamirror maintain --restage` again."
+    )
 
 
 class NothingToReplayError(DeltamirrorError):
-    """Nothing staged is in the range that was asked for."""
+    """No staged record is in the requested range."""
 
-    hint = "`deltamirror replay --dry-run` without a range shows all that is staged of a topic."
+    hint = "Run `deltamirror replay --dry-run` without a range to see all staged ranges of a topic."

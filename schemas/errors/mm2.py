@@ -1,4 +1,4 @@
-"""Why what MirrorMaker 2 began cannot be gone on with."""
+"""Errors of the import of MirrorMaker 2's positions."""
 
 from __future__ import annotations
 
@@ -8,62 +8,49 @@ from schemas.errors.base import DeltamirrorError, PartitionError
 class MirrorMakerRunningError(DeltamirrorError):
     """MirrorMaker 2 still writes to the target."""
 
-    hint = "Stop it (SIGTERM: it notes its offsets last), then import: two writers duplicate."
-
-    def __init__(self, flow: str, group: str, alias: str, state: str) -> None:
-        super().__init__(
-            f"MirrorMaker 2 still runs {flow}: its group {group} on {alias} is {state}"
-        )
+    message = "MirrorMaker 2 still runs {flow}: its group {group} on {alias} is {state}"
+    hint = (
+        "Stop it with SIGTERM, so that it commits its last offsets, then import. Two writers "
+        "duplicate records."
+    )
 
 
 class NothingToTakeOverError(DeltamirrorError):
-    """MirrorMaker 2 has left nothing that tells how far it was."""
+    """MirrorMaker 2 has committed no offsets for the flow."""
 
-    hint = "`deltamirror run` needs no import: it looks for what is on the target already."
-
-    def __init__(self, flow: str, topic: str, alias: str) -> None:
-        super().__init__(
-            f"of {flow} there is nothing to take over: no offsets in {topic} on {alias}"
-        )
+    message = "there is nothing of {flow} to take over: topic {topic} on {alias} has no offsets"
+    hint = "Start `deltamirror run`: it needs no import and finds what is on the target already."
 
 
 class AlreadyMirroredError(PartitionError):
-    """deltamirror has progress of this partition: it is not MirrorMaker 2's any more."""
+    """deltamirror has progress for this partition, so MirrorMaker 2's offset is not imported."""
 
-    hint = "Nothing is to be done: MirrorMaker 2 noted nothing beyond that."
-
-    def __init__(self, partition: object, *, progress: int) -> None:
-        super().__init__(f"{partition}: deltamirror mirrors it already, up to offset {progress}")
+    message = "{partition}: deltamirror mirrors it already, up to offset {progress}"
+    hint = "There is nothing to do: MirrorMaker 2 committed no offset above that."
 
 
 class TakeoverUnclearError(PartitionError):
-    """Progress and offset map do not agree on how far we were before MirrorMaker 2."""
+    """Progress and offset map disagree about what was replayed before MirrorMaker 2 ran."""
 
-    hint = "`deltamirror maintain --rebuild-map` makes them agree by the target's log; then again."
-
-    def __init__(self, partition: object) -> None:
-        super().__init__(f"{partition}: its progress is not where its offset map ends")
+    message = "{partition}: its progress is not where its offset map ends"
+    hint = "Run `deltamirror maintain --rebuild-map`, which corrects the map, then import again."
 
 
 class CopiedAheadError(PartitionError):
-    """MirrorMaker 2 noted more than the source shows to a reader of committed records."""
+    """MirrorMaker 2 committed an offset above the source's last stable offset."""
 
-    hint = (
-        "Behind an open transaction: import once it has ended. Where the source's topic was made "
-        "anew since, delete the remote topic, and `deltamirror run` copies it from the beginning."
+    message = (
+        "{partition}: MirrorMaker 2 noted offsets below {copied} as copied, but the source "
+        "shows committed ones below {staged} only"
     )
-
-    def __init__(self, partition: object, *, copied: int, staged: int) -> None:
-        super().__init__(
-            f"{partition}: MirrorMaker 2 noted offsets below {copied} as copied, but the source "
-            f"shows committed ones below {staged} only"
-        )
+    hint = (
+        "If a transaction is open on the source, import after it has ended. If the source topic "
+        "was re-created, delete the remote topic; `deltamirror run` then copies all of it."
+    )
 
 
 class RemoteTopicMissingError(PartitionError):
-    """MirrorMaker 2 noted records as copied to a topic that is not there."""
+    """MirrorMaker 2 committed offsets for a topic that is not on the target."""
 
-    hint = "`deltamirror run` makes the topic and copies it from the beginning of the stage."
-
-    def __init__(self, partition: object, alias: str) -> None:
-        super().__init__(f"{partition}: it is not on {alias}, though MirrorMaker 2 noted copies")
+    message = "{partition}: it is not on {alias}, though MirrorMaker 2 noted copies"
+    hint = "Start `deltamirror run`: it creates the topic and copies all that is staged."

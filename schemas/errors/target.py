@@ -1,4 +1,4 @@
-"""What is wrong with a target partition, its progress or its map."""
+"""Errors of a target partition, of its progress, its offset map and its transactions."""
 
 from __future__ import annotations
 
@@ -9,213 +9,175 @@ from schemas.kafka.partition import TopicPartition
 
 
 class TargetChangedError(PartitionError):
-    """The target topic is not the one that was written before."""
+    """The target topic was re-created since deltamirror wrote to it."""
 
+    message = "{partition}: the target topic was re-created (id {was}, now {now})"
     hint = (
-        "`deltamirror resume --restart-topic TOPIC`, TOPIC being its source topic, replays it from "
-        "the beginning of the stage."
+        "Run `deltamirror resume --restart-topic TOPIC`, where TOPIC is the source topic, to "
+        "replay all its staged records."
     )
-
-    def __init__(self, partition: object, was: str, now: str) -> None:
-        super().__init__(f"{partition}: the target topic was re-created (id {was}, now {now})")
 
 
 class TargetTruncatedError(PartitionError):
-    """The target's log ends before what was written to it: records that were there are gone."""
+    """The target's log ends below records that were written to it."""
 
-    hint = (
-        "The target's log was cut (an unclean election, or an older copy of its disk): delete the "
-        "topic there, then `deltamirror resume --restart-topic TOPIC`, TOPIC being its source "
-        "topic, writes all of it anew."
+    message = (
+        "{partition}: the target's log ends at {end}, but records up to {map_end} were written"
     )
-
-    def __init__(self, partition: object, *, end: int, map_end: int) -> None:
-        super().__init__(
-            f"{partition}: the target's log ends at {end}, but records up to {map_end} were written"
-        )
+    hint = (
+        "The log was truncated (an unclean election, or an older copy of the disk). Delete the "
+        "target topic, then run `deltamirror resume --restart-topic TOPIC`, where TOPIC is the "
+        "source topic, to write all of it again."
+    )
 
 
 class ProgressUnknownError(PartitionError):
-    """Progress and offset map are gone, and the target's log cannot tell how far replay was."""
+    """Progress and offset map are lost, and the target's log matches no staged record."""
 
-    hint = (
-        "If the flow never wrote there, `deltamirror resume --restart-topic TOPIC`, TOPIC being "
-        "its source topic, begins at the stage's beginning; otherwise delete the topic there first."
+    message = (
+        "{partition}: there is no progress and no offset map, and nothing that is staged is among "
+        "what the target still holds of offsets [0, {high}): [{low}, {high})"
     )
-
-    def __init__(self, partition: object, *, low: int, high: int) -> None:
-        super().__init__(
-            f"{partition}: there is no progress and no offset map, and nothing that is staged is "
-            f"among what the target still holds of offsets [0, {high}): [{low}, {high})"
-        )
+    hint = (
+        "If the flow has written to the target topic, delete the topic. Then run `deltamirror "
+        "resume --restart-topic TOPIC`, where TOPIC is the source topic."
+    )
 
 
 class TargetHeldBackError(PartitionError):
-    """An open transaction hides what lies behind it on the target."""
+    """An open transaction on the target hides the records after it."""
 
-    hint = (
-        "A run of deltamirror ends what a dead one left open; of another producer's transaction "
-        "`kafka-transactions.sh --bootstrap-server SERVERS find-hanging` tells. Then verify again."
+    message = (
+        "{partition}: an open transaction hides the records in [{at}, {end}); the records before "
+        "it were compared"
     )
-
-    def __init__(self, partition: object, *, at: int, end: int) -> None:
-        super().__init__(
-            f"{partition}: an open transaction hides the records in [{at}, {end}); what lies "
-            "before was compared"
-        )
+    hint = (
+        "Start `deltamirror run` to end transactions that a dead run left open. For another "
+        "producer's, use `kafka-transactions.sh --bootstrap-server SERVERS find-hanging`. Then "
+        "verify again."
+    )
 
 
 class ProgressAheadError(PartitionError):
-    """The target's progress is beyond what is staged."""
+    """The target's progress is beyond the staged end."""
 
-    hint = (
-        "If the group was set forward, set it back to where the offset map ends; if the lake is an "
-        "older copy, staging catches up from the source: then `deltamirror resume`."
+    message = (
+        "{partition}: progress on the target is {progress}, but what is staged ends at {staged}; "
+        "the offset map ends at {map_end}"
     )
-
-    def __init__(self, partition: object, *, progress: int, staged: int, map_end: int) -> None:
-        super().__init__(
-            f"{partition}: progress on the target is {progress}, but what is staged ends at "
-            f"{staged}; the offset map ends at {map_end}"
-        )
+    hint = (
+        "If the group was set forward, set it back to the end of the offset map. If the lake is an "
+        "older copy, wait until staging has caught up. Then run `deltamirror resume`."
+    )
 
 
 class ProgressBehindError(PartitionError):
-    """The target's progress is behind what the offset map proves to be written."""
+    """The target's progress is below the end of the offset map, which proves later writes."""
 
+    message = "{partition}: progress on the target is {progress}, the offset map ends at {map_end}"
     hint = (
-        "The progress group was reset or lost: `deltamirror resume --restart-topic TOPIC` after "
-        "re-creating the target topic, or put the group's offset back."
+        "The progress group was reset or lost. Set the group's offset back to its former value, or "
+        "re-create the target topic and run `deltamirror resume --restart-topic TOPIC`."
     )
-
-    def __init__(self, partition: object, *, progress: int, map_end: int) -> None:
-        super().__init__(
-            f"{partition}: progress on the target is {progress}, the offset map ends at {map_end}"
-        )
 
 
 class MapUnpairedError(PartitionError):
-    """Records that progress says were replayed are not all found on the target."""
+    """The target lacks records that were replayed according to progress."""
 
-    hint = (
-        "The target lost records after they were written (`deltamirror verify --target` shows "
-        "which): re-create the topic and `deltamirror resume --restart-topic TOPIC`. Or the "
-        "progress group was set forward: set it back to the first of these offsets."
+    message = (
+        "{partition}: of {wanted} records staged in [{start}, {end}) only {found} are on the target"
     )
-
-    def __init__(self, partition: object, *, start: int, end: int, found: int, wanted: int) -> None:
-        super().__init__(
-            f"{partition}: of {wanted} records staged in [{start}, {end}) only {found} are on the "
-            "target"
-        )
+    hint = (
+        "If the target lost records after they were written (`deltamirror verify --target` lists "
+        "them), re-create the topic and run `deltamirror resume --restart-topic TOPIC`. If the "
+        "progress group was set forward, set it back to the first of these offsets."
+    )
 
 
 class MapAmbiguousError(PartitionError):
-    """Records on the target can be paired with the stage in more than one way."""
+    """Records on the target can be paired with staged records in more than one way."""
 
-    hint = "Another producer writes the same records there; give the flow a topic of its own."
-
-    def __init__(self, partition: object, offset: int) -> None:
-        super().__init__(
-            f"{partition}: the record at downstream offset {offset} fits, but so does another one"
-        )
+    message = "{partition}: the record at downstream offset {offset} fits, but so does another one"
+    hint = "Another producer writes the same records there. Give the flow a topic of its own."
 
 
 class MapDiffersError(PartitionError):
-    """The offset map says something else than the target's log."""
+    """The offset map differs from the target's log."""
 
-    hint = (
-        "Nothing was written. `deltamirror verify` says whether the records are right; if so, move "
-        "the flow's folder offset_map away and run `deltamirror maintain --rebuild-map` again."
+    message = (
+        "{partition}: the offset map and the target's log differ in {records} records, the first "
+        "at upstream offset {upstream}, downstream offset {downstream}"
     )
-
-    def __init__(self, partition: object, *, records: int, upstream: int, downstream: int) -> None:
-        super().__init__(
-            f"{partition}: the offset map and the target's log differ in {records} records, the "
-            f"first at upstream offset {upstream}, downstream offset {downstream}"
-        )
+    hint = (
+        "Nothing was written. Run `deltamirror verify`. If it finds no difference, move the flow's "
+        "folder offset_map away and run `deltamirror maintain --rebuild-map` again."
+    )
 
 
 class RecordRefusedError(PartitionError):
-    """The target does not take a record."""
+    """The target refuses a record."""
 
+    message = "{partition}: the target refused a record in [{start}, {end}): {reason}"
     hint = (
         "Change what the reason names (the target topic's configuration, the record, or the "
-        "installed confluent-kafka), then `deltamirror resume`."
+        "installed confluent-kafka), then run `deltamirror resume`."
     )
-
-    def __init__(self, partition: object, start: int, end: int, why: str) -> None:
-        super().__init__(f"{partition}: the target refused a record in [{start}, {end}): {why}")
 
 
 class PartitionDownError(PartitionError):
-    """The target takes nothing for a partition now."""
+    """The target refuses all records of a partition for now."""
 
-    hint = "The loop tries again by itself; see to the target's brokers."
+    message = "{partition}: the target does not take records now, of [{start}, {end}): {reason}"
+    hint = "The loop retries. Check the target's brokers."
     is_transient = True
-
-    def __init__(self, partition: object, start: int, end: int, why: str) -> None:
-        super().__init__(
-            f"{partition}: the target does not take records now, of [{start}, {end}): {why}"
-        )
 
 
 class TargetTopicError(PartitionError):
-    """A remote topic cannot be made or does not fit."""
+    """A remote topic cannot be created, or its properties do not fit."""
 
-    hint = "Make or change the topic on the target by hand, then `deltamirror resume`."
+    hint = "Create or change the topic on the target by hand, then run `deltamirror resume`."
 
 
 class BatchRejectedError(DeltamirrorError):
-    """A transaction was aborted because the target did not take a record.
+    """A transaction was aborted because the target refused a record.
 
-    *partitions* are those whose delivery reports say so, with the reason; empty: no report tells.
-    *is_transient*: it is not about the record, and later the target may take it.
+    *partitions* are those whose delivery reports carry an error, with its reason. It is empty if
+    no report names the record. An error that *is_transient* does not depend on the record.
     """
 
-    hint = "The loop sends the rest again and marks the partition."
-
-    def __init__(
-        self, partitions: Mapping[TopicPartition, str], why: str, *, is_transient: bool = False
-    ) -> None:
-        super().__init__(f"the target refused a transaction: {why}")
-        self.partitions = dict(partitions)
-        self.why = why
-        self.is_transient = is_transient
+    message = "the target refused a transaction: {reason}"
+    hint = "The loop sends the other partitions again and reports this error for the partition."
+    reason: str
+    partitions: Mapping[TopicPartition, str]
+    is_transient: bool = False
 
 
 class ThrottledError(DeltamirrorError):
-    """The target's quota lets a transaction take longer than a transaction may.
+    """A quota of the target slows a transaction beyond its longest duration.
 
-    *share* of it, above 0 and below 1, would have fit.
+    *share* of the transaction, above 0 and below 1, would have been in time.
     """
 
-    hint = "The loop sends smaller transactions by itself; a higher quota makes them large again."
-
-    def __init__(self, alias: str, transactional_id: str, share: float) -> None:
-        super().__init__(f"cluster {alias} throttles {transactional_id} (a quota of its brokers)")
-        self.share = share
+    message = "cluster {alias} throttles {transactional_id} (a quota of its brokers)"
+    hint = "The loop sends smaller transactions. Raise the quota to make them large again."
+    share: float
 
 
 class FencedError(DeltamirrorError):
     """Another producer has taken over this slot."""
 
-    hint = "Another deltamirror replays this flow; this one tries again while it holds the lease."
-
-    def __init__(self, transactional_id: str) -> None:
-        super().__init__(f"{transactional_id} was fenced by a newer producer or timed out")
+    message = "{transactional_id} was fenced by a newer producer or timed out"
+    hint = "Another process replays this flow. This one retries while it holds the lease."
 
 
 class CommitUnknownError(DeltamirrorError):
-    """The target did not answer: the transaction may or may not be committed."""
+    """The target did not answer, so the transaction may be committed or not."""
 
-    hint = "Nothing to do: the next try reads progress from the target before it sends anything."
-
-    def __init__(self, transactional_id: str, why: str) -> None:
-        super().__init__(f"{transactional_id}: the outcome of a transaction is not known ({why})")
+    message = "{transactional_id}: the outcome of a transaction is not known ({reason})"
+    hint = "There is nothing to do: the next try reads progress from the target first."
 
 
 class ReplayTargetError(DeltamirrorError):
     """The topic that a replay would write to is in use."""
 
-    hint = "Name a new one with --target-topic, or leave it out: then the replay makes its own."
+    hint = "Name a new topic with --target-topic, or omit the option to create one."

@@ -1,1 +1,1 @@
-"""Kafka's nouns: partitions, watermarks, topics, configs, ACLs."""
+"""Values of Kafka: partitions, watermarks, topics, configs, ACLs."""

@@ -1,4 +1,4 @@
-"""An access rule of a topic, as its cluster's authorizer holds it."""
+"""ACLs of topics, and the permissions that deltamirror needs."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicAcl:
-    """Whether *principal* may do *operation* with *topic* from *host*.
+    """An ACL: whether *principal* may do *operation* on *topic* from *host*.
 
-    *topic* is one topic's whole name (Kafka's pattern type LITERAL), or `*` for every topic there;
-    a *host* of `*` is any. *operation* and *permission* are Kafka's names: `READ`, `ALLOW`.
+    *topic* is the full name of a topic (Kafka's pattern type LITERAL), or `*` for every topic. A
+    *host* of `*` is any host. *operation* and *permission* are Kafka's names: `READ`, `ALLOW`.
     """
 
     topic: str
@@ -21,7 +21,7 @@ class TopicAcl:
     permission: str
 
     def __str__(self) -> str:
-        """Return it as `kafka-acls.sh` would be told."""
+        """Return the ACL as text, in the order of `kafka-acls.sh` options."""
         return (
             f"{self.permission.lower()} {self.principal} {self.operation} on topic {self.topic} "
             f"from {'any host' if self.host == '*' else self.host}"
@@ -30,11 +30,10 @@ class TopicAcl:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """An *operation* (`Read`, as kafka-acls.sh has it) on a *resource*.
+    """Permission for an *operation* (`Read`, as in kafka-acls.sh) on a *resource*.
 
-    *resource* is `topic`, `group`, `transactional-id` or `cluster`, whose only *name* is Kafka's
-    `kafka-cluster`; with *is_prefix* all whose
-    names begin with *name* are meant.
+    *resource* is `topic`, `group`, `transactional-id` or `cluster`. The only *name* of `cluster` is
+    Kafka's `kafka-cluster`. *is_prefix*: the permission is for all names that begin with *name*.
     """
 
     operation: str
@@ -43,12 +42,12 @@ class Permission:
     is_prefix: bool = False
 
     def __str__(self) -> str:
-        """Return it as a sentence has it: `Read on topic orders`."""
+        """Return the permission as text: `Read on topic orders`."""
         return f"{self.operation} on {self.resource} {self.name}{'*' if self.is_prefix else ''}"
 
     @property
     def arguments(self) -> str:
-        """Return it as kafka-acls.sh takes it."""
+        """Return the permission as options of kafka-acls.sh."""
         pattern = "--resource-pattern-type prefixed " if self.is_prefix else ""
         named = f"--{self.resource}"
         if self.resource != "cluster":
@@ -56,5 +55,5 @@ class Permission:
         return f"--operation {self.operation} {pattern}{named}"
 
     def is_missed_by(self, code: str) -> bool:
-        """Return whether Kafka's error *code* may be about this: `TOPIC_AUTHORIZATION_FAILED`."""
+        """Return whether error *code* is of this resource, such as `TOPIC_AUTHORIZATION_FAILED`."""
         return code == f"{self.resource.replace('-', '_').upper()}_AUTHORIZATION_FAILED"

@@ -1,4 +1,4 @@
-"""A partition of a topic, and the slot it belongs to."""
+"""Partitions, their slots, incarnations and watermarks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 SLOT_COUNT = 16
-"""Slots of a source cluster: a constant of the lake's format, as 50 is of `__consumer_offsets`."""
+"""Number of slots of a source cluster: fixed by the lake's format, so it must never change."""
 
 NO_TOPIC_ID = "none"
 """The incarnation on clusters without topic ids (before Kafka 2.8)."""
@@ -24,7 +24,7 @@ class TopicPartition:
 
     @property
     def slot(self) -> int:
-        """Return the fixed share of the cluster's partitions that this one belongs to."""
+        """Return the slot of the partition."""
         return slot_of(self.topic, self.partition)
 
 
@@ -35,7 +35,7 @@ def slot_of(topic: str, partition: int) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourcePartition:
-    """A partition in one incarnation of its topic: what staged offsets belong to."""
+    """A partition in one incarnation of its topic; staged offsets belong to it."""
 
     topic: str
     topic_id: str
@@ -46,12 +46,12 @@ class SourcePartition:
 
     @property
     def app_id(self) -> str:
-        """Return the `txn` id whose version is this partition's frontier (DESIGN 2.1)."""
+        """Return the Delta `txn` app id whose version is this partition's frontier."""
         return f"{self.topic}/{self.topic_id}/{self.partition}"
 
     @property
     def slot(self) -> int:
-        """Return the slot of the partition; incarnations share it."""
+        """Return the slot of the partition; all incarnations have the same slot."""
         return slot_of(self.topic, self.partition)
 
     @property
@@ -62,10 +62,10 @@ class SourcePartition:
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
-    """The half-open range [low, high) of offsets a partition holds, and its last stable offset.
+    """The half-open range [low, high) of a partition's offsets, and its last stable offset.
 
-    *stable* (LSO) is where a read_committed reader ends: low <= stable <= high. It is read
-    before *high*, so it is never past it; on a log that is cut between the two it is lowered.
+    *stable* (LSO) is the end for a read_committed reader: low <= stable <= high. It is read before
+    *high*, so it is not larger. If the log is truncated between the two reads, it is lowered.
     """
 
     low: int
@@ -79,5 +79,5 @@ class Watermarks:
 
     @property
     def end_state(self) -> tuple[int, int | None]:
-        """Return what changes whenever there is more to read, or the log is another's."""
+        """Return (LSO, leader epoch): it changes with new records and with a new leader."""
         return self.stable, self.leader_epoch

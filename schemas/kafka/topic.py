@@ -1,4 +1,4 @@
-"""A topic and its settings, as its cluster describes them."""
+"""Topics and their configs, as a cluster describes them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic in its present life: *topic_id* is `none` on clusters that give topics no ids.
+    """A topic in its current incarnation; *topic_id* is `none` on clusters without topic ids.
 
-    *in_sync_counts* are the partitions that have fewer replicas in sync than they should, with how
-    many they have: 0 where there is no leader. *authorized_operations* are the operations that our
-    user may do, in Kafka's names (`READ`); empty: the cluster does not tell.
+    *in_sync_counts* are the under-replicated partitions with their number of in-sync replicas: 0
+    without a leader. *authorized_operations* are the operations that deltamirror's user may do, in
+    Kafka's names (`READ`); empty: unknown.
     """
 
     name: str
@@ -23,13 +23,13 @@ class Topic:
     authorized_operations: frozenset[str] = field(default=frozenset(), compare=False)
 
     def is_denied(self, operation: str) -> bool:
-        """Return whether our user may not do *operation*, as far as it is known."""
+        """Return whether deltamirror's user may not do *operation*; False if it is unknown."""
         return bool(self.authorized_operations) and operation not in self.authorized_operations
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic that a cluster is to make; a *replication_factor* of -1 is the brokers' default."""
+    """A topic to create; a *replication_factor* of -1 is the brokers' default."""
 
     name: str
     partitions: int
@@ -39,11 +39,11 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One setting of a topic: *source* says whose word it is, in Kafka's names.
+    """One config of a topic; *source* is Kafka's name of the level that sets it.
 
-    `DYNAMIC_TOPIC_CONFIG` is the topic's own, `DYNAMIC_BROKER_CONFIG` and
-    `DYNAMIC_DEFAULT_BROKER_CONFIG` its brokers', `STATIC_BROKER_CONFIG` their files',
-    `DEFAULT_CONFIG` Kafka's. The value of a sensitive setting is never told (None).
+    `DYNAMIC_TOPIC_CONFIG` is set on the topic, `DYNAMIC_BROKER_CONFIG` and
+    `DYNAMIC_DEFAULT_BROKER_CONFIG` on its brokers, `STATIC_BROKER_CONFIG` in a broker's file;
+    `DEFAULT_CONFIG` is Kafka's default. The value of a sensitive config is None.
     """
 
     value: str | None

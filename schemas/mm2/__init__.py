@@ -1,1 +1,1 @@
-"""MirrorMaker 2's record formats, replication policies and name filters, and the differences."""
+"""MirrorMaker 2's record formats, replication policies and name filters; differences from it."""

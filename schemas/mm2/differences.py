@@ -1,4 +1,4 @@
-"""Where a key, or its absence, means something else here than in MirrorMaker 2, on purpose."""
+"""Intended differences from MirrorMaker 2: keys and defaults with another meaning here."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mm2Difference:
-    """What MirrorMaker 2 does (*theirs*), what is done here and why; *keys* are those it is about.
+    """MirrorMaker 2's behaviour (*theirs*), deltamirror's (*ours*), the reason, and the *keys*.
 
-    tests/stories/mm2/test_mm2_keys.py compares both and takes no difference that is not here.
+    tests/stories/mm2/test_mm2_keys.py compares both and fails for a difference that is not listed.
     """
 
     theirs: str
@@ -21,20 +21,20 @@ class Mm2Difference:
 DIFFERENCES = (
     Mm2Difference(
         "reads a source once per flow",
-        "reads it once: `A->B.*` of clients but the reader and the records' producer does nothing",
+        "reads it once; `A->B.*` keys apply only to the reader and the producer of records",
         "flows share clients",
     ),
     Mm2Difference(
         "`isolation.level=read_uncommitted`",
         "always `read_committed`",
-        "aborted records are not data",
+        "aborted records must not be copied",
         ("exactly.once.support",),
     ),
-    Mm2Difference("`tasks.max=1`", "the cores", "", ("tasks.max",)),
+    Mm2Difference("`tasks.max=1`", "the number of cores", "", ("tasks.max",)),
     Mm2Difference(
-        "3 copies of its own topics",
-        "as `replication.factor`",
-        "brokers may be fewer",
+        "replication factor 3 for its own topics",
+        "the value of `replication.factor`",
+        "a cluster may have fewer brokers",
         (
             "checkpoints.topic.replication.factor",
             "offset-syncs.topic.replication.factor",
@@ -42,9 +42,9 @@ DIFFERENCES = (
         ),
     ),
     Mm2Difference(
-        "a replication factor below -1 fails when a topic is made",
-        "refused",
-        "it can only fail",
+        "a replication factor below -1 fails when a topic is created",
+        "rejected at start",
+        "it always fails",
         (
             "replication.factor",
             "checkpoints.topic.replication.factor",
@@ -53,69 +53,75 @@ DIFFERENCES = (
         ),
     ),
     Mm2Difference(
-        "an interval of 0: an error, or no pause",
-        "never, as one below 0",
+        "an interval of 0 is an error, or means no pause",
+        "0 and negative intervals turn the action off",
     ),
     Mm2Difference("not idempotent, 1 request in flight", "idempotent, 5 in flight", "transactions"),
-    Mm2Difference("exactly once on demand", "always"),
+    Mm2Difference("exactly once if it is configured", "always exactly once"),
     Mm2Difference(
-        "a client's other defaults: Java's",
-        "librdkafka's, but `check.crcs=true`",
-        "only what the file says is translated",
+        "other client defaults are those of the Java client",
+        "those of librdkafka, with `check.crcs=true`",
+        "only keys in the file are translated",
     ),
     Mm2Difference(
-        "a client's numbers: Java's bounds",
-        "refused as there, then brought to librdkafka's bounds",
-        "`config check` shows the number that is taken",
+        "client numbers have the Java client's bounds",
+        "the same bounds, then clamped to librdkafka's bounds",
+        "`config check` shows the number in use",
     ),
     Mm2Difference(
-        "ignores unknown keys and unlisted aliases", "errors", "a misspelt key does harm in silence"
+        "ignores unknown keys and unlisted aliases",
+        "rejects them",
+        "a misspelt key must not be ignored silently",
     ),
     Mm2Difference(
         "`emit.checkpoints.enabled=false` is an error of one connector",
-        "it is honoured",
+        "honoured",
         "",
         ("emit.checkpoints.enabled",),
     ),
     Mm2Difference(
-        "`emit.offset-syncs.enabled=false` ends checkpoints and group sync",
-        "it ends offset syncs only",
-        "translation needs none",
+        "`emit.offset-syncs.enabled=false` turns off checkpoints and group sync",
+        "turns off offset syncs only",
+        "translation does not use offset syncs",
         ("emit.offset-syncs.enabled",),
     ),
     Mm2Difference(
-        "any `use.defaults.from` but `source` is `target`",
-        "another word is refused",
-        "a misspelt value does harm too",
+        "any `use.defaults.from` except `source` means `target`",
+        "other values are rejected",
+        "a misspelt value must not be ignored silently",
         ("use.defaults.from",),
     ),
     Mm2Difference(
-        "Java classes for filters, policies, transforms, by plugin version",
-        "refused",
-        "there is no JVM on a record's way",
+        "Java classes for filters, policies and transforms, and plugin versions",
+        "rejected",
+        "records do not pass through a JVM",
         ("transforms", "predicates", "connector.plugin.version"),
     ),
     Mm2Difference(
-        "`errors.tolerance=all` leaves records out",
-        "refused",
-        "no record is ever left out in silence",
+        "`errors.tolerance=all` skips records",
+        "rejected",
+        "no record is skipped silently",
         ("errors.tolerance",),
     ),
     Mm2Difference(
         "`A.consumer.auto.offset.reset` `none` and `by_duration:...`",
-        "refused",
+        "rejected",
         "a topic begins at its first record or at its end",
     ),
     Mm2Difference(
         "Kerberos, Java classes for logins, OAuth assertions",
-        "refused, with what to do",
-        "librdkafka",
+        "rejected with a hint",
+        "librdkafka does not support them",
     ),
     Mm2Difference(
         "syncs `message.timestamp.*.max.ms`",
-        "never; topics it makes take any",
-        "records keep their time",
+        "does not; new topics accept any timestamp",
+        "records keep their timestamps",
     ),
-    Mm2Difference("sends all of a topic's settings at each sync", "sends what differs"),
-    Mm2Difference("groups as filtered", "also never `deltamirror.*`", "they hold our own progress"),
+    Mm2Difference("sends all of a topic's configs at each sync", "sends only changed configs"),
+    Mm2Difference(
+        "syncs all groups of the filter",
+        "all except `deltamirror.*`",
+        "these groups hold deltamirror's progress",
+    ),
 )

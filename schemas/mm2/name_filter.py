@@ -1,4 +1,4 @@
-"""Which topics, groups or settings are meant: names and regular expressions, some excluded."""
+"""Filter names of topics, groups or configs with include and exclude patterns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from schemas.errors import InvalidPatternError
 
-# `[a[b]]` is a union in Java; Python takes the inner bracket for a character, without a warning.
+# `[a[b]]` is a union in Java. Python reads the inner bracket as a character, without a warning.
 NESTED_CLASS = re.compile(r"\[[^\]]*\[")
 
 NAME = re.compile(r"[A-Za-z0-9._-]+")
@@ -17,10 +17,10 @@ NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 @dataclass(frozen=True)
 class NameFilter:
-    """What *include* matches and *exclude* does not; an empty *include* matches nothing.
+    """Match names that *include* matches and *exclude* does not; an empty *include* matches none.
 
-    As in MirrorMaker 2 the entries of a list are joined with `|` into one regular expression
-    that has to match the whole name. Raises InvalidPatternError where Python cannot read it.
+    As in MirrorMaker 2, the entries of a list are joined with `|` into one regular expression that
+    must match the full name. Raises InvalidPatternError if Python cannot compile it.
     """
 
     include: tuple[str, ...] = (".*",)
@@ -32,11 +32,11 @@ class NameFilter:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the entries of *include* that can be a topic's or group's name as they stand."""
+        """Return the entries of *include* that are valid names of topics or groups."""
         return tuple(each for each in self.include if NAME.fullmatch(each))
 
     def matches(self, name: str) -> bool:
-        """Return whether *name* is meant."""
+        """Return whether the filter selects *name*."""
         return _matches_any(self.include, name) and not _matches_any(self.exclude, name)
 
 
@@ -46,19 +46,22 @@ def _matches_any(patterns: tuple[str, ...], name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """Return the joined *patterns*. Raises InvalidPatternError with the first that is at fault."""
+    """Return the joined *patterns*. Raises InvalidPatternError with the first invalid one."""
     try:
         return _compile("|".join(patterns))
     except (re.error, FutureWarning) as failure:
-        raise InvalidPatternError(_first_invalid(patterns), str(failure)) from None
+        raise InvalidPatternError(_first_invalid(patterns), reason=str(failure)) from None
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Return *pattern*; what Java and Python would read differently is a re.error or a warning."""
+    """Return the compiled *pattern*.
+
+    Raises re.error or FutureWarning if it is invalid or means something else in Java.
+    """
     if NESTED_CLASS.search(re.sub(r"\\.", "", pattern)):
         raise re.error("a class inside of a class")
     with warnings.catch_warnings():
-        # Python warns where a class holds `&&`: in Java that is an intersection.
+        # Python warns if a class contains `&&`, which is an intersection in Java.
         warnings.simplefilter("error", FutureWarning)
         return re.compile(pattern, re.ASCII)
 

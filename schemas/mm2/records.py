@@ -1,4 +1,7 @@
-"""The primitives of MirrorMaker 2's internal records: big-endian, strings with an int16 length."""
+"""Encode and decode MirrorMaker 2's checkpoints, heartbeats and offset syncs.
+
+Numbers are big-endian; a string has an int16 length before it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ MAX_STRING_BYTES = 32_767
 
 
 def encode_string(text: str) -> bytes:
-    """Return *text* as UTF-8 behind its length. Raises ValueError: over 32,767 bytes."""
+    """Return the length of *text* and its UTF-8 bytes. Raises ValueError above 32,767 bytes."""
     data = text.encode()
     if len(data) > MAX_STRING_BYTES:
         raise ValueError(f"{len(data)} bytes are more than the {MAX_STRING_BYTES} a field can hold")
@@ -17,7 +20,7 @@ def encode_string(text: str) -> bytes:
 
 
 def decode_string(data: bytes, at: int) -> tuple[str, int]:
-    """Return the string at *at* and the place behind it. Raises ValueError where it is cut."""
+    """Return the string at byte *at* and the position after it. Raises ValueError if truncated."""
     try:
         (length,) = struct.unpack_from(">h", data, at)
     except struct.error as error:
@@ -34,7 +37,7 @@ VERSION = 0
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where *group* resumes: *topic* is the remote topic, by its name on the target."""
+    """A group's checkpoint; *topic* is the remote topic's name on the target."""
 
     group: str
     topic: str
@@ -60,7 +63,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, key: bytes, value: bytes) -> Checkpoint:
-        """Return the checkpoint of a record. Raises ValueError where it is none."""
+        """Return the checkpoint of a record. Raises ValueError if the record is not one."""
         group, at = decode_string(key, 0)
         topic, at = decode_string(key, at)
         try:
@@ -74,7 +77,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """A sign of life of the flow *source* to *target* at a time in ms since 1970."""
+    """A heartbeat of the flow from *source* to *target*; the time is in ms since 1970."""
 
     source: str
     target: str
@@ -92,7 +95,7 @@ class Heartbeat:
 
     @classmethod
     def read(cls, key: bytes, value: bytes) -> Heartbeat:
-        """Return the heartbeat of a record. Raises ValueError where it is none."""
+        """Return the heartbeat of a record. Raises ValueError if the record is not one."""
         source, at = decode_string(key, 0)
         target, _ = decode_string(key, at)
         try:
@@ -104,7 +107,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class OffsetSync:
-    """The record at *upstream_offset* of *topic*, by its name on the source, has this place."""
+    """Upstream and downstream offset of a record; *topic* is the topic's name on the source."""
 
     topic: str
     partition: int
@@ -123,7 +126,7 @@ class OffsetSync:
 
     @classmethod
     def read(cls, key: bytes, value: bytes) -> OffsetSync:
-        """Return the sync of a record. Raises ValueError where it is none."""
+        """Return the sync of a record. Raises ValueError if the record is not one."""
         topic, at = decode_string(key, 0)
         try:
             (partition,) = struct.unpack_from(">i", key, at)

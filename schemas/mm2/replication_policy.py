@@ -1,4 +1,4 @@
-"""What a topic is called downstream, and how to recognise one that came from elsewhere.
+"""Replication policies: names of remote topics, and how to recognise remote topics.
 
 The rules are those of MirrorMaker 2 4.3: its DefaultReplicationPolicy and its
 IdentityReplicationPolicy, with the internal topics of KIP-1074.
@@ -13,26 +13,26 @@ HEARTBEATS_TOPIC = "heartbeats"
 
 
 class ReplicationPolicy(Protocol):
-    """Everything that is asked of a naming rule."""
+    """A naming rule of remote topics, as MirrorMaker 2's interface of the same name."""
 
     @property
     def heartbeats_topic(self) -> str:
-        """Return the topic that heartbeats are written to."""
+        """Return the name of the heartbeats topic."""
 
     def remote_topic(self, source_alias: str, topic: str) -> str:
-        """Return what *topic* of the cluster *source_alias* is called downstream."""
+        """Return the downstream name of *topic* of the cluster *source_alias*."""
 
     def source_of(self, remote: str) -> str | None:
-        """Return the alias of the cluster that *remote* came from. None: it came from nowhere."""
+        """Return the alias of the cluster that *remote* came from, or None if it is not remote."""
 
     def upstream_topic(self, remote: str) -> str | None:
-        """Return what *remote* is called where it came from. None: it came from nowhere."""
+        """Return the upstream name of *remote*, or None if it is not remote."""
 
     def is_heartbeats_topic(self, topic: str) -> bool:
-        """Return whether *topic* is the heartbeats topic of some cluster, at any distance."""
+        """Return whether *topic* is a heartbeats topic, also one mirrored over several clusters."""
 
     def is_internal(self, topic: str) -> bool:
-        """Return whether *topic* is Kafka's or MirrorMaker 2's own and never replicated."""
+        """Return whether *topic* is internal to Kafka or MirrorMaker 2; it is never replicated."""
 
     def checkpoints_topic(self, source_alias: str) -> str:
         """Return the topic, on the target, of the checkpoints of *source_alias*."""
@@ -45,7 +45,7 @@ class ReplicationPolicy(Protocol):
 class DefaultPolicy:
     """A remote topic is `<source alias><separator><topic>`: `us-east.orders`.
 
-    A dotted topic reads as remote, as in MirrorMaker 2: `my.topic` seems to come from `my`.
+    As in MirrorMaker 2, a topic with a dot counts as remote: `my.topic` comes from `my`.
     """
 
     separator: str = "."
@@ -92,10 +92,10 @@ class DefaultPolicy:
 
 @dataclass(frozen=True)
 class IdentityPolicy(DefaultPolicy):
-    """A remote topic keeps its name; every topic is taken for one of *source_alias*.
+    """A remote topic keeps its name; every topic counts as one of *source_alias*.
 
-    Only topics that end with `heartbeats` are renamed, because both clusters have one. Loops
-    cannot be recognised by name: two flows in opposite directions send records round for ever.
+    Only topics that end with `heartbeats` are renamed, because both clusters have one. Cycles
+    cannot be recognised by name: two flows in opposite directions copy records without end.
     """
 
     source_alias: str | None = None
@@ -109,16 +109,16 @@ class IdentityPolicy(DefaultPolicy):
     def upstream_topic(self, remote: str) -> str | None:
         if not _looks_like_heartbeats(remote):
             return remote
-        # The source is asked of the default rule: this class answers with its own alias.
+        # Use the default rule for the source, because this class returns its own alias.
         source = super().source_of(remote)
         return None if source is None else remote[len(source) + len(self.separator) :]
 
 
 def is_cycle(policy: ReplicationPolicy, topic: str, target_alias: str) -> bool:
-    """Return whether *topic* has already been on the cluster *target_alias*, by its name alone.
+    """Return whether *topic* has already been on the cluster *target_alias*, according to its name.
 
-    `A.B.orders` has been on B. So has `my.B.events` by its name, though nobody meant that:
-    MirrorMaker 2 leaves it out too.
+    `A.B.orders` has been on B. `my.B.events` counts as well, even if its name was not meant so;
+    MirrorMaker 2 does not replicate it either.
     """
     source = policy.source_of(topic)
     if source is None:

@@ -1,1 +1,1 @@
-"""Nouns of monitoring: metrics, states of flows, statistics."""
+"""Values of monitoring: metrics, states of loops and flows, statistics."""

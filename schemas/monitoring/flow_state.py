@@ -1,4 +1,4 @@
-"""How a loop of a run is."""
+"""States of loops, flows and partitions, as `status` and the metrics report them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from schemas.errors import DeltamirrorError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 
 STATES = ("starting", "waiting", "running", "paused", "failed")
-"""Before its first tick; another process has its lease; ticking; so, with all of it paused by an
-operator; its last tick failed, and it tries again."""
+"""starting: before the first tick. waiting: another process has the lease. running: ticking.
+paused: ticking, but an operator paused everything. failed: the last tick failed; it is retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """A loop, staging `source` or replaying `source->target`, at a moment.
+    """The state at one moment of a loop that stages `source` or replays `source->target`.
 
-    *target* is empty for staging. Times with *_at_s* are monotonic, in seconds; *began_at_s* and
-    *last_sign_at_s* those of the last tick's beginning and of the last sign of life.
-    *failing_since_s* is the first failure in a row; None: the last tick worked. *partition_errors*
-    counts the partitions that are left out, by the error's type. *error* is the last one there was,
-    however long ago.
+    *target* is empty for staging. Times that end in *_s* are monotonic, in seconds. *began_at_s*
+    is the start of the last tick, *last_sign_at_s* the last report of the loop. *failing_since_s*
+    is the first of the failures in a row; None: the last tick succeeded. *partition_errors* are the
+    numbers of excluded partitions by type of error. *error* is the last error since the start.
     """
 
     loop: str
@@ -42,15 +41,15 @@ class LoopState:
 
     @property
     def name(self) -> str:
-        """Return what the loop is called in bulletins, logs and leases."""
+        """Return the loop's name in status files, logs and leases."""
         return f"{self.loop} {self.source}" + (f"->{self.target}" if self.target else "")
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """How far a partition is; offsets are the next ones, *lag* in offsets, *age_ms* None: unknown.
+    """A partition's lag. Offsets are the next ones; *lag* is in offsets; *age_ms* None: unknown.
 
-    *held_back* offsets behind *source_end* wait for an open transaction of the source.
+    *held_back* is the number of offsets after *source_end*, above the last stable offset.
     """
 
     topic: str
@@ -69,9 +68,9 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class FlowState:
-    """How a flow is: *state* is running, stopped, paused, failed or unreachable.
+    """The state of a flow: *state* is running, stopped, paused, failed or unreachable.
 
-    *metrics* is where the process that replays it serves its metrics, if it does.
+    *metrics* is the address of the metrics of the process that replays it, if it serves them.
     """
 
     flow: str
@@ -83,17 +82,17 @@ class FlowState:
 
     @property
     def lag(self) -> int:
-        """Return the lag of all partitions together, in offsets."""
+        """Return the sum of the partitions' lags, in offsets."""
         return sum(each.lag for each in self.partitions)
 
     @property
     def age_ms(self) -> int | None:
-        """Return the age of the oldest record on its way; None: not known."""
+        """Return the age in ms of the oldest record that waits for replay; None: unknown."""
         ages = [each.age_ms for each in self.partitions if each.age_ms is not None]
         return max(ages, default=0 if self.lag == 0 else None)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what `status --format json` prints for the flow."""
+        """Return the flow's entry in the output of `status --format json`."""
         return {**asdict(self), "partitions": [asdict(each) for each in self.partitions]}
 
 
@@ -101,9 +100,9 @@ class FlowState:
 class PartitionLag:
     """The staged offsets `[begin, staged)` of the newest incarnation, and those not replayed yet.
 
-    *stable* is the source's last stable offset when it was staged; *replayed* the next offset to
-    replay, 0 where that incarnation has not begun; *oldest_ms* the smallest timestamp (ms since
-    1970) of what waits in the stage, None where nothing with a timestamp does.
+    *stable* is the source's last stable offset at the last staging. *replayed* is the next offset
+    to replay, 0 if replay of that incarnation has not begun. *oldest_ms* is the smallest timestamp
+    (ms since 1970) of the staged records that wait for replay; None without such a timestamp.
     """
 
     source: SourcePartition
@@ -117,5 +116,5 @@ class PartitionLag:
 
     @property
     def target(self) -> TopicPartition:
-        """Return the target partition that it is replayed to."""
+        """Return the target partition."""
         return TopicPartition(self.target_topic, self.source.partition)

@@ -1,9 +1,9 @@
-"""Every metric of `deltamirror run`, once: what it is called, what it counts, what tells it apart.
+"""Every metric of `deltamirror run`: name, labels and description.
 
-MirrorMaker 2's names are those that its JMX metrics have in Prometheus with the lower-case rules
-that Strimzi's dashboards use: `kafka.connect.mirror:type=MirrorSourceConnector` `record-count` is
-`kafka_connect_mirror_mirrorsourceconnector_record_count`. They are gauges there, and here. Our own
-follow Prometheus: `deltamirror_`, a unit, `_total` for what only rises.
+MirrorMaker 2's metrics have the names that its JMX metrics get in Prometheus with the lower-case
+rules of Strimzi's dashboards: `kafka.connect.mirror:type=MirrorSourceConnector` `record-count` is
+`kafka_connect_mirror_mirrorsourceconnector_record_count`. They are gauges there and here. The other
+metrics follow Prometheus' conventions: `deltamirror_`, a unit, `_total` for counters.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric: its full name, the names of its labels, its help text.
+    """A metric: its full name, the names of its labels in order, its description.
 
     A name that ends with `_total` is a counter's; every other metric is a gauge.
     """
@@ -30,18 +30,18 @@ PARTITION = ("source", "target", "topic", "partition")
 GROUP = ("source", "target", "group", "topic", "partition")
 LOOP = ("loop", "source", "target")
 
-_RECENT = " of the last 30 to 60 s; left out where there were none"
-_AGE = "from a record's timestamp to when it was staged"
-_LATENCY = "from a record's timestamp to when its transaction and its offset map were committed"
-_CHECKPOINT = "from the beginning of a round of checkpoints to the answer to the last one written"
+_RECENT = " of the last 30 to 60 s; left out if there were none"
+_AGE = "from a record's timestamp to its staging"
+_LATENCY = "from a record's timestamp to the commit of its transaction and its offset map"
+_CHECKPOINT = "from the start of a round of checkpoints to the last acknowledgement"
 
 
 def _stat_metrics(name: str, labels: tuple[str, ...], what: str) -> tuple[Metric, ...]:
-    """Return the four metrics that MirrorMaker 2 has of a measured time."""
+    """Return the four metrics that MirrorMaker 2 has for a measured time."""
     return (
         Metric(name, labels, f"ms {what}: the last one."),
-        Metric(f"{name}_min", labels, f"ms {what}: the least{_RECENT}."),
-        Metric(f"{name}_max", labels, f"ms {what}: the greatest{_RECENT}."),
+        Metric(f"{name}_min", labels, f"ms {what}: the minimum{_RECENT}."),
+        Metric(f"{name}_max", labels, f"ms {what}: the maximum{_RECENT}."),
         Metric(f"{name}_avg", labels, f"ms {what}: the mean{_RECENT}."),
     )
 
@@ -57,7 +57,7 @@ RECORD_RATE = Metric(
 BYTE_COUNT = Metric(
     SOURCE_CONNECTOR + "byte_count",
     PARTITION,
-    "Bytes of their values, without keys and headers, since the start.",
+    "Bytes of the values of these records, without keys and headers, since the start.",
 )
 BYTE_RATE = Metric(
     SOURCE_CONNECTOR + "byte_rate",
@@ -85,7 +85,7 @@ MM2 = (
 SOURCE_END = Metric(
     "deltamirror_source_end_offset",
     PARTITION,
-    "Last stable offset of the source, as last seen: where a read_committed reader ends.",
+    "Last known last stable offset of the source: the end for a read_committed reader.",
 )
 STAGED = Metric("deltamirror_staged_offset", PARTITION, "Next offset of the source to stage.")
 REPLAYED = Metric("deltamirror_replayed_offset", PARTITION, "Next offset of the source to replay.")
@@ -97,8 +97,8 @@ LAG = Metric(
 LAG_SECONDS = Metric(
     "deltamirror_lag_seconds",
     PARTITION,
-    "Age of the oldest record that waits in the stage; 0 where the lag is 0, left out where "
-    "records wait on the source only.",
+    "Age of the oldest staged record that waits for replay; 0 if the lag is 0, left out if "
+    "records wait only on the source.",
 )
 PAUSED = Metric(
     "deltamirror_paused_partitions", ("source", "target"), "Partitions that an operator paused."
@@ -106,7 +106,7 @@ PAUSED = Metric(
 GROUP_LAG = Metric(
     "deltamirror_group_lag_records",
     GROUP,
-    "Offsets of the source that a group, as last seen there, has not read.",
+    "Offsets of the source that a group had not read when its commits were last seen.",
 )
 STAGED_RECORDS = Metric(
     "deltamirror_staged_records_total", ("source",), "Records staged since the start."
@@ -114,33 +114,35 @@ STAGED_RECORDS = Metric(
 STAGED_BYTES = Metric(
     "deltamirror_staged_bytes_total",
     ("source",),
-    "Bytes of their keys, values and headers.",
+    "Bytes of keys, values and headers of the staged records.",
 )
 STATE = Metric(
     "deltamirror_loop_state",
     (*LOOP, "state"),
-    "1 for the state that the loop is in, 0 for the others.",
+    "1 for the current state of the loop, 0 for the others.",
 )
 TICKS = Metric("deltamirror_loop_ticks_total", LOOP, "Ticks that ended.")
-TICK_SECONDS = Metric("deltamirror_loop_tick_seconds_total", LOOP, "Seconds that they took.")
-SILENT_SECONDS = Metric(
-    "deltamirror_loop_silent_seconds", LOOP, "Seconds since the loop's last sign of life."
+TICK_SECONDS = Metric(
+    "deltamirror_loop_tick_seconds_total", LOOP, "Seconds of all ticks that ended."
 )
-FAILURES = Metric("deltamirror_loop_failures_total", LOOP, "Ticks that failed and were begun anew.")
+SILENT_SECONDS = Metric(
+    "deltamirror_loop_silent_seconds", LOOP, "Seconds since the loop last reported anything."
+)
+FAILURES = Metric("deltamirror_loop_failures_total", LOOP, "Ticks that failed and were retried.")
 LAST_ERROR = Metric(
     "deltamirror_loop_last_error_timestamp_seconds",
     (*LOOP, "type"),
-    "When the loop last failed (s since 1970), and of what; left out where it never did.",
+    "Time of the loop's last failure (s since 1970), by type of error; left out before the first.",
 )
 FAILING_PARTITIONS = Metric(
     "deltamirror_troubled_partitions",
     (*LOOP, "type"),
-    "Partitions that are left out while the others go on, by the error's type.",
+    "Partitions that are excluded because of an error, by type of error.",
 )
 STANDBY = Metric(
     "deltamirror_standby", (), "1 while every replay waits for another process, else 0."
 )
-INFO = Metric("deltamirror_info", ("version",), "1; the version that runs.")
+INFO = Metric("deltamirror_info", ("version",), "1, with the running version.")
 
 DELTAMIRROR_METRICS = (
     SOURCE_END,

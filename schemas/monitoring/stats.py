@@ -1,4 +1,4 @@
-"""How some numbers spread: enough to tell least, greatest, mean and last of any joined lot."""
+"""Mergeable statistics: min, max, mean and last value; record count and byte sizes of a batch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ValueStats:
-    """Some numbers in order: how many, their sum, the least, the greatest and the last one.
+    """Count, sum, min, max and last of some numbers in order.
 
-    Of no numbers only *count* means anything. Of integers everything but the mean is one.
+    If *count* is 0, the other values have no meaning. For integers all but the mean are integers.
     """
 
     count: int = 0
@@ -20,11 +20,11 @@ class ValueStats:
 
     @property
     def mean(self) -> float:
-        """Return the mean. Raises ZeroDivisionError: there are no numbers."""
+        """Return the mean. Raises ZeroDivisionError without numbers."""
         return self.total / self.count
 
     def __add__(self, later: ValueStats) -> ValueStats:
-        """Return the spread of these numbers and *later* ones together."""
+        """Return the statistics of these numbers followed by the *later* ones."""
         if not self.count or not later.count:
             return later if later.count else self
         return ValueStats(
@@ -36,7 +36,7 @@ class ValueStats:
         )
 
     def ages_at(self, now: float) -> ValueStats:
-        """Return how these numbers' distances to *now* spread: of timestamps, the ages."""
+        """Return the statistics of *now* minus each number: the ages, for timestamps."""
         return ValueStats(
             self.count,
             self.count * now - self.total,
@@ -51,15 +51,15 @@ EMPTY = ValueStats()
 
 @dataclass(frozen=True, slots=True)
 class RecordStats:
-    """The bytes of some records' values, and how their timestamps (ms since 1970) spread.
+    """Bytes of some records' values, and statistics of their timestamps (ms since 1970).
 
     Keys and headers do not count, as in MirrorMaker 2's `byte-count`. Records without a timestamp
-    are left out of *timestamps*.
+    are not in *timestamps*.
     """
 
     value_bytes: int = 0
     timestamps: ValueStats = EMPTY
 
     def __add__(self, later: RecordStats) -> RecordStats:
-        """Return the load of these records and *later* ones together."""
+        """Return the stats of these records followed by the *later* ones."""
         return RecordStats(self.value_bytes + later.value_bytes, self.timestamps + later.timestamps)

@@ -1,1 +1,1 @@
-"""Nouns of replay: progress, work of a slot, point-in-time replays."""
+"""Values of replay: progress, a slot's work and results, point-in-time replays."""

@@ -1,4 +1,4 @@
-"""What a point-in-time replay sends."""
+"""Point-in-time replays: the selected records, their ranges and their names on the target."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from schemas.config.flow import Flow
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which staged records of a topic are wanted; nothing said: all of them.
+    """Selection of a topic's staged records; without bounds all of them.
 
-    Offsets are of the newest incarnation. Times (ms since 1970): *as_of_ms* is when a record was
-    staged, the others are bounds as `offsets_for_times` takes them, the end not included.
+    Offsets are of the newest incarnation. Times are ms since 1970. *as_of_ms* is the latest time
+    of staging. The other times are bounds as in Kafka's `offsets_for_times`. Ends are exclusive.
     """
 
     partition: int | None = None
@@ -24,7 +24,7 @@ class Selection:
 
     @property
     def is_by_offset(self) -> bool:
-        """Return whether offsets bound it."""
+        """Return whether the selection has an offset bound."""
         return self.from_offset is not None or self.to_offset is not None
 
 
@@ -40,9 +40,9 @@ class ReplayRange:
 
 @dataclass(frozen=True, slots=True)
 class ReplayFlow:
-    """One replay of *flow*'s stage, with producers and progress of its own.
+    """One replay of *flow*'s staged records, with its own producers and progress.
 
-    Neither fences the running flow nor moves its progress (DESIGN 2.2).
+    It does not fence the running flow and does not change its progress.
     """
 
     flow: Flow
@@ -50,19 +50,19 @@ class ReplayFlow:
 
     @property
     def target(self) -> str:
-        """Return the alias of the cluster that is written to."""
+        """Return the alias of the target cluster."""
         return self.flow.target
 
     @property
     def name(self) -> str:
-        """Return what its duty is called."""
+        """Return the name of the replay's role."""
         return f"replay.{self.replay_id}"
 
     @property
     def progress_group(self) -> str:
-        """Return the group on the target that keeps its progress."""
+        """Return the group on the target to which the replay's progress is committed."""
         return f"deltamirror.{self.name}"
 
     def transactional_id(self, slot: int) -> str:
-        """Return the id of the producer of *slot*."""
+        """Return the transactional id of the producer of *slot*."""
         return f"deltamirror.{self.name}.{slot}"

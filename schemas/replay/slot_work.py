@@ -1,4 +1,4 @@
-"""How far a target partition is, as the target itself keeps it."""
+"""A slot's work in replay: progress, chain links, policies, committed batches and results."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from schemas.replay.point_in_time import ReplayFlow
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The next upstream offset to replay, in which incarnation, into which life of the target.
+    """The next upstream offset to replay, its incarnation, and the target's topic id.
 
-    Committed to the group `deltamirror.<flow>` in the transaction of the records themselves.
+    Committed to the group `deltamirror.<flow>`, in the transaction of the records.
     """
 
     next_offset: int
@@ -26,12 +26,12 @@ class Progress:
 
     @property
     def metadata(self) -> str:
-        """Return what is committed beside the offset: ASCII, under 60 bytes."""
+        """Return the metadata of the committed offset: ASCII, under 60 bytes."""
         return f"{self.incarnation} {self.target_topic_id}"
 
     @classmethod
     def read(cls, next_offset: int, metadata: str) -> Progress | None:
-        """Return the progress that a committed offset means; None: it is not one of ours."""
+        """Return the progress of a committed offset, or None if deltamirror did not commit it."""
         words = metadata.rstrip("\0").split(" ")
         return cls(next_offset, words[0], words[1]) if len(words) == 2 else None
 
@@ -40,8 +40,8 @@ class Progress:
 class ChainLink:
     """A staged range of one incarnation: a link of the chain that replay follows.
 
-    *count* records lie in it; where it *is_cut* to a part of the range, at most that many. The
-    next link of the incarnation begins where this one ends.
+    The range holds *count* records. If the link *is_cut* to a part of the range, it holds at most
+    *count*. The next link of the incarnation begins at this link's end.
     """
 
     incarnation: str
@@ -53,9 +53,9 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True)
 class MapEnd:
-    """Where a target partition's offset map ends: the witness of progress.
+    """The end of a target partition's offset map; *progress* is the last progress in the map.
 
-    *downstream_end* is the target offset behind the last record mapped.
+    *downstream_end* is the downstream offset after the last mapped record.
     """
 
     progress: Progress
@@ -63,16 +63,16 @@ class MapEnd:
 
 
 class MissingProgressPolicy(Enum):
-    """What to do where neither progress nor the map says how far a partition is."""
+    """What recovery does for a partition without progress and without a map."""
 
-    SEARCH = "look for the staged records in the target's log; where that cannot tell, refuse"
-    SEARCH_OR_BEGIN = "look; where that cannot tell, begin: somebody ordered to start again"
-    BEGIN = "begin, whatever lies there: it is a replay of its own"
+    SEARCH = "search the target's log for staged records; fail if the log does not show the end"
+    SEARCH_OR_BEGIN = "search; begin if the log does not show the end: a restart was requested"
+    BEGIN = "begin without a search: a point-in-time replay has a target of its own"
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """A partition to replay: links from where it is thought to be, in the order of staging."""
+    """A partition to replay: its links from the expected progress on, in the order of staging."""
 
     partition: TopicPartition
     target: TopicPartition
@@ -84,10 +84,10 @@ class PartitionWork:
 
 @dataclass(frozen=True, slots=True)
 class SlotWork:
-    """A slot's partitions and the files, in order, that hold their records.
+    """A slot's partitions, and the files with their records in order of sequence.
 
-    At most about *max_records* and *max_bytes* are sent before the slot reports back; a
-    transaction holds at most *transaction_records* and about *transaction_bytes*.
+    A tick sends at most about *max_records* records and *max_bytes* bytes. A transaction holds at
+    most *transaction_records* records and about *transaction_bytes* bytes.
     """
 
     flow: Flow | ReplayFlow
@@ -102,12 +102,12 @@ class SlotWork:
 
 @dataclass(frozen=True, slots=True)
 class CommittedBatch:
-    """A partition went from one progress to another, in one transaction or by pairing.
+    """A partition's records between two progresses, committed in one transaction or paired.
 
-    *runs* say which offset each record got; *load* is what they weigh, None for those that were
-    not sent but found by pairing. *before* is None where progress began. Of a *rebuilt*
-    move the target may not hold all records any more: *runs* have them all from the upstream
-    offset *complete_from* on; None: from the beginning.
+    *runs* are the records' offsets. *load* is their stats, None if they were paired and not sent.
+    *before* is None if the partition had no progress. A *rebuilt* batch was found by pairing, and
+    the target may have deleted some of its records. Its *runs* are complete from upstream offset
+    *complete_from* on; None: from the beginning.
     """
 
     partition: TopicPartition
@@ -123,10 +123,9 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class SlotReplayResult:
-    """What a slot did: moves in order, partitions that stopped, and why the rest did.
+    """A slot's result: committed batches in order, errors of partitions, a failure of the slot.
 
-    *max_transaction_bytes* is what a transaction may hold at the target's quota; None: as much as
-    is wished.
+    *max_transaction_bytes* is the transaction size that the target's quota allows; None: no bound.
     """
 
     slot: int

@@ -1,1 +1,1 @@
-"""Nouns of staging: frontiers, read ranges, segments, gaps."""
+"""Values of staging: frontiers, read ranges, segments, causes of gaps."""

@@ -1,4 +1,4 @@
-"""How far a source partition is staged."""
+"""Frontiers of source partitions, their snapshots and their incarnations."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from schemas.kafka.partition import SourcePartition, Watermarks
 class Frontier:
     """The next offset to stage of a partition's newest incarnation.
 
-    *leader_epoch* is that of the leader whose watermarks the last range was planned from: every
-    offset below the frontier was written under it or an earlier one, markers too, which the epoch
-    of the last record would not say. *last_stable* is the last stable offset seen then.
+    *leader_epoch* is the epoch of the leader whose watermarks planned the last range. Every offset
+    below the frontier, markers included, was written in this epoch or an earlier one; the epoch of
+    the last record would not cover markers. *last_stable* is the last known stable offset.
     """
 
     source: SourcePartition
@@ -24,18 +24,18 @@ class Frontier:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
-    """What a source partition looks like now: its topic's id and its watermarks."""
+    """A source partition at one moment: its topic id and its watermarks."""
 
     topic_id: str
     watermarks: Watermarks
 
 
 def base_id(incarnation: str) -> str:
-    """Return the topic id of an incarnation: `<topic_id>+1` is one after a cut log."""
+    """Return the topic id of an incarnation; `<topic_id>+1` is one after a truncated log."""
     return incarnation.split("+", 1)[0]
 
 
 def next_incarnation(incarnation: str) -> str:
-    """Return the incarnation that follows a cut of the log under the same topic id."""
+    """Return the incarnation after a truncation of the log, with the same topic id."""
     base, _, count = incarnation.partition("+")
     return f"{base}+{int(count or 0) + 1}"

@@ -1,4 +1,4 @@
-"""A planned read of a source partition."""
+"""Planned read of a source partition, and its result."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from schemas.kafka.partition import SourcePartition, Watermarks
 class OffsetRange:
     """Offsets `[start, end)` of one partition to stage next; end not included.
 
-    *leader_epoch* is the epoch of the last record staged before *start* (None: unknown): given
-    to the broker with the start, so that it finds a log that was cut and grew again (KIP-320).
-    *planned_start* is the frontier the commit compares with (None: a partition new to us).
+    *leader_epoch* is the frontier's epoch (None: unknown). The broker gets it together with *start*
+    and detects a log that was truncated and has grown again (KIP-320). *planned_start* is the
+    frontier that the commit compares with (None: a new partition).
     """
 
     partition: SourcePartition
@@ -36,9 +36,9 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class ReadResult:
-    """*range* was read up to *end*, and proven so; *error* says why not to its planned end.
+    """The *range* was read completely up to *end*; *error* stopped it before its planned end.
 
-    No error and an earlier end: it was cut at a record boundary to bound memory.
+    Without an error, an earlier end is a record boundary at which reading stopped to bound memory.
     """
 
     range: OffsetRange

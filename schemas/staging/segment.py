@@ -1,4 +1,4 @@
-"""A staged range and what was found in it."""
+"""Segments: staged offset ranges, their counts and digests, and the causes of their gaps."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from schemas.kafka.partition import SourcePartition
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One staged range `[start, end)` of a partition: the evidence that it was read to its end.
+    """One staged range `[start, end)` of a partition, which was read completely.
 
-    *count* records between offsets *first* and *last* (None where there is none); `end - start -
-    count` offsets hold no record, for *gap_cause*. Its records lie in files of *sequence* or, once
-    compacted, of a higher one. *digest* is over offset-free record content in
-    order (key, value, headers, timestamp). Sizes in bytes, times in ms since 1970.
+    It has *count* records between offsets *first* and *last* (None without records). `end - start -
+    count` offsets have no record, because of *gap_cause*. Its records are in the slot's file of
+    *sequence*, or after compaction in one of a higher sequence. *digest* is over the records'
+    content in order (timestamp, key, value, headers), not their offsets. Sizes are in bytes, times
+    in ms since 1970.
     """
 
     topic: str
@@ -40,21 +41,21 @@ class Segment:
 
     @property
     def source(self) -> SourcePartition:
-        """Return the partition and incarnation that the segment belongs to."""
+        """Return the segment's partition and incarnation."""
         return SourcePartition(self.topic, self.topic_id, self.partition)
 
     @property
     def gaps(self) -> int:
-        """Return how many offsets of the range hold no record."""
+        """Return how many offsets of the range have no record."""
         return self.end - self.start - self.count
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the columns of the table `segments`, but for the commit's version."""
+        """Return the columns of the table `segments`, without the commit's version."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Segment:
-        """Return the segment of a row; columns that a segment does not have are left out."""
+        """Return the segment of a row; other columns of the row are ignored."""
         return cls(**{name: row[name] for name in cls.__dataclass_fields__})
 
 
@@ -62,10 +63,10 @@ UNCOMPACTED = "transaction markers or aborted"
 """The topic was not compacted when it was staged."""
 
 ANY = "compacted, transaction markers or aborted"
-"""The topic is compacted, or its settings were not told."""
+"""The topic is compacted, or its configs are unknown."""
 
 ACCEPTED = "accepted"
-"""How the cause of a gap ends that an operator accepted: its offsets are not read again."""
+"""Suffix of the cause if an operator accepted the gap: its offsets are not read again."""
 
 EXPIRED = f"expired, {ACCEPTED}"
 RECREATED = f"re-created before it was staged, {ACCEPTED}"
@@ -75,7 +76,7 @@ TRUNCATED = f"log cut, goes on as a new incarnation, {ACCEPTED}"
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """What Delta needs to know to add a file: its path in the table, size and statistics."""
+    """The data of a Delta `add` action: a file's path in the table, size and statistics."""
 
     path: str
     size_bytes: int

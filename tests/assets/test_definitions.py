@@ -88,7 +88,7 @@ def test_definitions_load_and_their_jobs_resolve_without_any_network(defs):
     assert defs.resolve_job_def("mirror").tags["flow"] == "all"
 
 
-def test_no_secret_of_the_file_is_in_a_resource(defs):
+def test_resources_do_not_contain_secrets_of_the_file(defs):
     assert SECRET not in repr(defs.resources)
     shown = [getattr(each, "_resolved_config_dict", {}) for each in defs.resources.values()]
     assert SECRET not in repr(shown)
@@ -97,7 +97,9 @@ def test_no_secret_of_the_file_is_in_a_resource(defs):
 @pytest.mark.parametrize(
     "text", [pytest.param(None, id="missing"), pytest.param("clusters = \nx = y\n", id="bad")]
 )
-def test_a_missing_or_bad_file_makes_an_empty_code_location_and_a_sentence(tmp_path, caplog, text):
+def test_a_missing_or_invalid_file_gives_an_empty_code_location_and_a_log_message(
+    tmp_path, caplog, text
+):
     path = tmp_path / "other.properties"
     if text is not None:
         path.write_text(text)
@@ -118,7 +120,7 @@ def tick(defs, name, instance):
         return defs.resolve_sensor_def(name).evaluate_tick(context)
 
 
-def test_discovery_finds_what_is_staged_while_the_source_is_down(defs, lake, instance):
+def test_discovery_finds_staged_topics_while_the_source_is_down(defs, lake, instance):
     stage(ScriptedContext(lake), ORDERS, 0, 5)
 
     ticked = tick(defs, "discover_us_east", instance)
@@ -137,7 +139,7 @@ def test_discovery_adds_nothing_twice(defs, lake, instance):
     assert not tick(defs, "discover_us_east", instance).dynamic_partitions_requests
 
 
-def test_the_supervisor_asks_for_a_run_only_where_none_is_on_its_way(defs, instance):
+def test_the_supervisor_requests_a_run_only_if_none_is_queued_or_running(defs, instance):
     assert len(tick(defs, "mirror_supervisor", instance).run_requests) == 1
 
     mirror = defs.resolve_job_def("mirror")
@@ -161,7 +163,7 @@ def evaluate(defs, instance, check):
     return found
 
 
-def test_a_gap_that_was_accepted_is_seen_and_one_of_markers_is_only_counted(defs, lake, instance):
+def test_an_accepted_gap_fails_the_check_and_a_gap_of_markers_is_only_counted(defs, lake, instance):
     context = ScriptedContext(lake)
     gaps = key("us-east", "records"), "gaps"
     stage_gap(context, 0, 5, "compacted, transaction markers or aborted")
@@ -174,7 +176,7 @@ def test_a_gap_that_was_accepted_is_seen_and_one_of_markers_is_only_counted(defs
     assert found.metadata["expired, accepted"].value == 4
 
 
-def test_the_stage_has_the_columns_that_its_description_lists(defs, lake, instance):
+def test_the_stage_has_the_documented_columns(defs, lake, instance):
     context = ScriptedContext(lake)
     context.lake.ensure_exists()
     context.lake.records("us-east").refresh()
@@ -182,7 +184,7 @@ def test_the_stage_has_the_columns_that_its_description_lists(defs, lake, instan
     assert evaluate(defs, instance, (key("us-east", "records"), "table_schema")).passed
 
 
-def test_runs_that_do_not_rise_are_seen(defs, lake, instance):
+def test_runs_that_do_not_increase_fail_the_check(defs, lake, instance):
     context = ScriptedContext(lake)
     rising = key("us-east__eu-west", "offset_map"), "rising_runs"
     replay(context, (0, 0, 3), (5, 4, 2))
@@ -195,15 +197,21 @@ def test_runs_that_do_not_rise_are_seen(defs, lake, instance):
     assert found.metadata["falling"].value == 1
 
 
-def test_runs_of_another_life_of_the_target_may_begin_anew():
+def test_runs_of_another_incarnation_of_the_target_may_start_again_at_0():
     run = {"incarnation": "a", "partition": 0, "target_topic": "t", "target_partition": 0}
-    lives = [
-        {**run, "target_topic_id": life, "upstream_start": 0, "downstream_start": 0, "length": 3}
-        for life in ("one", "two")
+    incarnations = [
+        {
+            **run,
+            "target_topic_id": topic_id,
+            "upstream_start": 0,
+            "downstream_start": 0,
+            "length": 3,
+        }
+        for topic_id in ("one", "two")
     ]
 
-    assert count_falling(lives) == 0
-    assert count_falling([lives[0], lives[0]]) == 1
+    assert count_falling(incarnations) == 0
+    assert count_falling([incarnations[0], incarnations[0]]) == 1
 
 
 def test_parity_fails_until_a_comparison_was_made(defs, lake, instance):
@@ -227,7 +235,7 @@ def stage_gap(context, start, end, cause):
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        pytest.param({}, "name the flow: one of us-east->eu-west, eu-west->us-east", id="flow"),
+        pytest.param({}, "set flow to one of us-east->eu-west, eu-west->us-east", id="flow"),
         pytest.param(
             {"flow": "us-east->eu-west", "as_of": "noon"}, "as_of: noon is not a time", id="time"
         ),
@@ -236,7 +244,7 @@ def stage_gap(context, start, end, cause):
         ),
     ],
 )
-def test_a_replay_that_cannot_be_meant_ends_with_a_sentence(defs, instance, config, sentence):
+def test_an_invalid_replay_configuration_fails_with_a_message(defs, instance, config, sentence):
     launchpad = {"ops": {"replay_topic": {"config": {"topic": "orders", **config}}}}
     done = defs.resolve_job_def("replay").execute_in_process(
         launchpad, instance=instance, raise_on_error=False
@@ -246,7 +254,7 @@ def test_a_replay_that_cannot_be_meant_ends_with_a_sentence(defs, instance, conf
     assert sentence in failed.event_specific_data.user_failure_data.description
 
 
-# News
+# Events
 
 
 def segment(topic="orders", start=0, count=5):
@@ -262,62 +270,62 @@ def move(runs):
     return CommittedBatch(at, at, None, after, runs, sum(run.length for run in runs))
 
 
-def test_a_topic_is_told_at_once_and_then_what_adds_up_in_half_a_minute():
-    news = EventBuffer({(key("us-east", "records"), "orders"): 100})
-    news.staged("us-east", [segment(start=0)])
-    first = news.next_event(0.0)
-    news.staged("us-east", [segment(start=5)])
-    news.staged("us-east", [segment(start=10)])
+def test_the_first_event_of_a_topic_is_published_at_once_and_the_next_after_30_s():
+    buffer = EventBuffer({(key("us-east", "records"), "orders"): 100})
+    buffer.staged("us-east", [segment(start=0)])
+    first = buffer.next_event(0.0)
+    buffer.staged("us-east", [segment(start=5)])
+    buffer.staged("us-east", [segment(start=10)])
 
     assert first.metadata["dagster/row_count"] == 105
-    assert news.next_event(TOPIC_INTERVAL_S - 1) is None
-    second = news.next_event(TOPIC_INTERVAL_S)
+    assert buffer.next_event(TOPIC_INTERVAL_S - 1) is None
+    second = buffer.next_event(TOPIC_INTERVAL_S)
     assert second.metadata == {
         "records": 10, "size_bytes": 100, "gaps": 0, "first_offset": 5, "last_offset": 14,
         "dagster/row_count": 115,
     }  # fmt: skip
-    assert news.next_event(10 * TOPIC_INTERVAL_S) is None
+    assert buffer.next_event(10 * TOPIC_INTERVAL_S) is None
 
 
-def test_one_event_is_told_at_a_time_the_longest_waiting_first():
-    news = EventBuffer()
-    news.staged("us-east", [segment("orders"), segment("payments")])
-    told = [news.next_event(0.0), news.next_event(1.0), news.next_event(2.0)]
+def test_events_are_returned_one_at_a_time_the_longest_waiting_first():
+    buffer = EventBuffer()
+    buffer.staged("us-east", [segment("orders"), segment("payments")])
+    events = [buffer.next_event(0.0), buffer.next_event(1.0), buffer.next_event(2.0)]
 
-    assert [each and each.topic for each in told] == ["orders", "payments", None]
+    assert [each and each.topic for each in events] == ["orders", "payments", None]
 
 
-def test_the_end_of_a_run_tells_what_was_not_told_yet_and_makes_topics_partitions(instance):
-    news = EventBuffer()
-    told = []
-    teller = EventPublisher(news, instance, told.append)
-    news.staged("us-east", [segment()])
-    teller.publish_due(0.0)
-    news.staged("us-east", [segment(start=5)])
-    news.replayed(FLOW, [move((OffsetRun(0, 0, 5), OffsetRun(5, 6, 4)))])
-    teller.publish_rest(1.0)
+def test_the_end_of_a_run_publishes_the_rest_and_adds_topics_as_partitions(instance):
+    buffer = EventBuffer()
+    events = []
+    publisher = EventPublisher(buffer, instance, events.append)
+    buffer.staged("us-east", [segment()])
+    publisher.publish_due(0.0)
+    buffer.staged("us-east", [segment(start=5)])
+    buffer.replayed(FLOW, [move((OffsetRun(0, 0, 5), OffsetRun(5, 6, 4)))])
+    publisher.publish_rest(1.0)
 
-    assert [(event.asset_key, event.partition) for event in told] == [
+    assert [(event.asset_key, event.partition) for event in events] == [
         (key("us-east", "records"), "orders"),
         (key("us-east__eu-west", "offset_map"), "orders"),
         (key("us-east", "records"), "orders"),
     ]
-    assert told[1].metadata["last_offset"].value == 9
+    assert events[1].metadata["last_offset"].value == 9
     for name in ("us-east__topics", "us-east__eu-west__topics"):
         assert instance.get_dynamic_partitions(name) == ["orders"]
 
 
-def test_a_run_without_dagster_reports_to_nobody(monkeypatch):
+def test_a_run_without_dagster_home_has_no_listener(monkeypatch):
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
 
     assert installed_listeners() == []
 
 
-def test_a_run_beside_dagster_reports_what_moved(monkeypatch, tmp_path):
+def test_a_run_with_dagster_home_reports_materializations(monkeypatch, tmp_path):
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
-    (reporter,) = installed_listeners()
-    reporter.staged("us-east", [segment()])
-    reporter.close()
+    (listener,) = installed_listeners()
+    listener.staged("us-east", [segment()])
+    listener.close()
 
     with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
         event = instance.get_latest_materialization_event(key("us-east", "records"))
@@ -325,7 +333,7 @@ def test_a_run_beside_dagster_reports_what_moved(monkeypatch, tmp_path):
         assert instance.get_dynamic_partitions("us-east__topics") == ["orders"]
 
 
-def test_a_broken_dagster_is_logged_and_never_raised(monkeypatch, tmp_path, caplog):
+def test_a_dagster_failure_is_logged_and_not_raised(monkeypatch, tmp_path, caplog):
     (tmp_path / "dagster.yaml").write_text("nonsense: {true}\n")
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
 
@@ -333,7 +341,7 @@ def test_a_broken_dagster_is_logged_and_never_raised(monkeypatch, tmp_path, capl
     assert re.search("Dagster reports are off: .+", caplog.text)
 
 
-def test_a_flow_in_a_group_has_no_letter_that_dagster_refuses(defs):
+def test_group_names_have_only_characters_that_dagster_accepts(defs):
     groups = {spec.group_name for spec in defs.resolve_all_asset_specs()}
 
     assert groups == {"us_east", "eu_west", "us_east__eu_west", "eu_west__us_east"}

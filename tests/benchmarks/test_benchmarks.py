@@ -36,7 +36,7 @@ def result():
         ("pipeline/replay/slot_replay.py", "+"),
     ],
 )
-def test_a_commit_has_a_mark_where_the_product_differs_but_not_for_what_was_measured(
+def test_a_commit_has_a_plus_if_the_product_was_changed_but_not_for_new_results(
     tmp_path, monkeypatch, file, mark
 ):
     monkeypatch.setattr(report, "ROOT", tmp_path)
@@ -51,7 +51,7 @@ def test_a_commit_has_a_mark_where_the_product_differs_but_not_for_what_was_meas
     assert report.commit() == before + mark
 
 
-def test_a_product_is_of_the_last_commit_that_changed_it(tmp_path, monkeypatch):
+def test_the_commit_is_the_last_one_that_changed_the_product(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "ROOT", tmp_path)
     git(tmp_path, "init", "-q")
     commits = []
@@ -79,7 +79,7 @@ def git(folder, *words):
     subprocess.run(["git", "-C", str(folder), *who, *words], check=True)
 
 
-def test_a_cost_is_told_for_a_million_records():
+def test_costs_are_per_million_records():
     assert COST.records_per_s == 500_000
     assert COST.cpu_s_per_million == 2.5
     assert COST.broker_cpu_s_per_million == 0.5
@@ -105,7 +105,7 @@ def test_memory_is_that_of_the_process_and_its_children():
     assert os.getpid() in tree(os.getppid())
 
 
-def test_numbers_stand_between_the_marks_and_the_rest_of_the_page_stays(tmp_path):
+def test_numbers_are_written_between_the_markers_and_the_rest_of_the_page_is_kept(tmp_path):
     page, plain = tmp_path / "page.md", tmp_path / "plain.md"
     page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
     plain.write_text("no marks\n")
@@ -123,7 +123,7 @@ def test_numbers_stand_between_the_marks_and_the_rest_of_the_page_stays(tmp_path
 @pytest.mark.story
 # PySpark leaves the sockets that it hands data to the JVM through to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_one_run_measures_everything_and_tells_no_path(tmp_path, monkeypatch):
+def test_one_run_measures_everything_and_prints_no_path(tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.__main__.TICKS", 1)
 
     found = run(tmp_path, sizes=[100], records=2000, rounds=1)
@@ -140,7 +140,7 @@ def test_one_run_measures_everything_and_tells_no_path(tmp_path, monkeypatch):
     assert report.table(found).row_count == len(report.WORDS)
 
 
-def test_commits_are_measured_of_both_at_each_length_of_the_log(tmp_path):
+def test_commits_of_both_libraries_are_measured_at_each_length_of_the_log(tmp_path):
     costs = commits.measure(tmp_path, [3, 70])
 
     assert [(cost.commits, cost.by) for cost in costs] == [

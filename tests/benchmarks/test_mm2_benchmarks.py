@@ -123,11 +123,11 @@ def on(tmp_path):
     return Ground(tmp_path, Broker("s", tmp_path / "s"), Broker("t", tmp_path / "t"))
 
 
-def test_a_rate_counts_neither_the_start_nor_what_was_there_at_the_first_look():
+def test_a_rate_counts_neither_the_start_nor_the_records_of_the_first_poll():
     assert run(first_s=10.0, last_s=20.0, before=40).records_per_s == 6.0
 
 
-def test_a_ratio_is_of_the_same_round():
+def test_a_ratio_compares_the_same_round():
     speeds = {"mm2-stock": [10.0, 20.0, 40.0], "deltamirror": [20.0, 60.0, 40.0]}
 
     (row,) = results.ratios({}, "records_per_s", speeds)
@@ -135,7 +135,7 @@ def test_a_ratio_is_of_the_same_round():
     assert (row["to"], row["median"], row["low"], row["high"]) == ("mm2-stock", 2.0, 1.0, 3.0)
 
 
-def test_parts_that_were_run_one_by_one_are_joined():
+def test_results_of_parts_that_were_run_separately_are_joined():
     former = {**result(), "cost": [1], "failover": [2]}
     latter = {**result(), "failover": [3], "seconds": 5, "command": "again"}
 
@@ -146,7 +146,7 @@ def test_parts_that_were_run_one_by_one_are_joined():
     assert both["command"] == "python -m benchmarks.mm2; again"
 
 
-def test_a_load_that_was_run_alone_takes_the_place_of_its_former_rows_and_of_no_other():
+def test_a_load_that_was_run_alone_replaces_only_its_own_rows():
     flights = {"rival": "deltamirror", "data": "flights", "partitions": 4, "compression": "none"}
     former = {**result(), "catch_up": [{**CASE, "rival": "mm2-stock", "cpu": 1}, flights]}
     latter = {**result(), "catch_up": [{**CASE, "rival": "mm2-stock", "cpu": 2}]}
@@ -154,7 +154,7 @@ def test_a_load_that_was_run_alone_takes_the_place_of_its_former_rows_and_of_no_
     assert results.joined(former, latter)["catch_up"] == [flights, *latter["catch_up"]]
 
 
-def test_what_was_measured_is_kept_though_a_later_load_fails(tmp_path, monkeypatch):
+def test_results_are_kept_if_a_later_load_fails(tmp_path, monkeypatch):
     def loads(*_):
         yield {"catch_up": ["a load"], "catch_up_ratios": ["its ratio"]}
         raise TimeoutError("the next one")
@@ -172,7 +172,9 @@ def test_what_was_measured_is_kept_though_a_later_load_fails(tmp_path, monkeypat
 @pytest.mark.parametrize(
     "told", [["--load", "100-4-none"], ["--part", "catch-up", "--part", "catch-up"]]
 )
-def test_a_load_is_measured_without_the_other_parts_and_a_part_once(tmp_path, monkeypatch, told):
+def test_a_chosen_load_is_measured_without_other_parts_and_each_part_once(
+    tmp_path, monkeypatch, told
+):
     rows = {"catch_up": ["a row"], "catch_up_ratios": ["its ratio"]}
     monkeypatch.setitem(comparison.FULL_PARTS, "catch-up", lambda *_: [rows])
     monkeypatch.setattr(comparison, "ground", lambda home: contextlib.nullcontext())
@@ -192,7 +194,7 @@ def test_a_load_is_measured_without_the_other_parts_and_a_part_once(tmp_path, mo
     }
 
 
-def test_a_result_is_of_the_commit_that_its_run_began_with(tmp_path, monkeypatch):
+def test_a_result_has_the_commit_at_the_start_of_its_run(tmp_path, monkeypatch):
     commits = iter(["that of the beginning"])
     monkeypatch.setattr(report, "commit", lambda: next(commits))
     monkeypatch.setattr(comparison, "ground", lambda home: contextlib.nullcontext())
@@ -204,7 +206,7 @@ def test_a_result_is_of_the_commit_that_its_run_began_with(tmp_path, monkeypatch
     assert {step["commit"] for step in steps} == {"that of the beginning"}
 
 
-def test_a_load_that_there_is_not_is_refused_with_those_that_there_are():
+def test_an_unknown_load_is_refused_with_the_known_loads():
     answer = CliRunner().invoke(comparison.main, ["--load", "7-4-none"])
 
     assert answer.exit_code == 2
@@ -213,7 +215,7 @@ def test_a_load_that_there_is_not_is_refused_with_those_that_there_are():
 
 @pytest.mark.kafka
 @pytest.mark.story
-def test_records_of_2013_are_not_too_old_for_the_brokers(tmp_path):
+def test_brokers_keep_records_of_2013(tmp_path):
     with ground(tmp_path) as on:
         for broker in (on.source, on.target):
             make_topic(broker, "flights")
@@ -225,7 +227,7 @@ def test_records_of_2013_are_not_too_old_for_the_brokers(tmp_path):
 
 @pytest.mark.kafka
 @pytest.mark.story
-def test_records_lie_in_the_order_of_their_numbers_though_leaders_are_not_ready_yet(tmp_path):
+def test_records_are_written_in_order_if_leaders_are_not_ready_yet(tmp_path):
     partitions = 400  # the broker lists all their leaders long before the last one takes records
     with ground(tmp_path) as on:
         on.fill("slow", 40_000, 100, partitions=partitions)
@@ -244,7 +246,7 @@ def test_parts_of_another_commit_machine_or_number_of_rounds_are_not_joined(othe
     assert "cost" not in results.joined(former, result())
 
 
-def test_parts_are_not_joined_where_the_product_differs_from_its_commit():
+def test_parts_are_not_joined_if_the_product_differs_from_its_commit():
     latter = {**result(), "commit": "abc+"}
 
     assert "cost" not in results.joined({**latter, "cost": [1]}, latter)
@@ -260,7 +262,7 @@ def test_the_newest_result_of_a_command_is_found_by_its_day(tmp_path):
     assert report.newest("bench", tmp_path) is None
 
 
-def test_the_page_shows_medians_ratios_and_what_they_were_made_on():
+def test_the_page_shows_medians_ratios_commit_and_machine():
     page = pages.markdown(result())
 
     assert "| 100 of 100 B, 4 partitions | deltamirror | 20 (20 - 20) | 10 (10 - 10) |" in page
@@ -269,14 +271,14 @@ def test_the_page_shows_medians_ratios_and_what_they_were_made_on():
     assert "`python -m benchmarks.mm2` on 2026-01-02, commit abc, in 2 minutes: 2 cores" in page
 
 
-def test_the_page_tells_of_parts_that_were_joined_how_many_they_were():
+def test_the_page_shows_the_number_of_joined_parts():
     command = "python -m benchmarks.mm2 --full --part"
     made = {**result(), "command": f"{command} catch-up --load flights; {command} cost"}
 
     assert "`python -m benchmarks.mm2 --full` in 2 parts on 2026-01-02" in pages.markdown(made)
 
 
-def test_the_page_shows_what_growth_and_a_record_cost():
+def test_the_page_shows_growth_and_the_cost_of_a_record():
     spread = {"median": 0.2, "low": 0.1, "high": 0.3}
     idle = {"rival": "deltamirror", "topics": 1_000, "all_s": 12.5, "idle_stage_tick_s": spread}
     mm2 = {"rival": "mm2-exactly-once", "topics": 1_000, "all_s": 20.0}
@@ -295,7 +297,7 @@ def test_the_page_shows_what_growth_and_a_record_cost():
     assert "tiny" not in page
 
 
-def test_tables_stand_between_the_marks_and_the_rest_of_the_page_stays(tmp_path):
+def test_tables_are_written_between_the_markers_and_the_rest_of_the_page_is_kept(tmp_path):
     page = tmp_path / "page.md"
     short, full = pages.marks("mm2"), pages.marks("mm2-full")
     page.write_text("\n".join(["before", short[0], "short", short[1], full[0], "full", full[1]]))
@@ -311,11 +313,11 @@ def test_tables_stand_between_the_marks_and_the_rest_of_the_page_stays(tmp_path)
     ("name", "page"),
     [("mm2", pages.PAGE), ("mm2-full", pages.PAGE), (summary.NAME, summary.PAGE)],
 )
-def test_pages_have_the_marks_of_what_is_put_into_them(name, page):
+def test_pages_have_the_markers_of_their_tables(name, page):
     assert all(mark in page.read_text() for mark in pages.marks(name))
 
 
-def test_the_readme_shows_each_rivals_number_and_ours_divided_by_it():
+def test_the_readme_shows_each_rivals_number_and_the_ratio_to_it():
     lines = summary.markdown(whole()).splitlines()
 
     assert "| records/s, 100 B | 20 | 2 (10) | 3 (9) | 4 (8) |" in lines
@@ -323,13 +325,13 @@ def test_the_readme_shows_each_rivals_number_and_ours_divided_by_it():
     assert lines[-3].endswith("reads again on the target | 0 | 1,234 |  |  |")
 
 
-def test_the_readme_waits_until_every_part_that_it_tells_of_was_measured():
+def test_the_readme_is_not_changed_until_every_part_it_shows_was_measured():
     assert summary.is_whole(whole())
     assert not summary.is_whole({**whole(), "latency": []})
     assert not summary.is_whole(result())
 
 
-def test_a_page_without_marks_is_refused(tmp_path):
+def test_a_page_without_markers_is_refused(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("no marks\n")
 
@@ -348,7 +350,9 @@ def test_deltamirror_reads_each_rivals_file_too(on, rival):
 
 
 @pytest.mark.kafka
-def test_the_last_record_of_each_partition_is_read_from_before_its_markers(source, unique_topic):
+def test_the_last_record_of_each_partition_is_found_before_its_transaction_markers(
+    source, unique_topic
+):
     create_topic(source.bootstrap_servers, unique_topic, 3)
     sent = [Record(b"%d" % n, b"v%d" % n, partition=n % 2) for n in range(5)]
     produce(source.bootstrap_servers, unique_topic, sent, transactional_id=unique_topic)
@@ -360,7 +364,7 @@ def test_the_last_record_of_each_partition_is_read_from_before_its_markers(sourc
 @pytest.mark.kafka
 @pytest.mark.story
 @pytest.mark.timeout(600)  # five rivals start, one after the other
-def test_a_small_comparison_measures_everything_and_tells_no_path(tmp_path, monkeypatch):
+def test_a_small_comparison_measures_everything_and_prints_no_path(tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "LAGS", (0, 100))
     monkeypatch.setattr("benchmarks.mm2.parts.FAILING_OVER", (rivals.OURS,))
     load = Load(100, 4_000)
@@ -390,7 +394,7 @@ def test_growth_and_cost_are_parts_of_the_full_comparison_only():
     assert not {"growth", "cost"} & set(comparison.PARTS)
 
 
-def test_cpu_time_counts_for_the_innermost_file_of_ours_whatever_it_calls():
+def test_cpu_time_counts_for_the_innermost_file_of_the_product():
     stamps, until = pa.array(range(100_000)), time.process_time() + 0.5
 
     with Sampler() as sampler:
@@ -400,7 +404,7 @@ def test_cpu_time_counts_for_the_innermost_file_of_ours_whatever_it_calls():
     assert max(sampler.files, key=sampler.files.__getitem__) == "pipeline/record_stats.py"
 
 
-def test_threads_are_told_by_the_beginning_of_their_names():
+def test_threads_are_grouped_by_the_prefix_of_their_names():
     before = Threads({1: ("rdk:main", 1.0), 2: ("python", 5.0)})
     after = Threads({1: ("rdk:main", 1.5), 2: ("python", 9.0), 3: ("rdk:broker1", 2.0)})
 
@@ -409,7 +413,7 @@ def test_threads_are_told_by_the_beginning_of_their_names():
     assert found == {"rdk": 2.5}
 
 
-def test_tasks_max_is_what_a_round_with_so_many_cores_is_told(on, monkeypatch):
+def test_each_step_of_cores_sets_tasks_max(on, monkeypatch):
     seen = []
 
     def run_of(on, flow, backlog):
@@ -428,7 +432,7 @@ def test_tasks_max_is_what_a_round_with_so_many_cores_is_told(on, monkeypatch):
 
 @pytest.mark.kafka
 @pytest.mark.story
-def test_growth_and_cost_are_measured_and_everything_has_arrived(tmp_path, monkeypatch):
+def test_growth_and_cost_are_measured_and_all_records_arrive(tmp_path, monkeypatch):
     monkeypatch.setattr(ticks, "TIMES", 2)
     monkeypatch.setattr(staged, "RESTS_S", 0.0)
     monkeypatch.setattr(growth, "WITH_TOPICS", (rivals.OURS,))
@@ -457,7 +461,7 @@ def test_growth_and_cost_are_measured_and_everything_has_arrived(tmp_path, monke
 
 @pytest.mark.kafka
 @pytest.mark.story  # the whole table is parsed
-def test_the_demos_flights_are_written_as_the_demo_has_them(tmp_path, clusters):
+def test_flights_are_written_as_in_the_demo(tmp_path, clusters):
     on = Ground(tmp_path, *clusters)
     load = Flights(records=500)
 

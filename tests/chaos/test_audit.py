@@ -21,15 +21,15 @@ SOURCE = [b"w-%d x" % n for n in range(6)]
         ([], Counts(6, lost=6)),
     ],
 )
-def test_records_that_are_lost_doubled_and_moved_are_counted(places, found):
+def test_lost_duplicated_and_reordered_records_are_counted(places, found):
     assert compare(SOURCE, [SOURCE[at] for at in places]) == found
 
 
-def test_a_changed_record_and_a_stranger_are_altered_and_a_changed_one_is_not_lost():
+def test_a_changed_record_and_an_unknown_record_are_altered_and_a_changed_one_is_not_lost():
     assert compare(SOURCE, [b"w-0 y", *SOURCE[1:], b"z-9 x"]) == Counts(6, altered=2)
 
 
-def test_a_changed_copy_beside_the_right_one_is_a_double():
+def test_a_changed_copy_next_to_the_right_record_is_a_duplicate():
     assert compare(SOURCE, [*SOURCE, b"w-3 y"]) == Counts(6, duplicated=1)
 
 
@@ -37,9 +37,7 @@ def test_a_changed_copy_beside_the_right_one_is_a_double():
     ("committed", "resumes_at", "right"),
     [(0, 10, True), (3, 12, True), (4, 12, True), (4, 11, False), (5, 12, False), (6, 14, True)],
 )
-def test_a_translation_is_exact_where_the_same_records_are_left_unread(
-    committed, resumes_at, right
-):
+def test_a_translation_is_exact_if_the_same_records_are_left_unread(committed, resumes_at, right):
     source = Log(array("q", [0, 1, 4, 5]), SOURCE[:4])
     target = Log(array("q", [10, 11, 12, 13]), SOURCE[:4])
 

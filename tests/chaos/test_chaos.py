@@ -11,7 +11,7 @@ SEED = 12
 
 
 @pytest.mark.timeout(420)
-def test_thirty_seconds_of_chaos_lose_double_reorder_and_alter_nothing(tmp_path):
+def test_no_record_is_lost_duplicated_reordered_or_altered_in_thirty_seconds_of_chaos(tmp_path):
     told = []
     findings = chaos(tmp_path, SEED, 30, told.append)
     assert findings.wrong == [], told

@@ -33,7 +33,7 @@ def line(proxy, listener):
         yield here, there
 
 
-def test_what_is_said_during_silence_arrives_after_it(proxy, line):
+def test_bytes_sent_while_the_proxy_is_paused_arrive_afterwards(proxy, line):
     here, there = line
     here.sendall(b"before")
     assert there.recv(9) == b"before"
@@ -47,7 +47,7 @@ def test_what_is_said_during_silence_arrives_after_it(proxy, line):
     assert there.recv(9) == b"silent"
 
 
-def test_a_cut_ends_what_is_open_and_what_is_new_until_it_heals(proxy, listener, line):
+def test_a_cut_closes_open_and_new_connections_until_it_is_repaired(proxy, listener, line):
     here, _ = line
     proxy.cut()
     assert _is_ended(here)

@@ -62,7 +62,10 @@ def test_producers_stay_connected_from_job_to_job(connect):
 
 @pytest.mark.parametrize(
     "failure",
-    [UnreachableError("eu-west", "", "no answer"), CommitUnknownError("id", "no answer")],
+    [
+        UnreachableError("eu-west", servers="", reason="no answer"),
+        CommitUnknownError("id", reason="no answer"),
+    ],
 )
 def test_if_the_target_does_not_respond_to_one_slot_the_other_slots_reconnect(connect, failure):
     connect()
@@ -71,7 +74,8 @@ def test_if_the_target_does_not_respond_to_one_slot_the_other_slots_reconnect(co
 
 
 @pytest.mark.parametrize(
-    "failure", [FencedError("id"), RequestRefusedError("eu-west", "commit", "NO", "no")]
+    "failure",
+    [FencedError("id"), RequestRefusedError("eu-west", action="commit", code="NO", reason="no")],
 )
 def test_if_one_slot_is_refused_the_other_slots_stay_connected(connect, failure):
     connect()

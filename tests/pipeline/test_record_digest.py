@@ -1,4 +1,4 @@
-"""The digest: the same however batched, another for anything that differs."""
+"""The digest is the same for every batching, and different for different content."""
 
 import pyarrow as pa
 import pytest
@@ -50,7 +50,7 @@ def test_records_that_differ_have_different_digests(one, other):
     assert (of(*one) == of(*other)) == (one == other)
 
 
-def test_offsets_and_places_do_not_count():
+def test_offsets_and_partitions_do_not_change_the_digest():
     elsewhere = SourcePartition("us-east.orders", "life9", 3)
     said = [RecordContent(b"a", b"k"), RecordContent(b"b")]
 
@@ -87,11 +87,11 @@ PLAIN = RecordContent(b"v", b"k", (("a", b"1"), ("b", b"2")), 5)
         pytest.param(RecordContent(b"v", b"k", (), 5), id="no headers"),
     ],
 )
-def test_any_other_content_has_another_digest(other):
+def test_different_content_has_a_different_digest(other):
     assert of(other) != of(PLAIN)
 
 
-def test_header_keys_that_look_alike_are_told_apart_by_their_bytes():
+def test_header_keys_are_distinguished_by_their_raw_bytes():
     keys = [b"\xff", b"\xfe", "\ufffd".encode(), "\ufffd"]
 
     digests = [of(RecordContent(b"v", b"k", ((key, b""), ("a", b"1")))) for key in keys]
@@ -100,7 +100,7 @@ def test_header_keys_that_look_alike_are_told_apart_by_their_bytes():
     assert digests[2] == digests[3]
 
 
-def test_null_and_empty_are_told_apart():
+def test_null_and_empty_have_different_digests():
     assert (
         len(
             {
@@ -114,13 +114,13 @@ def test_null_and_empty_are_told_apart():
     )
 
 
-def test_the_order_of_records_counts():
+def test_the_order_of_records_changes_the_digest():
     assert of(RecordContent(b"a"), RecordContent(b"b")) != of(
         RecordContent(b"b"), RecordContent(b"a")
     )
 
 
-def test_headers_belong_to_their_record():
+def test_moving_a_header_to_another_record_changes_the_digest():
     header = (("a", b"1"),)
 
     assert of(RecordContent(b"v", headers=header), RecordContent(b"v")) != of(
@@ -128,7 +128,7 @@ def test_headers_belong_to_their_record():
     )
 
 
-def test_no_headers_and_an_empty_list_are_one_thing():
+def test_null_headers_and_an_empty_list_have_the_same_digest():
     batch = rows(ORDERS, [(0, RecordContent(b"v")), (1, RecordContent(b"w"))])
     column = SCHEMA.get_field_index("headers")
     empty = batch.set_column(column, SCHEMA.field("headers"), pa.array([[], None], HEADERS))

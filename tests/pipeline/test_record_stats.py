@@ -1,4 +1,4 @@
-"""What records weigh, told by their columns."""
+"""Value bytes and timestamp statistics of a batch."""
 
 import pyarrow as pa
 
@@ -14,11 +14,11 @@ def rows(values, timestamps):
     return pa.RecordBatch.from_pydict(columns)
 
 
-def test_values_are_counted_in_bytes_and_tombstones_are_none():
+def test_values_count_in_bytes_and_tombstones_count_as_0():
     assert measure_records(rows([b"abc", None, b""], [1, 2, 3])).value_bytes == 3
 
 
-def test_a_slice_weighs_only_its_own_records():
+def test_a_slice_counts_only_its_own_records():
     part = rows([b"abcd", b"ef", b"g"], [10, 20, 30]).slice(1, 1)
 
     load = measure_records(part)
@@ -26,7 +26,7 @@ def test_a_slice_weighs_only_its_own_records():
     assert (load.value_bytes, load.timestamps) == (2, ValueStats(1, 20, 20, 20, 20))
 
 
-def test_timestamps_spread_from_the_first_to_the_last_in_order():
+def test_timestamp_stats_have_count_sum_min_max_and_last():
     assert timestamp_stats(pa.array([30, 10, 20], pa.int64())) == ValueStats(3, 60, 10, 30, 20)
 
 
@@ -35,7 +35,7 @@ def test_records_without_a_timestamp_are_left_out():
     assert timestamp_stats(pa.array([-1], pa.int64())) == EMPTY
 
 
-def test_timestamps_whose_sum_does_not_fit_into_64_bits_have_a_mean():
+def test_timestamps_whose_sum_exceeds_64_bits_have_a_mean():
     last = 2**63 - 1
 
     assert timestamp_stats(pa.array([last] * 4, pa.int64())).mean == float(last)

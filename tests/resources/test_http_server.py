@@ -51,7 +51,7 @@ def test_a_page_is_served_with_its_type_and_length(serve):
     assert headers["Content-Length"] == "12"
 
 
-def test_head_tells_what_get_would_and_sends_no_body(serve):
+def test_head_returns_the_headers_of_get_without_a_body(serve):
     with connected(serve()) as caller:
         caller.sendall(b"HEAD /page HTTP/1.0\r\n\r\n")
         answer = caller.makefile("rb").read()
@@ -65,14 +65,14 @@ def test_head_tells_what_get_would_and_sends_no_body(serve):
     ("path", "method", "status"),
     [("/", "GET", 404), ("/page/", "GET", 404), ("/page", "POST", 405), ("/page", "DELETE", 405)],
 )
-def test_anything_else_is_refused(serve, path, method, status):
+def test_other_paths_and_methods_are_refused(serve, path, method, status):
     answer = ask(serve() + path, method)
 
     assert answer[0] == status
     assert answer[1]["Allow"] == ("GET, HEAD" if status == 405 else None)
 
 
-def test_a_page_that_cannot_be_made_is_an_error_of_that_request_alone(serve, caplog, capfd):
+def test_a_page_that_fails_is_an_error_of_that_request_only(serve, caplog, capfd):
     failures = [RuntimeError("not thought of")]
 
     def page(environ, start_response):
@@ -88,7 +88,7 @@ def test_a_page_that_cannot_be_made_is_an_error_of_that_request_alone(serve, cap
     assert capfd.readouterr().err == ""
 
 
-def test_an_address_that_is_taken_is_told_once_and_ends_nothing(serve, caplog):
+def test_an_address_in_use_is_logged_once_and_stops_nothing(serve, caplog):
     url = serve()
     port = int(url.rpartition(":")[2])
 
@@ -116,7 +116,7 @@ def test_an_ipv6_address_is_served(serve):
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /page HTT", b"GET /page HTTP/1.1\r\nHost: a\r\n"])
-def test_a_caller_that_says_nothing_more_is_left_and_disturbs_no_other(
+def test_a_client_that_stops_sending_is_disconnected_and_blocks_no_other_client(
     serve, monkeypatch, capfd, sent
 ):
     assert http_pages._Handler.timeout == http_pages.REQUEST_TIMEOUT_S
@@ -131,7 +131,9 @@ def test_a_caller_that_says_nothing_more_is_left_and_disturbs_no_other(
     assert capfd.readouterr().err == ""
 
 
-def test_a_caller_that_stops_reading_is_left_without_a_word(serve, monkeypatch, capfd):
+def test_a_client_that_stops_reading_is_disconnected_without_a_log_message(
+    serve, monkeypatch, capfd
+):
     monkeypatch.setattr(http_pages._Handler, "timeout", 0.2)
     handlers = []
 
@@ -150,7 +152,7 @@ def test_a_caller_that_stops_reading_is_left_without_a_word(serve, monkeypatch, 
     assert capfd.readouterr().err == ""
 
 
-def test_nothing_is_answered_after_the_end():
+def test_the_server_does_not_respond_after_its_end():
     with serving("127.0.0.1", 0, {"/page": well}) as url:
         pass
 

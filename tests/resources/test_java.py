@@ -43,14 +43,14 @@ def test_an_older_java_is_refused_with_its_version(tmp_path, monkeypatch, versio
     assert "version 17 or newer" in error.value.hint
 
 
-def test_no_java_at_all_is_said(tmp_path, monkeypatch):
+def test_a_missing_java_is_an_error(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    with pytest.raises(JavaMissingError, match="no java on PATH"):
+    with pytest.raises(JavaMissingError, match="PATH has no java"):
         java()
 
 
-def test_a_java_home_without_java_is_said(tmp_path):
+def test_a_java_home_without_java_is_an_error(tmp_path):
     with pytest.raises(JavaMissingError, match="cannot be run"):
         java_version(tmp_path / "bin" / "java")

@@ -1,4 +1,4 @@
-"""What tests do to a cluster from outside: make topics, write, read to the end, run the CLI."""
+"""Helpers for tests with clusters: create topics, write, read to the end, run the CLI."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Record(NamedTuple):
-    """A record to produce; a timestamp of None is the time of writing."""
+    """A record to produce; timestamp None means the time of writing."""
 
     key: bytes | None
     value: bytes | None
@@ -42,7 +42,7 @@ class Record(NamedTuple):
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: object) -> None:
-    """Make a topic and return when it has leaders; `retention_ms=-1` is `retention.ms=-1`.
+    """Create a topic and wait for its leaders; `retention_ms=-1` is `retention.ms=-1`.
 
     Kafka deletes records with old timestamps within minutes unless retention.ms is -1, so that is
     the default here, as are timestamps of any age or future.
@@ -60,11 +60,11 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: obje
 
 
 def _await_leaders(admin: AdminClient, name: str, partitions: int) -> None:
-    """Wait until leaders are named, and say themselves that they lead.
+    """Wait until all partitions have leaders that accept requests.
 
-    They are named a moment before they lead. What they refuse in that moment is sent again behind
-    later records, unless the producer is idempotent: `max.in.flight` bounds what is sent, not what
-    is already packed.
+    Metadata names a leader a moment before it accepts requests. A batch that it refuses in that
+    moment is sent again after later batches, unless the producer is idempotent: `max.in.flight`
+    limits requests in flight, not batches that are already built.
     """
     give_up_at = time.monotonic() + ANSWER_SECONDS
     while time.monotonic() < give_up_at:
@@ -93,13 +93,13 @@ def produce(
     transactional_id: str | None = None,
     commit: bool = True,
 ) -> None:
-    """Write *records* in order and return when all are acknowledged.
+    """Write *records* in order and wait until all are acknowledged.
 
     With *transactional_id* they are one transaction, committed or, if *commit* is False, aborted,
-    with its markers: what is written next lies behind them.
+    with its markers: later records are written after them.
     """
-    # The leaders that `create_topic` waited for keep the order; an idempotent producer's id would
-    # take 0.5 s.
+    # The leaders that `create_topic` waited for keep the order. An idempotent producer would take
+    # 0.5 s to get its id.
     settings = {"bootstrap.servers": bootstrap, "max.in.flight": 1, "linger.ms": 5}
     if transactional_id:
         settings["transactional.id"] = transactional_id
@@ -116,12 +116,12 @@ def produce(
     if transactional_id:
         settle = producer.commit_transaction if commit else producer.abort_transaction
         settle(ANSWER_SECONDS)
-        # Markers land a moment after that: who takes its id over waits for them.
+        # Markers are written a moment later: the next producer of the id waits for them.
         _init_transactions(Producer(settings))
 
 
 def _init_transactions(producer: Producer) -> None:
-    """Be its id's only producer; in one long call a late coordinator costs half a second."""
+    """Initialize transactions in short calls: in a long call a late coordinator costs 0.5 s."""
     give_up_at = time.monotonic() + ANSWER_SECONDS
     wait = 0.06
     while True:
@@ -136,7 +136,7 @@ def _init_transactions(producer: Producer) -> None:
 
 
 def produce_exactly(bootstrap: str, topic: str, records: Iterable[Record]) -> None:
-    """Write *records* in order, also those that confluent-kafka cannot: `support.log_segment`."""
+    """Write *records* in order, including those that confluent-kafka cannot write."""
     settings = {"bootstrap.servers": bootstrap, "max.in.flight": 1, "message.max.bytes": 2**27}
     producer = ArrowProducer(settings, "")
     for record in records:
@@ -189,9 +189,9 @@ def _send(producer: Producer, topic: str, record: Record, errors: list[KafkaErro
 def consume_all(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Message]:
     """Return every record of *topic* that *isolation* shows, ordered by (partition, offset).
 
-    The end is the high watermark, as a read_uncommitted consumer sees it. Markers of a transaction
-    land a moment after its commit has answered, so a read_committed reader goes on until the
-    partition's end that it reports has reached that watermark.
+    The end is the high watermark of a read_uncommitted consumer. Markers of a transaction are
+    written a moment after the answer to its commit, so a read_committed consumer reads until its
+    end-of-partition offset has reached that watermark.
     """
     ends = high_watermarks(bootstrap, topic)
     consumer = _reader(bootstrap, isolation)
@@ -222,7 +222,7 @@ LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._UNKNOWN_PARTITION
 
 
 def high_watermarks(bootstrap: str, topic: str) -> dict[int, int]:
-    """Return each partition's high watermark: one past the last offset written, markers too."""
+    """Return each partition's high watermark: the offset after the last record or marker."""
     consumer = _reader(bootstrap, "read_uncommitted")
     try:
         partitions = consumer.list_topics(topic, timeout=ANSWER_SECONDS).topics[topic].partitions
@@ -266,8 +266,8 @@ def _reader(bootstrap: str, isolation: str) -> Consumer:
 def commit_group(bootstrap: str, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Set the committed offsets of *group*, which has no members, keyed by (topic, partition)."""
     wanted = [TopicPartition(topic, partition, at) for (topic, partition), at in offsets.items()]
-    # A member of nothing: librdkafka's administrative clients may die where a group has no
-    # coordinator yet. A consumer waits for one when it is asked what it has committed.
+    # With a consumer that joins no group: librdkafka's admin clients may crash if a group has no
+    # coordinator yet. A consumer waits for the coordinator to read committed offsets.
     with _group(bootstrap, group) as consumer:
         _committed(consumer, wanted)
         _raise_errors(consumer.commit(offsets=wanted, asynchronous=False))
@@ -324,7 +324,7 @@ def run_cli(
     cwd: Path | None = None,
     timeout: float = COMMAND_SECONDS,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `deltamirror` with *arguments* in a process of its own, whatever its exit code."""
+    """Run `deltamirror` with *arguments* as a process; the exit code is not checked."""
     return subprocess.run(
         [sys.executable, "-m", "deltamirror", *map(str, arguments)],
         capture_output=True,
@@ -336,7 +336,7 @@ def run_cli(
 
 
 def cli_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return an environment in which this tree's packages are found from any folder."""
+    """Return an environment that finds this repository's packages from any folder."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     # Never the folder Dagster keeps its state in on the developer's machine.
     inherited = {key: value for key, value in os.environ.items() if key != "DAGSTER_HOME"}

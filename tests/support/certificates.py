@@ -1,4 +1,4 @@
-"""Certificates for tests, made by `openssl` and, as Java's users have them, by `keytool`."""
+"""Create certificates for tests with `openssl` and keystores with Java's `keytool`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from resources.java import java
 
 KEY_TYPE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 MARK = f"marked-{os.getpid():x}-"
-"""How every secret begins but keys: those of tests that run beside these begin otherwise."""
+"""Prefix of all secrets except keys. Tests that run at the same time have other prefixes."""
 STORE_PASSWORD = f"{MARK}store w'=x"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A name's certificate with those that lead to its authority, and its key, in PEM files."""
+    """A certificate with its chain, and its key, as PEM."""
 
     certificate: Path
     key: Path
 
     @property
     def pem(self) -> str:
-        """The certificates, then the key, as a PEM keystore has them."""
+        """The certificates followed by the key, as in a PEM keystore."""
         return self.certificate.read_text() + self.key.read_text()
 
     def pkcs12(self, password: str = STORE_PASSWORD) -> Path:
@@ -38,7 +38,7 @@ class Identity:
         return store
 
     def jks(self, password: str = STORE_PASSWORD) -> Path:
-        """Return a keystore in Java's own format with both."""
+        """Return a JKS keystore with both."""
         store = self.certificate.with_suffix(".jks")
         store.unlink(missing_ok=True)
         keytool(
@@ -58,7 +58,7 @@ class Identity:
 
 
 class Authority:
-    """Signs certificates in *folder*; *name* is its own."""
+    """A certificate authority called *name*, with its files in *folder*."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Authority:
     def identity(self, name: str, *, host: str = "127.0.0.1", days: int = 2) -> Identity:
         """Return an identity for *name* at *host*, signed by an authority below this one.
 
-        Where *days* is negative it has expired.
+        With negative *days* it has expired.
         """
         below = self._sign(f"below-{name}", self.certificate, self.key, "CA:TRUE", host, 2)
         made = self._sign(name, below.certificate, below.key, "CA:FALSE", host, days)

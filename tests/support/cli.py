@@ -1,4 +1,4 @@
-"""Runs a command of `deltamirror` in this process."""
+"""Run a command of `deltamirror` in this process."""
 
 import json
 

@@ -1,6 +1,6 @@
-"""What a death left, read from the broker's answers and the lake's files: no code of the product.
+"""Read the state of broker and lake after a crash, without the product's code.
 
-Of the lake, Delta's own reader and the lines of its log; of the broker, a consumer of our own.
+The lake is read with deltalake and from the lines of its log, the broker with a plain consumer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from deltalake import DeltaTable
 
 ANSWER_S = 20.0
 PENDING_S = 1.0
-"""How long a reader of stable offsets waits before it takes them for pending."""
+"""Seconds that a reader of stable committed offsets waits before it considers them pending."""
 
 NOT_STABLE = (KafkaError.UNSTABLE_OFFSET_COMMIT, KafkaError._TIMED_OUT)
 
@@ -37,7 +37,7 @@ class LakeProbe:
         return sorted((r["partition"], r["offset"]) for r in rows if r["topic"] == self.topic)
 
     def frontiers(self) -> list[int]:
-        """Return the marks of `records`: the offsets that partitions are staged up to, sorted."""
+        """Return the txn versions of `records`: the frontiers of the partitions, sorted."""
         marks: dict[str, int] = {}
         for action in _log(self._records):
             if action.get("txn", {}).get("appId", "").startswith(f"{self.topic}/"):
@@ -45,7 +45,7 @@ class LakeProbe:
         return sorted(marks.values())
 
     def sealed(self) -> list[int]:
-        """Return the offsets that `segments` has partitions sealed up to, sorted."""
+        """Return the end offsets of the partitions in `segments`, sorted."""
         ends: dict[int, int] = {}
         for row in _rows(self._cluster / "segments"):
             if row["topic"] == self.topic:
@@ -53,7 +53,7 @@ class LakeProbe:
         return sorted(ends.values())
 
     def orphans(self) -> int:
-        """Return how many files of `records`, unfinished too, lie there that no commit names."""
+        """Return the number of files of `records`, drafts included, that no commit adds."""
         named = {unquote(a["add"]["path"]) for a in _log(self._records) if "add" in a}
         there = {str(f.relative_to(self._records)) for f in self._records.glob("slot=*/*")}
         assert named <= there
@@ -92,7 +92,7 @@ def _log(table: Path) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class TopicProbe:
-    """A topic of a cluster of one broker, and what *group* has committed for it."""
+    """A topic of a cluster with one broker, and the offsets that *group* committed for it."""
 
     bootstrap: str
     topic: str
@@ -100,15 +100,15 @@ class TopicProbe:
     group: str
 
     def high(self) -> list[int]:
-        """Return the high watermarks by partition; none where there is no topic."""
+        """Return the high watermarks by partition, or none if the topic does not exist."""
         return self._ends("read_uncommitted")
 
     def stable(self) -> list[int]:
-        """Return the last stable offsets: below the high watermark, a transaction is open."""
+        """Return the last stable offsets; below a high watermark, a transaction is open."""
         return self._ends("read_committed")
 
     def visible(self) -> list[Message]:
-        """Return what a read_committed reader sees up to the last stable offsets, in order."""
+        """Return the records that are visible with read_committed, in order."""
         ends = self.stable()
         found: list[Message] = []
         for partition, end in enumerate(ends):
@@ -118,7 +118,7 @@ class TopicProbe:
         return found
 
     def progress(self) -> list[int]:
-        """Return the group's committed offsets, pending ones not counted, sorted."""
+        """Return the group's committed offsets without pending ones, sorted."""
         if not self.high():
             return []
         with _Client(self.bootstrap, "read_uncommitted", self.group) as reader:
@@ -170,7 +170,7 @@ def _read(reader: Consumer, end: int) -> list[Message]:
 
 
 class _Client:
-    """A consumer that commits nothing, closed at the block's end."""
+    """Yield a consumer that commits nothing; close it after the block."""
 
     def __init__(self, bootstrap: str, isolation: str, group: str = "tests-aftermath") -> None:
         self._consumer = Consumer(

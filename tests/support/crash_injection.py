@@ -1,8 +1,8 @@
-"""`kill -9` at a named call of a started `deltamirror run`, with no word of it in the product.
+"""Send SIGKILL at a given call of a started `deltamirror run`, without any code in the product.
 
-A folder on PYTHONPATH, which Spark's Python workers inherit, holds a `sitecustomize` that wraps one
-function when its module is imported. Its n-th call leaves a marker and kills or stops: its own
-process, the driver, the broker. It does so once; what is started after that goes on unharmed.
+A folder on PYTHONPATH, which Spark's Python workers inherit, has a `sitecustomize` that wraps one
+function when its module is imported. The n-th call of it writes a marker and kills or stops its own
+process, the driver or the broker. This happens once; processes that start later are not affected.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from typing import Any
 ORDER = "TESTS_CRASH"
 DRIVER = "TESTS_CRASH_DRIVER"
 SENT_S = 1.0
-"""How long a request to a frozen broker has to leave the client before that is killed."""
+"""Seconds in which the client sends a request to a frozen broker before it is killed."""
 
 
 @dataclass(frozen=True)
 class CrashEffect:
-    """What befalls `driver`, `worker` and `broker`: killed for good, or stopped until let go on.
+    """Which of `driver`, `worker` and `broker` are killed, and which are stopped until continued.
 
-    The worker is the process that meets the crash, where that is not the driver itself.
+    The worker is the process that makes the call, if that is not the driver.
     """
 
     killed: tuple[str, ...] = ()
@@ -48,36 +48,36 @@ class CrashEffect:
 
 
 WORKER = CrashEffect(("worker",), ("driver",))
-"""The driver is stopped, so that one can look, until the test lets it go on."""
+"""The driver is stopped, so that the test can check the state, until the test continues it."""
 
 DRIVER_ALONE = CrashEffect(("driver",))
-"""A worker that is at work has nobody to answer to."""
+"""A busy worker has no driver to answer to."""
 
 BOTH = CrashEffect(("driver", "worker"))
 
 UNANSWERED = CrashEffect(("driver", "worker"), ("broker",))
-"""In a call that a frozen broker does not answer."""
+"""During a call that a frozen broker does not answer."""
 
 UNANSWERED_WORKER = CrashEffect(("worker",), ("broker", "driver"))
 
 BROKER = CrashEffect(("broker",), ("driver", "worker"))
-"""The run is stopped until the broker is back and the test has looked."""
+"""The run is stopped until the broker is restarted and the test has checked the state."""
 
 BROKER_ALONE = CrashEffect(("broker",))
-"""The run goes on, and sees that the broker is gone."""
+"""The run continues, and notices that the broker is gone."""
 
 BROKER_TOO = CrashEffect(("broker", "driver", "worker"))
 
 ASLEEP = CrashEffect((), ("worker",))
-"""The driver waits for a worker that does not go on, until the test lets it."""
+"""The driver waits for a stopped worker, until the test continues it."""
 
 ZOMBIE = CrashEffect(("driver",), ("worker",))
-"""The worker goes on when another run has done its work."""
+"""The worker continues after another run has done its work."""
 
 
 @dataclass(frozen=True)
 class Crash:
-    """Where to die: `module:Class.method`, before or after which call of it in its process, who."""
+    """A crash before or after call number *call* of *where*, a `module:Class.method`."""
 
     where: str
     when: str
@@ -86,9 +86,9 @@ class Crash:
 
 
 def armed(crash: Crash, folder: Path, broker: int | None = None) -> dict[str, str]:
-    """Return the environment in which a started process dies as *crash* says.
+    """Return the environment with which a started process executes *crash*.
 
-    *folder* gets the `sitecustomize` and the marker; *broker* is the process that may be killed.
+    *folder* gets the `sitecustomize` and the marker; *broker* is the broker's process id.
     """
     folder.mkdir()
     site = "from tests.support.crash_injection import arm\n\narm()\n"
@@ -101,17 +101,17 @@ def armed(crash: Crash, folder: Path, broker: int | None = None) -> dict[str, st
 
 
 def marker(folder: Path) -> Path:
-    """Return the file that is there once the crash was met; it names the process that met it."""
+    """Return the file that exists after the crash, with the id of the crashed process."""
     return folder / "met"
 
 
 def outcome(folder: Path) -> Path:
-    """Return the file that tells how the call went on for a process that lived through it."""
+    """Return the file with the result of the call, if its process survived."""
     return folder / "outcome"
 
 
 def of_session(pid: int) -> list[int]:
-    """Return the living processes of the session that process *pid* leads, or led."""
+    """Return the running processes of the session of process *pid*, which may have ended."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it ended between the listing and the reading
@@ -122,16 +122,16 @@ def of_session(pid: int) -> list[int]:
 
 
 def arm() -> None:
-    """Watch for the module of the ordered crash; called in every Python process by its start."""
+    """Watch for the import of the crash's module; every Python process calls this at its start."""
     is_driver = os.environ.setdefault(DRIVER, str(os.getpid())) == str(os.getpid())
     order = json.loads(os.environ[ORDER])
-    # Where a worker is to die, what the driver calls does not count.
+    # If a worker is to die, the driver's calls do not count.
     if not (is_driver and CrashEffect(**order["fate"]).befalls("worker")):
         sys.meta_path.insert(0, _Watch(order))
 
 
 class _Watch(MetaPathFinder):
-    """Finds nothing by itself: it wraps a function of one module right after its import."""
+    """Import hook that wraps a function of one module directly after its import."""
 
     def __init__(self, order: Mapping[str, Any]) -> None:
         self._order = order
@@ -143,7 +143,7 @@ class _Watch(MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        """Return the spec of the watched module as others find it, with the wrapping added."""
+        """Return the spec of the watched module, with a loader that also wraps the function."""
         if fullname != self._module:
             return None
         sys.meta_path.remove(self)
@@ -161,13 +161,13 @@ class _Watch(MetaPathFinder):
 
 
 def _wrap(module: ModuleType, function: str, order: Mapping[str, Any]) -> None:
-    """Put a function that dies in place of *function*, `Class.method`, of *module*."""
+    """Replace *function*, a `Class.method` of *module*, with a function that crashes."""
     owner, name = function.split(".")
     kind = getattr(module, owner)
     dying = _dying(getattr(kind, name), order)
     try:
         setattr(kind, name, dying)
-    except TypeError:  # a class written in C cannot be changed; what is called by its name can
+    except TypeError:  # a class written in C cannot be changed, but its name in the module can
         setattr(module, owner, type(owner, (kind,), {name: dying}))
 
 
@@ -178,7 +178,7 @@ def _dying(function: Callable[..., Any], order: Mapping[str, Any]) -> Callable[.
     def dying(*args: Any, **kwargs: Any) -> Any:
         is_due = next(calls) == order["call"]
         if is_due and order["when"] == "before" and _die(order):
-            return _told(function, Path(order["outcome"]), *args, **kwargs)
+            return _recorded(function, Path(order["outcome"]), *args, **kwargs)
         answer = function(*args, **kwargs)
         if is_due and order["when"] == "after":
             _die(order)
@@ -187,8 +187,8 @@ def _dying(function: Callable[..., Any], order: Mapping[str, Any]) -> Callable[.
     return dying
 
 
-def _told(function: Callable[..., Any], file: Path, *args: Any, **kwargs: Any) -> Any:
-    """Call *function* for a process that lives on, and write into *file* what came of it."""
+def _recorded(function: Callable[..., Any], file: Path, *args: Any, **kwargs: Any) -> Any:
+    """Call *function* in a process that survived, and write its outcome to *file*."""
     try:
         answer = function(*args, **kwargs)
     except BaseException as error:
@@ -199,9 +199,9 @@ def _told(function: Callable[..., Any], file: Path, *args: Any, **kwargs: Any) -
 
 
 def _die(order: Mapping[str, Any]) -> bool:
-    """Leave the marker, then stop and kill; False where another process has met the crash.
+    """Write the marker, then stop and kill; return False if another process has crashed before.
 
-    Returns in a process that is neither killed nor stopped, or that was let go on.
+    It returns only in a process that is neither killed nor stopped, or that was continued.
     """
     try:
         with Path(order["marker"]).open("x") as file:
@@ -210,12 +210,12 @@ def _die(order: Mapping[str, Any]) -> bool:
         return False
     fate = CrashEffect(**order["fate"])
     pids = {"driver": int(os.environ[DRIVER]), "broker": order["broker"], "worker": os.getpid()}
-    if "broker" in fate.stopped:  # the call is still to be made: the rest is killed while it waits
+    if "broker" in fate.stopped:  # the call comes next; the others are killed while it waits
         os.kill(order["broker"], signal.SIGSTOP)
         threading.Thread(target=_later, args=(fate, pids), daemon=True).start()
     else:
         if "worker" in fate.stopped:
-            os.setsid()  # else it is told to wake up and to end when the driver does
+            os.setsid()  # otherwise it is continued and ended together with the driver
         _befall(fate, pids)
     return True
 
@@ -226,7 +226,7 @@ def _later(fate: CrashEffect, pids: Mapping[str, int]) -> None:
 
 
 def _befall(fate: CrashEffect, pids: Mapping[str, int]) -> None:
-    """Signal everybody, this process last."""
+    """Send the signals, to this process last."""
     for who in ("broker", "driver", "worker"):
         with contextlib.suppress(ProcessLookupError):
             if who in fate.killed:

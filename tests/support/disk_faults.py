@@ -1,4 +1,4 @@
-"""A disk of a few hundred KiB that really fills up."""
+"""A small disk that a test can fill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
-    """Give *folder* a disk of its own of *size_bytes*; mounting one takes root."""
+    """Mount a disk of *size_bytes* at *folder*, which needs root."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small disk")
     folder.mkdir(parents=True)
@@ -23,12 +23,12 @@ def small_disk(folder: Path, size_bytes: int) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # Not now if something of the process still holds a file there: once it lets go.
+        # Lazy: if this process still has a file open there, the disk is removed after its close.
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def fill(disk: Path, leave_bytes: int = 0) -> Path:
-    """Fill *disk* but for about *leave_bytes*; return the file to delete for room."""
+    """Fill *disk* except about *leave_bytes*; return the file whose deletion frees the space."""
     filler = disk / "filler"
     free = os.statvfs(disk)
     filler.write_bytes(b"x" * max(0, free.f_bavail * free.f_frsize - leave_bytes))

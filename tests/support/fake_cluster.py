@@ -1,14 +1,14 @@
-"""A Kafka cluster in a dict, for the steps of pipeline/ and the assets that call them.
+"""A Kafka cluster in memory, for tests of pipeline/ and of its callers.
 
-It has no brokers, no threads and no time: no retention, no compaction, no transaction timeouts, no
-group members, no authorizations. Markers land with the commit, never a moment later. Reads end at
-once. What it cannot do, tests/resources and tests/stories do on real brokers.
+It has no brokers, no threads and no time: no retention, compaction, transaction timeouts, group
+members or authorization. A marker is written together with the commit, not a moment later. Reads
+end at once. tests/resources and tests/stories test these things on real brokers.
 
-What it does have is what exactness hangs on. A transaction leaves its marker at an offset of its
-own in every partition it wrote to; aborted records keep their offsets and are not shown; the last
-stable offset waits for open transactions; progress is committed with the records or not at all;
-and a writer is fenced by the next one of its transactional id. `Faults` stop a caller dead before
-or after any call, as a crash does.
+It has everything that exactly-once depends on. A transaction writes a marker with its own offset to
+each of its partitions. Aborted records keep their offsets and are not visible. The last stable
+offset stays before open transactions. Progress is committed with the records or not at all. A
+writer is fenced by the next writer of its transactional id. `Faults` crash the caller before or
+after any call.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ SCHEMA = file_schema(RECORDS)
 
 
 class CrashError(Exception):
-    """The process died here: nothing of ours may catch it."""
+    """The process crashes here. The product must not catch it."""
 
 
 @dataclass(frozen=True)
 class RecordContent:
-    """What a record says, apart from where it lies."""
+    """The content of a record, without topic, partition and offset."""
 
     value: bytes | None = b"v"
     key: bytes | None = None
@@ -53,7 +53,7 @@ class RecordContent:
 
 @dataclass
 class LogEntry:
-    """An offset that is taken: by a record, or (None) by a marker; *state* as its transaction's."""
+    """A record, or a marker (None), in the log; *state* is that of its transaction."""
 
     said: RecordContent | None
     state: str = "committed"
@@ -61,7 +61,7 @@ class LogEntry:
 
 @dataclass
 class Faults:
-    """Stops the caller at call number *at*, before or after the call has done its work."""
+    """Crashes the caller at call number *at*, before the call or after it."""
 
     at: int | None = None
     after: bool = False
@@ -79,7 +79,7 @@ class Faults:
 
 @dataclass
 class TransactionState:
-    """What the coordinator knows of a transactional id."""
+    """The coordinator's state of a transactional id."""
 
     epoch: int = 0
     entries: list[LogEntry] = field(default_factory=list)
@@ -104,7 +104,7 @@ class FakeCluster:
         self.incarnations = 0
 
     def make(self, name, partitions=1):
-        """Make a topic, or make it anew under another id; its groups' offsets go with it."""
+        """Create a topic, or re-create it with another id and delete its committed offsets."""
         self.incarnations += 1
         self.ids[name] = f"{name}-life{self.incarnations}"
         for group in self.groups.values():
@@ -116,16 +116,16 @@ class FakeCluster:
         return self.ids[name]
 
     def drop(self, name):
-        """Delete a topic; groups keep what they have committed for it."""
+        """Delete a topic; its committed offsets stay."""
         del self.ids[name]
         for partition in [p for p in self.logs if p.topic == name]:
             del self.logs[partition]
 
-    def append(self, partition, *said, state="committed"):
-        """Append plain records; return the offsets they got."""
+    def append(self, partition, *contents, state="committed"):
+        """Append records without a transaction; return their offsets."""
         log = self.logs[partition]
-        log.extend(LogEntry(each, state) for each in said)
-        return list(range(len(log) - len(said), len(log)))
+        log.extend(LogEntry(each, state) for each in contents)
+        return list(range(len(log) - len(contents), len(log)))
 
     def mark(self, partition):
         """Append a transaction marker."""
@@ -135,7 +135,7 @@ class FakeCluster:
         self.low[partition] = low
 
     def clean(self, partition, *offsets):
-        """Take records away as compaction does; their offsets stay taken."""
+        """Remove records like compaction: their offsets have no record then."""
         self.compacted.add(partition.topic)
         for offset in offsets:
             self.logs[partition][offset].said = None
@@ -148,7 +148,7 @@ class FakeCluster:
         return next((i for i, e in enumerate(log) if e.state == "open"), len(log))
 
     def visible(self, partition, start=0, end=None):
-        """Return (offset, what it says) of the records that a read_committed reader is shown."""
+        """Return (offset, content) of the records that are visible with read_committed."""
         stop = self.stable(partition) if end is None else end
         return [
             (i, e.said)
@@ -156,7 +156,7 @@ class FakeCluster:
             if max(start, self.low[partition]) <= i < stop and e.said and e.state == "committed"
         ]
 
-    # What resources.kafka.cluster.KafkaCluster answers
+    # Methods of resources.kafka.cluster.KafkaCluster
 
     def open(self):
         pass
@@ -166,7 +166,7 @@ class FakeCluster:
 
     def probe(self, timeout_s=3.0):
         if self.is_down:
-            raise UnreachableError(self.alias, "nowhere:1", "it is down")
+            raise UnreachableError(self.alias, servers="nowhere:1", reason="it is down")
 
     def topics(self, names=None):
         self.probe()
@@ -183,7 +183,7 @@ class FakeCluster:
 
     def _marks(self, p, known):
         if p not in self.logs:
-            return TopicMissingError(str(p), f"on {self.alias}")
+            return TopicMissingError(str(p), location=f"on {self.alias}")
         marks = Watermarks(self.low[p], max(self.low[p], self.stable(p)), len(self.logs[p]), 0)
         return known if known and known.end_state == marks.end_state else marks
 
@@ -205,12 +205,12 @@ class FakeCluster:
 
 
 class FakeSource:
-    """A reader of a fake cluster: what `pipeline.staging.stage.Source` asks for."""
+    """A reader of a fake cluster: a `pipeline.staging.stage.Source`."""
 
     def __init__(self, cluster, rows_at_once=3):
         self._cluster, self._rows_at_once = cluster, rows_at_once
         self.reads = []
-        self.fails = {}  # SourcePartition -> the error to end its range with, at its start
+        self.fails = {}  # SourcePartition -> the error with which its range ends at its start
 
     def read(self, ranges, max_bytes, take):
         self.reads.append(list(ranges))
@@ -237,7 +237,9 @@ class FakeSource:
                 r, r.start, LogTruncatedError(topic_partition, staged=r.start, end=end)
             ), 0
         if r.end > self._cluster.stable(topic_partition):
-            error = RangeUnfinishedError(topic_partition, at=r.start, end=r.end, why="nothing came")
+            error = RangeUnfinishedError(
+                topic_partition, at=r.start, end=r.end, reason="nothing came"
+            )
             return ReadResult(r, r.start, error), 0
         used = 0
         shown = self._cluster.visible(topic_partition, r.start, r.end)
@@ -251,7 +253,7 @@ class FakeSource:
 
 
 class FakeTarget:
-    """A slot's writer on a fake cluster: what `pipeline.replay.slot_replay.Target` asks for."""
+    """A slot's writer on a fake cluster: a `pipeline.replay.slot_replay.Target`."""
 
     def __init__(self, cluster, flow, slot, faults=None):
         self._cluster, self._group = cluster, flow.progress_group
@@ -272,7 +274,7 @@ class FakeTarget:
         return self._faults.around(answer)
 
     def abort_leftovers(self, partitions):
-        self._faults.around(lambda: None)  # nothing is left open here: fencing ends all of it
+        self._faults.around(lambda: None)  # nothing stays open here: fencing ends all transactions
 
     def commit_progress(self, progress):
         held = self._cluster.groups.setdefault(self._group, {})
@@ -289,7 +291,7 @@ class FakeTarget:
         def answer():
             if self._bad:
                 named = self._bad if self._cluster.tells_what_it_refused else {}
-                raise BatchRejectedError(named, "too large")
+                raise BatchRejectedError("too large", partitions=named)
             return {p: np.array(offsets, np.int64) for p, offsets in self._given.items()}
 
         return self._faults.around(answer)
@@ -371,10 +373,10 @@ class FakeTarget:
 
 
 class FakeStageReader:
-    """Staged files in a dict: what `pipeline.replay.recovery.Staged` asks for, in any order."""
+    """Staged files in memory, like `resources.delta.stage_reader.StageReader`."""
 
     def __init__(self):
-        self.files = {}  # path -> [(SourcePartition, [(offset, Said)])]
+        self.files = {}  # path -> [(SourcePartition, [(offset, RecordContent)])]
 
     def keep(self, path, partition, shown):
         self.files.setdefault(path, []).append((partition, list(shown)))
@@ -388,7 +390,7 @@ class FakeStageReader:
 
 
 def rows(partition, shown):
-    """Return (offset, Said) pairs of *partition* as a batch of `records`."""
+    """Return (offset, RecordContent) pairs of *partition* as a batch of `records`."""
     return pa.RecordBatch.from_pylist(
         [
             {
@@ -421,7 +423,7 @@ def _raw(keys):
 
 
 def contents_of(batch):
-    """Return what each record of *batch* says."""
+    """Return the RecordContent of each record of *batch*."""
     return [
         RecordContent(
             row["value"],

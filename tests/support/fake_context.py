@@ -1,4 +1,4 @@
-"""A site with a real lake and two clusters in dicts, whose tasks run right here."""
+"""A context with a real lake and two fake clusters, whose tasks run in this process."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tests.support.lake import config
 
 
 class FakeContext(MirrorContext):
-    """A site of one flow, us-east->eu-west, with *bounds* of the work."""
+    """A context of one flow, us-east->eu-west; *bounds* are fields of its Config."""
 
     def __init__(self, root, monkeypatch, timings=None, **bounds):
         super().__init__(replace(config(root), **bounds), timings)
@@ -28,7 +28,7 @@ class FakeContext(MirrorContext):
 
 
 class InlineWorkers:
-    """Workers that do everything at once, in this process."""
+    """Workers that run jobs in this process, one after the other."""
 
     def worker_pool(self, make):
         return InlinePool(make)

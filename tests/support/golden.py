@@ -1,7 +1,7 @@
 """The JSON that commands print, compared with the JSON that they printed when it was recorded.
 
 The golden files are `tests/support/golden/<name>.json`. To record one again, delete it and run its
-test: the test writes the file and fails, so that nobody records by mistake.
+test: the test writes the file and fails, so that no file is recorded by mistake.
 
 Commands run through the installed entry point `deltamirror`, so that modules and classes can move.
 """
@@ -23,9 +23,9 @@ from tests.support.brokers import COMMAND_SECONDS, cli_environment
 
 GOLDEN = Path(__file__).parent / "golden"
 
-# Sentences are reworded; whether there is one is kept.
+# Texts change; only their presence is compared.
 TEXTS = frozenset({"message", "hint", "note", "error", "detail"})
-# Kafka and replays make these up.
+# Kafka and replays generate these.
 IDS = frozenset({"incarnation", "topic_id", "replay_id"})
 # They depend on the time, or on how many commits it took. Numbers above 0 are replaced.
 NUMBERS = frozenset({"age_ms", "seen_at_ms", "staged_at_ms", "version"})

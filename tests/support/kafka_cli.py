@@ -11,7 +11,7 @@ TOOL_SECONDS = 60
 def console_consumer(bootstrap: str, topic: str, group: str, at_most: int) -> list[str]:
     """Return the values that `kafka-console-consumer` reads as a member of *group*, in order.
 
-    It ends behind *at_most* records, or when none came for a while; it commits what it has read.
+    It ends after *at_most* records, or if none arrives for 20 s. It commits the offsets it read.
     """
     done = subprocess.run(
         [

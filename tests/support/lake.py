@@ -1,7 +1,7 @@
-"""A lake in a folder and two clusters in dicts, to survey and translate without brokers.
+"""A real lake and two scripted clusters, for tests of status and translation without brokers.
 
-The fake cluster has no transactions, no retention and no members of groups: it answers what a test
-told it to. What it cannot do, tests/stories does on real brokers.
+A scripted cluster has no transactions, no retention and no group members: it returns the state
+that a test has set. tests/stories tests these things on real brokers.
 """
 
 from deltamirror.context import MirrorContext
@@ -25,7 +25,7 @@ REMOTE = TopicPartition("us-east.orders", 0)
 
 
 class ScriptedCluster:
-    """What a test says a cluster holds."""
+    """A cluster whose state a test sets."""
 
     def __init__(self, alias):
         self.alias = alias
@@ -54,7 +54,7 @@ class ScriptedCluster:
 
     def probe(self, timeout_s=3.0):
         if self.is_down:
-            raise UnreachableError(self.alias, "localhost:1", "refused")
+            raise UnreachableError(self.alias, servers="localhost:1", reason="refused")
 
     def topics(self, names=None):
         self.probe()
@@ -66,7 +66,9 @@ class ScriptedCluster:
 
     def watermarks(self, partitions, known=None):
         self.probe()
-        return {p: self.marks.get(p, TopicMissingError(str(p), "here")) for p in partitions}
+        return {
+            p: self.marks.get(p, TopicMissingError(str(p), location="here")) for p in partitions
+        }
 
     def groups(self):
         self.probe()
@@ -75,7 +77,9 @@ class ScriptedCluster:
     def group_offsets(self, group):
         self.probe()
         if group in self.unreadable:
-            raise RequestRefusedError(self.alias, f"tell the offsets of group {group}", "X", "no")
+            raise RequestRefusedError(
+                self.alias, action=f"list the offsets of group {group}", code="X", reason="no"
+            )
         return dict(self.offsets.get(group, {}))
 
     def group_commits(self, group):
@@ -85,7 +89,7 @@ class ScriptedCluster:
     def commit_offsets(self, group, offsets):
         self.probe()
         if self.states.get(group, "EMPTY") != "EMPTY":
-            raise GroupActiveError(self.alias, group)
+            raise GroupActiveError(group, alias=self.alias)
         held = self.offsets.setdefault(group, {})
         for partition, (offset, text) in offsets.items():
             held[partition], self.texts[group, partition] = offset, text
@@ -97,7 +101,7 @@ class ScriptedCluster:
 
 
 class ScriptedContext(MirrorContext):
-    """A site whose clusters are fakes and whose lake is real."""
+    """A context with scripted clusters and a real lake."""
 
     def __init__(self, root, **flow):
         super().__init__(config(root, **flow))
@@ -128,7 +132,7 @@ def config(root, **flow):
 
 
 def stage(context, partition, start, end, *, topic_id="life1", oldest_ms=1, version=1):
-    """Say in the lake that `[start, end)` is staged."""
+    """Write a segment `[start, end)` to the lake."""
     row = {
         "topic": partition.topic, "topic_id": topic_id, "partition": partition.partition,
         "start": start, "end": end, "count": end - start, "size_bytes": 0, "low": 0,
@@ -139,7 +143,7 @@ def stage(context, partition, start, end, *, topic_id="life1", oldest_ms=1, vers
 
 
 def replay(context, *runs, partition=ORDERS, incarnation="life1", target_life="target1", at=1):
-    """Say in the lake where the records of *runs* (upstream, downstream, length) went."""
+    """Write offset *runs* (upstream, downstream, length) to the lake's offset map."""
     rows = [
         {
             "topic": partition.topic, "incarnation": incarnation,
@@ -156,7 +160,7 @@ def replay(context, *runs, partition=ORDERS, incarnation="life1", target_life="t
 def commit(
     context, group, committed_offsets, *, partition=ORDERS, topic_id="life1", at=1, metadata=""
 ):
-    """Say in the lake that *group* was seen to have committed an offset."""
+    """Write a committed offset of *group* to the lake."""
     row = {
         "group": group, "topic": partition.topic, "topic_id": topic_id,
         "partition": partition.partition, "committed": committed_offsets, "metadata": metadata,

@@ -1,4 +1,4 @@
-"""What lies in a broker's log, byte by byte: read from its file, by no client at all."""
+"""Read and write the bytes of a broker's log file, without a Kafka client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BATCH = struct.Struct(">qiibIhiqqqhii")  # Kafka's record batch, magic 2
 
 
 class LogRecord(NamedTuple):
-    """A record as it lies in the log; times in ms since 1970."""
+    """A record of the log file; times are in ms since 1970."""
 
     offset: int
     timestamp: int

@@ -1,4 +1,4 @@
-"""Runs of the loops on fake clusters, whose tasks run right here."""
+"""Run the loops on fake clusters, with tasks in this process."""
 
 import threading
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ TIMINGS = Timings(backoff_initial_s=0.01, backoff_max_s=0.02, failure_timeout_s=
 
 
 class NoBackgroundTasks:
-    """Stands for what goes on beside the loops."""
+    """Replaces the background tasks of a run and does nothing."""
 
     def __init__(self, *_):
         pass
@@ -29,7 +29,7 @@ class WarmWorkers(InlineWorkers):
 
 
 def looping_context(lake, monkeypatch, **timings):
-    """Return a site of one flow, us-east->eu-west, of which runs are made; `orders` is there."""
+    """Return a context of one flow, us-east->eu-west, for runs; the topic `orders` exists."""
     made = FakeContext(lake, monkeypatch, replace(TIMINGS, **timings))
     made.source.make("orders")
     monkeypatch.setattr(mirror_module, "MirrorContext", lambda config, timings: made)
@@ -42,7 +42,7 @@ def looping_context(lake, monkeypatch, **timings):
 
 @contextmanager
 def running_loops(run, stop):
-    """Run the loops of *run* beside the test; *stop* is set at the end."""
+    """Run the loops of *run* in a thread during the block; set *stop* at its end."""
     thread = threading.Thread(target=run.run)
     thread.start()
     try:

@@ -1,4 +1,4 @@
-"""MirrorMaker 2's own classes, called from a test: what they read is what its users would read."""
+"""Call MirrorMaker 2's own Java classes from a test, to read what its users read."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,7 +39,7 @@ Translated = Mapping[tuple[str, int], tuple[int, str]]
 def translate_offsets(
     gateway: JavaGateway, bootstrap: str, remote_alias: str, group: str
 ) -> Mapping[tuple[str, int], int]:
-    """Return what `RemoteClusterUtils.translateOffsets` says, keyed by (topic, partition)."""
+    """Return the result of `RemoteClusterUtils.translateOffsets` by (topic, partition)."""
     answer = gateway.jvm.org.apache.kafka.connect.mirror.RemoteClusterUtils.translateOffsets(
         _properties(gateway, bootstrap), remote_alias, group, _timeout(gateway)
     )
@@ -73,31 +73,31 @@ class MirrorClient:
         return set(getattr(self._client, question)(*of))
 
     def hops(self, upstream: str) -> int:
-        """Return what `replicationHops` says."""
+        """Return the result of `replicationHops`."""
         return int(self._client.replicationHops(upstream))
 
     def offsets(self, remote_alias: str, group: str) -> Translated:
-        """Return what `remoteConsumerOffsets` says."""
-        patience = _timeout(self._gateway)
-        return _translated(self._client.remoteConsumerOffsets(group, remote_alias, patience))
+        """Return the result of `remoteConsumerOffsets`."""
+        timeout = _timeout(self._gateway)
+        return _translated(self._client.remoteConsumerOffsets(group, remote_alias, timeout))
 
     def offsets_of_groups(self, remote_alias: str, pattern: str) -> Mapping[str, Translated]:
-        """Return what it says of all groups that match the regular expression *pattern*."""
+        """Return the offsets of all groups that match the regular expression *pattern*."""
         compiled = _pattern(self._gateway, pattern)
-        patience = _timeout(self._gateway)
-        answer = self._client.remoteConsumerOffsets(compiled, remote_alias, patience)
+        timeout = _timeout(self._gateway)
+        answer = self._client.remoteConsumerOffsets(compiled, remote_alias, timeout)
         return {group: _translated(answer[group]) for group in answer}
 
     def close(self) -> None:
-        """Let go of its clients."""
+        """Close its clients."""
         self._client.close()
 
 
 class SyncStore:
-    """What MirrorMaker 2's checkpoint task makes of the offset syncs of *source* to *target*.
+    """The translation of MirrorMaker 2's checkpoint task, from the offset syncs of a flow.
 
-    *knows_former*: it has found its checkpoints of an earlier life, so that it keeps more of what
-    it reads first than the newest sync of each partition.
+    With *knows_former* the task has found checkpoints of an earlier run. Then it keeps more of the
+    offset syncs that it reads first than the newest one of each partition.
     """
 
     def __init__(
@@ -114,10 +114,10 @@ class SyncStore:
         for side, (alias, bootstrap) in (("source", source), ("target", target)):
             settings.put(f"{side}.cluster.alias", alias)
             settings.put(f"{side}.cluster.bootstrap.servers", bootstrap)
-        settings.put("name", "judge")
+        settings.put("name", "reference")
         settings.put("connector.class", "org.apache.kafka.connect.mirror.MirrorCheckpointConnector")
         config = jvm.org.apache.kafka.connect.mirror.MirrorCheckpointConfig(settings)
-        # Only its package may make one.
+        # Its constructor is package-private.
         store = jvm.java.lang.Class.forName("org.apache.kafka.connect.mirror.OffsetSyncStore")
         (constructor,) = (c for c in store.getDeclaredConstructors() if c.getParameterCount() == 1)
         constructor.setAccessible(True)
@@ -127,13 +127,13 @@ class SyncStore:
         self._store.start(not knows_former)
 
     def translate(self, topic: str, partition: int, committed: int) -> int | None:
-        """Return where a group that has committed *committed* would resume; None: not known."""
+        """Return the offset at which a group at *committed* resumes, or None if unknown."""
         at = self._gateway.jvm.org.apache.kafka.common.TopicPartition(topic, partition)
         answer = self._store.translateDownstream("any", at, committed)
         return int(answer.getAsLong()) if answer.isPresent() else None
 
     def close(self) -> None:
-        """Let go of its clients."""
+        """Close its clients."""
         self._store.close()
 
 

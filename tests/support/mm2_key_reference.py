@@ -1,6 +1,6 @@
-"""What MirrorMaker 2's own classes say of keys: names, defaults, refusals, and which place wins.
+"""Ask MirrorMaker 2's own classes about keys: names, defaults, rejected values, precedence.
 
-Asked of the classes in the brokers' jars, for a file with the clusters A and B and the flow A->B.
+The classes are in the brokers' jars. The file has the clusters A and B and the flow A->B.
 """
 
 from __future__ import annotations
@@ -54,23 +54,23 @@ class Mm2KeyReference:
         return frozenset(names.split(","))
 
     def default(self, definition: str, name: str) -> str | None:
-        """Return the default of *name* in a ConfigDef, as a file would say it. None: none."""
+        """Return the default of *name* in a ConfigDef as in a file, or None if it has none."""
         described = self._definition(definition)
         kind = get_field(described.configKeys()[name], "type")
         values = described.defaultValues()
         return described.convertToString(values[name], kind) if name in values else None
 
     def free_names(self, definition: str, *but: str) -> list[str]:
-        """Return the names of a ConfigDef, without those of others, that may hold any text.
+        """Return the names of a ConfigDef, without those of *but*, whose value may be any text.
 
-        MirrorMaker 2 reads what connects, which others share, and hands on the rest unseen.
+        MirrorMaker 2 itself reads the keys of the connection, and passes other keys on unchecked.
         """
         names = self.names(definition).difference(*map(self.names, but))
         keys = self._definition(definition).configKeys()
         return [name for name in sorted(names) if but or _takes_any_text(keys[name])]
 
     def filled_in(self) -> Mapping[str, str]:
-        """Return what a connector is told where the file says nothing of its flow."""
+        """Return a connector's configuration if the file has no keys of its flow."""
         return dict(self._connector({}))
 
     def runs(self, said: Mapping[str, str]) -> tuple[set[str], set[str]]:
@@ -88,12 +88,12 @@ class Mm2KeyReference:
         return replicating, beating
 
     def bad_values(self, definition: str, values: Mapping[str, str]) -> set[str]:
-        """Return the names of *values* whose value the ConfigDef does not take."""
+        """Return the names of *values* whose value the ConfigDef rejects."""
         found = self._definition(definition).validateAll(self._map(values))
         return {name for name in values if not found[name].errorMessages().isEmpty()}
 
     def refusals(self, said: Mapping[str, str]) -> set[str]:
-        """Return the keys, without their places, for which the file or a connector refuses to run.
+        """Return the keys, without prefixes, with which the file or a connector refuses to run.
 
         A key that the file refuses is "the file".
         """
@@ -163,7 +163,7 @@ class Mm2KeyReference:
         return {value.name() for value in checked if not value.errorMessages().isEmpty()}
 
     def _static(self, where: str, member: str, *arguments: Any) -> Any:
-        """Return a static field, or what a static method says, whatever its visibility is."""
+        """Return a static field, or the result of a static method, also if it is not public."""
         owner = self._gateway.jvm.java.lang.Class.forName(where)
         fields = [field for field in owner.getDeclaredFields() if field.getName() == member]
         if fields:
@@ -172,7 +172,7 @@ class Mm2KeyReference:
         return self._invoke(owner, None, member, *arguments)
 
     def _clients(self, said: Mapping[str, str], which: str) -> Any:
-        """Return what MirrorConnectorConfig's method *which* says: a client's properties."""
+        """Return a client's properties: the result of MirrorConnectorConfig's method *which*."""
         config = self._mirror.MirrorSourceConfig(self._connector(said))
         no_role = None
         return self._invoke(config.getClass().getSuperclass(), config, which, no_role)

@@ -1,4 +1,4 @@
-"""Apache Kafka's own MirrorMaker 2, started from the same jars as the brokers: the judge."""
+"""Start Apache Kafka's MirrorMaker 2 from the brokers' jars, as the reference for tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAIN = "org.apache.kafka.connect.mirror.MirrorMaker"
 START_S = 120.0
 STOP_S = 60.0
 
-# One broker holds one copy. What is polled each minute or ten would make tests wait.
+# A single broker allows one replica only.
 QUICKLY = {
     "replication.factor": "1",
     "offset-syncs.topic.replication.factor": "1",
@@ -41,24 +41,26 @@ QUICKLY = {
 
 
 class MirrorMaker:
-    """A dedicated MirrorMaker 2 for *clusters* by alias, with *said* lines in its file.
+    """A dedicated MirrorMaker 2 for *clusters* by alias, with *settings* in its file.
 
-    `log` holds what it says, `path` its file, which `deltamirror` can be given too.
+    `log` is its log file, and `path` its configuration file, which `deltamirror` can read, too.
     """
 
-    def __init__(self, home: Path, clusters: Mapping[str, Broker], said: Mapping[str, str]) -> None:
+    def __init__(
+        self, home: Path, clusters: Mapping[str, Broker], settings: Mapping[str, str]
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.path, self.log = home / "mm2.properties", home / "mm2.log"
         servers = {f"{a}.bootstrap.servers": b.bootstrap_servers for a, b in clusters.items()}
         flushed = {f"{alias}.offset.flush.interval.ms": "1000" for alias in clusters}
-        lines = {"clusters": ", ".join(clusters), **servers, **QUICKLY, **flushed, **said}
+        lines = {"clusters": ", ".join(clusters), **servers, **QUICKLY, **flushed, **settings}
         self.path.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()))
         self._logging = home / "log4j2.properties"
         self._logging.write_text(LOGGING)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it; it is of use some seconds later."""
+        """Start it; it is ready some seconds later."""
         jars = os.pathsep.join(sorted(str(jar) for jar in kafka_home().glob("*.jar")))
         command = [str(java()), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
         command += [f"-Dlog4j2.configurationFile={self._logging}", "-cp", jars, MAIN]
@@ -68,9 +70,9 @@ class MirrorMaker:
             )
 
     def until(self, happened: Callable[[], bool], what: str, within_s: float = START_S) -> None:
-        """Return when *happened* says so. Raises TimeoutError with *what* and the end of its log.
+        """Wait until *happened* returns True. Raises TimeoutError with *what* and the log's end.
 
-        Raises it at once where MirrorMaker 2 has ended.
+        Raises it at once if MirrorMaker 2 has ended.
         """
         give_up_at = time.monotonic() + within_s
         while not happened():
@@ -82,11 +84,11 @@ class MirrorMaker:
             time.sleep(0.1)
 
     def stop(self) -> None:
-        """Stop it as its users do: it commits its offsets first."""
+        """Stop it with SIGTERM: it commits its offsets first."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it with -9: what it has not committed it would copy again."""
+        """Kill it with SIGKILL: a restart copies records again whose offsets are not committed."""
         self._end(signal.SIGKILL)
 
     def _end(self, how: signal.Signals) -> None:
@@ -97,10 +99,10 @@ class MirrorMaker:
 
 @contextmanager
 def mirror_maker(
-    home: Path, clusters: Mapping[str, Broker], said: Mapping[str, str]
+    home: Path, clusters: Mapping[str, Broker], settings: Mapping[str, str]
 ) -> Iterator[MirrorMaker]:
-    """Run a MirrorMaker 2 for a block; it does not outlive it."""
-    made = MirrorMaker(home, clusters, said)
+    """Run a MirrorMaker 2 during the block."""
+    made = MirrorMaker(home, clusters, settings)
     made.start()
     try:
         yield made

@@ -1,6 +1,6 @@
-"""Groups that no client here can join: their requests made by Kafka's Java classes, sent by hand.
+"""Join groups for which there is no client here: Kafka's Java classes encode the raw requests.
 
-Streams groups (KIP-1071) are joined by Kafka Streams alone, which the brokers' jars do not hold.
+Only Kafka Streams joins Streams groups (KIP-1071), and the brokers' jars do not contain it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from resources.kafka.cluster import KafkaCluster
 from tests.support.world import until
 
 JOIN, LEAVE = 0, -1
-OLD = 3  # of TxnOffsetCommit: one whose partition the client has to announce itself
+OLD = 3  # a version of TxnOffsetCommit in which the client adds the partition itself
 MESSAGES, REQUESTS = "org.apache.kafka.common.message", "org.apache.kafka.common.requests"
 
 
@@ -24,7 +24,7 @@ class RawClient:
 
     def __init__(self, gateway: JavaGateway, bootstrap: str, group: str) -> None:
         self._gateway, self._group = gateway, group
-        # A fresh cluster's groups have a coordinator only once somebody has asked for it.
+        # In a new cluster a group has a coordinator only after the first request for it.
         KafkaCluster("raw", {"bootstrap.servers": bootstrap}).group_offsets(group)
         host, port = bootstrap.split(":")
         self._socket = socket.create_connection((host, int(port)), timeout=10)
@@ -55,7 +55,7 @@ class RawClient:
         return found
 
     def _new(self, name: str, *arguments: Any) -> Any:
-        # Nested classes too: their names hold a dollar sign.
+        # Also nested classes, whose names have a dollar sign.
         made: Any = self._gateway.jvm
         for part in name.split("."):
             made = getattr(made, part)
@@ -79,7 +79,7 @@ class RawMember(RawClient):
         self._id = gateway.jvm.org.apache.kafka.common.Uuid.randomUuid().toString()
 
     def join(self) -> None:
-        """Become a member; a group that is new is made. It lasts for a session's timeout."""
+        """Become a member, until the session times out; create the group if it is new."""
         until(lambda: self._heartbeat(JOIN) == 0, f"{self._group} has a coordinator and a member")
 
     def leave(self) -> None:
@@ -88,7 +88,7 @@ class RawMember(RawClient):
         self.close()
 
     def _heartbeat(self, epoch: int) -> int:
-        """Return the error code that the broker answers to a heartbeat; 0 is none."""
+        """Return the error code of the broker's answer to a heartbeat; 0 means no error."""
         data = self._new(f"{MESSAGES}.{self._kind}GroupHeartbeatRequestData")
         data.setGroupId(self._group).setMemberId(self._id).setMemberEpoch(epoch)
         if epoch == JOIN and self._kind == "Share":
@@ -110,10 +110,10 @@ class RawMember(RawClient):
 
 
 class RawTransaction(RawClient):
-    """What a broker takes up too late: progress of a transaction that is over."""
+    """Progress of a transaction that has ended, which a broker accepts too late."""
 
     def leave_hanging(self, transactional_id: str, topic: str, partition: int) -> None:
-        """Commit an offset of a transaction of *transactional_id* that no marker will ever end."""
+        """Commit an offset of a transaction of *transactional_id* that gets no marker."""
         messages = f"{MESSAGES}.TxnOffsetCommitRequestData"
         producer_id, epoch = self._begin(transactional_id)
         place = self._new(f"{messages}$TxnOffsetCommitRequestPartition")

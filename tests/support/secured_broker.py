@@ -1,4 +1,4 @@
-"""A really secured broker: each way to log in has a listener, StandardAuthorizer says who may."""
+"""A secured broker with a listener for each login method, and with StandardAuthorizer."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from demo.kafka.brokers import Broker, running_brokers
 from demo.kafka.processes import free_ports
 from tests.support.certificates import MARK, STORE_PASSWORD, Authority, Identity
 
-ROOT, MIRROR = "root", "mirror"  # who may do everything, and who only what is granted
+ROOT, MIRROR = "root", "mirror"  # a superuser, and a user with granted ACLs only
 PASSWORD = f"{MARK}password w;'=x"
 MODULES = "org.apache.kafka.common.security"
 WAIT_S = 30
 
-# By listener: what it speaks, and with which certificate.
+# By listener: its protocol and its certificate.
 LISTENERS = {
     "SASL": ("SASL_PLAINTEXT", None),
     "TLS": ("SSL", "broker"),
@@ -41,7 +41,7 @@ LISTENERS = {
 
 @dataclass(frozen=True)
 class Certificates:
-    """What brokers show, what a client shows, and who signed both."""
+    """Certificates of brokers and of a client, and the authority of both."""
 
     authority: Authority
     broker: Identity
@@ -51,7 +51,7 @@ class Certificates:
 
     @classmethod
     def make(cls, folder: Path) -> Certificates:
-        """Make them all in *folder*."""
+        """Create all of them in *folder*."""
         authority = Authority(folder)
         return cls(
             authority,
@@ -63,7 +63,7 @@ class Certificates:
 
 
 class SecuredBroker(Broker):
-    """A broker with all of LISTENERS; the plain one is the tests' own, and may do everything."""
+    """A broker with all of LISTENERS. On the plain one the tests have all permissions."""
 
     def __init__(self, name: str, home: Path, certificates: Certificates) -> None:
         super().__init__(name, home)
@@ -71,12 +71,12 @@ class SecuredBroker(Broker):
         controller, *ports = free_ports(1 + len(LISTENERS))
         self._at = {name: f"127.0.0.1:{port}" for name, port in zip(LISTENERS, ports, strict=True)}
         outside = {"PLAINTEXT": self.bootstrap_servers, **self._at}
-        told = ",".join(f"{name}://{at}" for name, at in outside.items())
+        advertised = ",".join(f"{name}://{at}" for name, at in outside.items())
         kinds = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
         kinds |= {name: kind for name, (kind, _) in LISTENERS.items()}
         self.properties |= {
-            "listeners": f"{told},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": told,
+            "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": advertised,
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listener.security.protocol.map": ",".join(f"{n}:{k}" for n, k in kinds.items()),
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -92,11 +92,11 @@ class SecuredBroker(Broker):
                 self.properties |= _shows(listener.lower(), getattr(certificates, shows))
 
     def at(self, listener: str) -> str:
-        """Return where *listener* is."""
+        """Return the address of *listener*."""
         return self._at[listener]
 
     def by_tls(self) -> dict[str, str]:
-        """Return the Java properties of a client that comes by TLS; it may do everything."""
+        """Return the Java properties of a TLS client with all permissions."""
         return {
             "bootstrap.servers": self.at("TLS"),
             "security.protocol": "SSL",
@@ -105,7 +105,7 @@ class SecuredBroker(Broker):
         }
 
     def let_in(self) -> None:
-        """Let ROOT in by SCRAM too: its credentials lie in the cluster."""
+        """Create SCRAM credentials of ROOT, which are stored in the cluster."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             asked = UserScramCredentialUpsertion(
@@ -153,7 +153,7 @@ def _mutual(authority: Authority) -> dict[str, str]:
 
 @contextmanager
 def secured_brokers(home: Path, *names: str) -> Iterator[tuple[Certificates, list[SecuredBroker]]]:
-    """Start secured brokers called *names*, side by side, and end them."""
+    """Start secured brokers called *names* in parallel; stop them after the block."""
     certificates = Certificates.make(home / "certificates")
     brokers = [SecuredBroker(name, home / name, certificates) for name in names]
     with running_brokers(*brokers):
@@ -174,7 +174,7 @@ def log_in(mechanism: str, user: str = ROOT, password: str = PASSWORD) -> dict[s
 
 @contextmanager
 def token_endpoint(secret: str, subject: str = ROOT) -> Iterator[str]:
-    """Serve tokens for *subject* to whoever has the client's *secret*; yield the endpoint's URL."""
+    """Serve tokens for *subject* to clients with *secret*; yield the endpoint's URL."""
     expected = base64.b64encode(f"mirror:{secret}".encode()).decode()
 
     class Endpoint(BaseHTTPRequestHandler):
@@ -202,7 +202,7 @@ def token_endpoint(secret: str, subject: str = ROOT) -> Iterator[str]:
 
 
 def _token(subject: str) -> str:
-    """Return an unsecured token, which Kafka's own validator takes."""
+    """Return an unsecured token, which Kafka's own validator accepts."""
     now = int(time.time())
     claims = {"sub": subject, "iat": now, "exp": now + 3600, "scope": "kafka"}
     parts: list[Mapping[str, object]] = [{"alg": "none"}, claims]

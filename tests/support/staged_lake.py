@@ -1,4 +1,4 @@
-"""Records staged in a lake as the loop stages them, without a source to read them from."""
+"""Stage records in a lake like the loop, without a source."""
 
 from itertools import groupby
 
@@ -12,7 +12,7 @@ from schemas.staging.segment import Segment
 
 
 def row(source, offset, *, timestamp_ms=None):
-    """Return a record that tells where it is from."""
+    """Return a record whose value names its source partition and offset."""
     return {
         "topic": source.topic,
         "topic_id": source.topic_id,
@@ -32,9 +32,9 @@ def batch_of(rows):
 
 
 def stage_records(context, *ranges, staged_at_ms=1, times=None):
-    """Stage `(source partition, start, end)` in one commit, as one batch of the loop; seal it.
+    """Stage *ranges* of (source partition, start, end) in one commit and seal it, like the loop.
 
-    *times* maps offsets to timestamps; a timestamp is the offset itself otherwise.
+    *times* maps offsets to timestamps; by default a timestamp is the offset.
     """
     records, segments = context.lake.records("us-east"), context.lake.segments("us-east")
     records.refresh()
@@ -67,7 +67,7 @@ def segment_of(source, rows, sequence, staged_at_ms):
 
 
 def held(context, *sources):
-    """Return the staged rows of *sources*, as replay reads them."""
+    """Return the staged rows of *sources*, read like replay reads them."""
     records = context.lake.records("us-east")
     records.refresh()
     found = {source: [] for source in sources}

@@ -1,4 +1,4 @@
-"""A world whose tasks run in this process: staged, replayed and asked without Spark."""
+"""A world whose tasks run in this process: stage, replay and check it without Spark."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def write(here: World) -> None:
 
 
 def stage(here: World) -> None:
-    """Stage all that is there, without Spark and without replay."""
+    """Stage all records, without Spark and without replay."""
     with here.staging() as staging:
         while staging.tick().segments:
             pass
 
 
 def replay(here: World) -> dict[object, DeltamirrorError]:
-    """Replay all that is staged, without Spark; return the partitions that were left out."""
+    """Replay all staged records, without Spark; return the errors of blocked partitions."""
     replaying = FlowReplayer(here.context, here.config.flow(FLOW), InlineWorkers())
     try:
         replaying.open()
@@ -47,7 +47,7 @@ def replay(here: World) -> dict[object, DeltamirrorError]:
 
 
 def mirror_next_turn(here: World) -> None:
-    """Write one more turn, and mirror everything there is as a new process."""
+    """Write one more turn of records, and mirror all records like a new process."""
     write(here)
     stage(here)
     assert replay(here) == {}
@@ -76,7 +76,7 @@ def assert_all_arrived_once(here: World) -> None:
 
 
 def refused(here: World, *args: str) -> dict[str, str]:
-    """Return the error with which a command ends, having ended with exit code 1."""
+    """Run a command that fails with exit code 1; return its error."""
     done = here.cli(*args, "--format", "json", timeout=300)
     assert done.returncode == 1, done.stderr
     return dict(json.loads(done.stdout)["error"])

@@ -1,4 +1,4 @@
-"""What a story does to a target behind the flow's back, and how it sees what comes of it."""
+"""Change a target like other programs do, and read the effects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write(here, topic, *values):
 
 
 def write_foreign(here, remote, *values, **transaction):
-    """Write to the target what another producer would; the same value is the same record."""
+    """Write records of another producer to the target; equal values are equal records."""
     records = [Record(b"k", v, timestamp=1_000) for v in values]
     produce(here.target.bootstrap_servers, remote, records, **transaction)
 
@@ -52,21 +52,21 @@ def _admin(servers):
 
 
 def assert_stops(here, *words):
-    """Run until caught up: it ends with 1, and `status` says why, in these *words*, too."""
-    said = run("run", "--until-caught-up", "--config", str(here.path), code=1).output
-    assert all(re.search(word, said) for word in words), said
+    """Assert that a run ends with code 1, and that its output and `status` match *words*."""
+    output = run("run", "--until-caught-up", "--config", str(here.path), code=1).output
+    assert all(re.search(word, output) for word in words), output
     (error,) = partition_errors(here)
     assert all(re.search(word, error) for word in words), error
 
 
 def partition_errors(here):
-    """Return the errors of single partitions that `status` shows."""
+    """Return the errors of partitions that `status` shows."""
     (flow,) = answer("status", "--config", str(here.path))["flows"]
     return [each["error"] for each in flow["partitions"] if each["error"]]
 
 
 def resume(here, topic):
-    """Order that *topic* is replayed from the stage's beginning."""
+    """Request that *topic* is replayed from the beginning of the stage."""
     run("resume", "--flow", FLOW, "--restart-topic", topic, "--config", str(here.path))
 
 
@@ -103,7 +103,7 @@ def progress(here, remote):
 
 
 def pairs(here, topic):
-    """Return upstream and downstream offset of every record in the map."""
+    """Return upstream and downstream offset of every record in the offset map."""
     table = here.context.lake.offset_map(here.config.flow(FLOW).flow)
     names = ["topic", "upstream_start", "downstream_start", "length"]
     rows = table.rows(names).sort_by("downstream_start").to_pylist()
@@ -116,7 +116,7 @@ def pairs(here, topic):
 
 
 def assert_exact(here, topic, *values):
-    """What the flow wrote is there once, in order, and the map says where."""
+    """Assert that the flow's records are on the target once, in order, and in the offset map."""
     shown = [(m.value(), m.offset()) for m in here.arrived(topic)]
     ours = dict(pairs(here, topic))
     placed = [value for value, offset in shown if offset in ours.values()]
@@ -138,7 +138,7 @@ def set_config(here, remote, **configs):
 
 @contextmanager
 def running(here):
-    """Run the loops beside the test, in this process."""
+    """Run the loops in a thread during the block."""
     stop = Event()
     thread = Thread(target=mirror, args=(here.config,), kwargs={"stop": stop})
     thread.start()

@@ -1,7 +1,7 @@
-"""A partition whose log is cut, as an unclean leader election does: the leader has fewer records.
+"""Truncate a partition's log like an unclean leader election: the new leader has fewer records.
 
-One broker cannot elect another one. It is stopped, given an older copy of the partition's folder
-and started again; its next election gives the log a later epoch, as an unclean one would.
+A single broker has no other leader to elect. It is stopped, gets an older copy of the partition's
+folder, and is started again. Its next election increments the leader epoch, like an unclean one.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ TRIES = 4
 
 
 class PartitionBackup:
-    """A copy of the folder of *partition*, to be put back: the broker is stopped to take it."""
+    """A copy of the folder of *partition* that can be restored. The broker is stopped meanwhile."""
 
-    def __init__(self, broker: Broker, partition: TopicPartition, place: Path) -> None:
-        self._broker, self._partition, self._place = broker, partition, place
+    def __init__(self, broker: Broker, partition: TopicPartition, backup: Path) -> None:
+        self._broker, self._partition, self._backup = broker, partition, backup
         broker.stop()
-        shutil.copytree(self._folder, place)
+        shutil.copytree(self._folder, backup)
         broker.start()
         watermarks(broker, partition)
 
     def restore(self) -> None:
-        """Give the partition the copy's records in place of its own, under a later epoch."""
+        """Replace the partition's records with those of the copy, with a later leader epoch."""
         before = watermarks(self._broker, self._partition)
         self._broker.stop()
         folder = self._folder
         shutil.rmtree(folder)
-        shutil.copytree(self._place, folder)
+        shutil.copytree(self._backup, folder)
         (self._broker.home / "data" / ".kafka_cleanshutdown").unlink(missing_ok=True)
         for checkpoint in self._broker.home.rglob("*-offset-checkpoint"):
             checkpoint.unlink()
@@ -48,7 +48,7 @@ class PartitionBackup:
 
 
 def elect_again(broker: Broker, partition: TopicPartition, epoch: int | None) -> None:
-    """Kill and start *broker* until the leader of *partition* has a later epoch than *epoch*."""
+    """Restart *broker* until the leader epoch of *partition* is later than *epoch*."""
     for _ in range(TRIES):
         if (watermarks(broker, partition).leader_epoch or 0) > (epoch or 0):
             return
@@ -58,7 +58,7 @@ def elect_again(broker: Broker, partition: TopicPartition, epoch: int | None) ->
 
 
 def watermarks(broker: Broker, partition: TopicPartition) -> Watermarks:
-    """Return the watermarks of *partition* once its broker tells them."""
+    """Wait until the broker returns the watermarks of *partition*; return them."""
     cluster = KafkaCluster(broker.name, {"bootstrap.servers": broker.bootstrap_servers})
     give_up_at = time.monotonic() + ANSWER_S
     while time.monotonic() < give_up_at:

@@ -1,4 +1,4 @@
-"""A small mirrored world: real clusters, a file, a lake; what a story does to it and asks."""
+"""A mirrored world for stories: real clusters, a configuration file and a lake."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tests.support.fake_context import InlineWorkers
 FLOW = "us-east->eu-west"
 WAIT_S = 90.0
 
-# Heartbeats would meet those of other tests on the shared brokers, and count as records; the
-# offset syncs of all tests would be in one topic. Whoever wants them says so.
+# Off by default: heartbeats of other tests on the shared brokers would count as records, and the
+# offset syncs of all tests would be in one topic.
 QUIET = {
     "emit.heartbeats.enabled": "false",
     "heartbeats.replication.enabled": "false",
@@ -41,11 +41,11 @@ QUIET = {
 
 @dataclass
 class Mesh:
-    """Real clusters by their aliases, a file about them with what is *said* in it, a lake."""
+    """Real clusters by alias, a configuration file with *settings*, and a lake."""
 
     home: Path
     clusters: Mapping[str, Broker]
-    said: Mapping[str, str]
+    settings: Mapping[str, str]
     runs: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,7 +59,7 @@ class Mesh:
             "deltamirror.lake": "lake",
             "deltamirror.metrics.listen": "",  # tests that run side by side would take one port
             **QUIET,
-            **self.said,
+            **self.settings,
         }
         self.path.write_text("".join(f"{key} = {value}\n" for key, value in lines.items()))
 
@@ -70,16 +70,16 @@ class Mesh:
 
     @property
     def config(self) -> Config:
-        """What the file says."""
+        """The configuration that the file has."""
         return read_config(self.path)
 
     @property
     def context(self) -> MirrorContext:
-        """The places the file names."""
+        """The clusters and the lake of the configuration."""
         return MirrorContext(self.config)
 
     def mirror(self, **options: Any) -> None:
-        """Mirror everything there is, in this process."""
+        """Mirror until caught up, in this process."""
         mirror(self.config, until_caught_up=True, **options)
 
     def cli(self, *args: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
@@ -87,12 +87,12 @@ class Mesh:
         return run_cli(*args, "--config", str(self.path), timeout=timeout)
 
     def answer(self, *args: str) -> dict[str, Any]:
-        """Return a command's JSON."""
+        """Return the JSON output of a command."""
         done = self.cli(*args, "--format", "json")
         return dict(json.loads(done.stdout))
 
     def start(self, *args: str) -> subprocess.Popen[str]:
-        """Start `deltamirror run` in a process of its own; what still runs ends with the story."""
+        """Start `deltamirror run` as a process; `end` kills it if it still runs."""
         with (self.home / "run.log").open("a") as log:
             run = subprocess.Popen(
                 [sys.executable, "-m", "deltamirror", "run", *args, "--config", str(self.path)],
@@ -102,24 +102,24 @@ class Mesh:
                 stderr=log,
                 text=True,
                 start_new_session=True,
-                preexec_fn=restore_signals,  # a test that Dagster had a part in may ignore some
+                preexec_fn=restore_signals,  # Dagster may have set signals to be ignored
             )
         self.runs.append(run)
         return run
 
     def end(self) -> None:
-        """End the runs that were started and are still there."""
+        """Kill the started runs that still run."""
         for run in self.runs:
             if run.poll() is None:
                 kill(run)
 
     def log(self) -> str:
-        """Return what the started runs said."""
+        """Return the log of the started runs."""
         return (self.home / "run.log").read_text()
 
 
 class World(Mesh):
-    """Clusters `us-east` and `eu-west` under a file of their own that mirrors *topics*."""
+    """Clusters `us-east` and `eu-west` with a configuration file that mirrors *topics*."""
 
     def __init__(
         self,
@@ -131,12 +131,12 @@ class World(Mesh):
     ) -> None:
         self.source, self.target, self.topics = source, target, topics
         self.extra = extra or {}
-        said = {f"{FLOW}.enabled": "true", f"{FLOW}.topics": ", ".join(topics), **self.extra}
-        super().__init__(home, {"us-east": source, "eu-west": target}, said)
+        settings = {f"{FLOW}.enabled": "true", f"{FLOW}.topics": ", ".join(topics), **self.extra}
+        super().__init__(home, {"us-east": source, "eu-west": target}, settings)
 
     @contextmanager
     def staging(self, workers: SparkWorkers | None = None) -> Iterator[SourceStager]:
-        """Open the staging of the source, to be ticked; its tasks run right here, without Spark."""
+        """Yield an opened stager of the source. Its tasks run in this process, without Spark."""
         staging = SourceStager(self.context, "us-east", workers or InlineWorkers())
         staging.open()
         try:
@@ -145,16 +145,16 @@ class World(Mesh):
             staging.close()
 
     def remote(self, topic: str) -> str:
-        """Return what *topic* is called on the target."""
+        """Return the name of the remote topic of *topic*."""
         return self.config.flow(FLOW).remote_topic(topic)
 
     def arrived(self, topic: str) -> list[Message]:
-        """Return every record of the remote topic of *topic*, as a read_committed reader sees."""
+        """Return all records of the remote topic of *topic*, read with read_committed."""
         return consume_all(self.target.bootstrap_servers, self.remote(topic))
 
 
 def until(happened: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
-    """Return when *happened* says so, asked every 20 ms. Raises TimeoutError with *what*."""
+    """Wait until *happened* returns True; call it every 20 ms. Raises TimeoutError with *what*."""
     give_up_at = time.monotonic() + within_s
     while not happened():
         if time.monotonic() > give_up_at:
@@ -163,7 +163,7 @@ def until(happened: Callable[[], bool], what: str, within_s: float = WAIT_S) -> 
 
 
 def kill(run: subprocess.Popen[str]) -> None:
-    """End *run* as `kill -9` does, and it alone."""
+    """Kill the process *run* with SIGKILL, without its children."""
     os.kill(run.pid, signal.SIGKILL)
     run.wait(WAIT_S)
 

@@ -1,4 +1,4 @@
-"""The Grafana dashboard queries what a run serves, and all of it."""
+"""The Grafana dashboard queries every metric of a run, and no others."""
 
 import json
 
@@ -19,7 +19,7 @@ def test_every_metric_is_on_the_dashboard(name):
     assert name in set().union(*map(metric_names, queries(dashboard()["panels"])))
 
 
-def test_a_metric_that_is_renamed_in_the_code_alone_is_found_in_panels_and_variables():
+def test_an_old_name_of_a_renamed_metric_is_found_in_panels_and_variables():
     renamed = json.loads(json.dumps(dashboard()).replace(LAG.name, "deltamirror_lag"))
 
     assert "deltamirror_lag" in undeclared(renamed["panels"])
@@ -44,13 +44,13 @@ def test_an_invented_metric_or_label_is_found(query, found):
     assert undeclared({"panels": [{"targets": [{key: query}]}]}) == found
 
 
-def test_panels_of_the_dashboard_lie_beside_one_another():
-    places = [panel["gridPos"] for panel in dashboard()["panels"]]
+def test_panels_of_the_dashboard_do_not_overlap():
+    positions = [panel["gridPos"] for panel in dashboard()["panels"]]
     cells = [
         (x, y)
-        for place in places
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
+        for at in positions
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
     ]
 
     assert len(cells) == len(set(cells))

@@ -1,1 +1,1 @@
-"""Write the pages that are made from the code: `python -m tools.docs`."""
+"""Write the pages that are made from the code: one module for each page."""

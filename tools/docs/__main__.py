@@ -1,4 +1,4 @@
-"""`python -m tools.docs` writes the pages of docs/ that are made from the code."""
+"""Write the pages of docs/ that are made from the code: `python -m tools.docs`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page docs/configuration.md: every key that mm2.properties may hold, from the code."""
+"""Write docs/configuration.md: every key that mm2.properties may hold, from the code."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from schemas.mm2.differences import DIFFERENCES
 INTRODUCTION = """\
 # Configuration
 
-deltamirror reads MirrorMaker 2's own file: one that works with MirrorMaker 2 4.3 works here, but
-for the differences below. `deltamirror config check` says of each key of a file what becomes of it:
+deltamirror reads MirrorMaker 2's own file. A file that works with MirrorMaker 2 4.3 works here,
+except for the differences below. `deltamirror config check` prints the status of each key:
 
 | status | meaning |
 |---|---|
-| honoured | it does what it does in MirrorMaker 2 |
-| translated | it does so under another name or in another unit; the note says which |
-| no-effect | nothing here needs it, or it is not done yet; the note says which |
-| refused | it would change what is replicated, or cannot be read: nothing runs until it is gone |
-| unknown | nobody reads it: nothing runs, and the nearest known key is named |
+| honoured | it has the same effect as in MirrorMaker 2 |
+| translated | it has that effect under another name or in another unit, which the note gives |
+| no-effect | deltamirror does not need it, or does not implement it yet; the note has the reason |
+| refused | it would change what is replicated, or is invalid: nothing runs until you remove it |
+| unknown | no such key exists: nothing runs, and the error names the nearest known key |
 
-The command ends with exit code 2 where a key is refused or unknown.
+The command ends with exit code 2 if a key is refused or unknown. `run` refuses the same keys. Both
+report all bad keys at once, with file and line.
 
 ## The file
 
@@ -39,23 +40,25 @@ at a line's end to continue it, `\\uXXXX`. A backslash in a regular expression i
 equal keys the last one wins. The file is read as **ISO-8859-1**, as Java does: write other
 characters as `\\uXXXX`.
 
-A key stands at the **top** level, at a **cluster** (`alias.key`) or at a **flow** (`A->B.key`).
-A flow's key beats the top level's. For the clients of a cluster (`A.consumer.*`, `A.producer.*`,
-`A.admin.*`) later wins: the top level's `security.protocol`, `ssl.*` and `sasl.*`, the cluster's,
-the client's own. `A->B.producer.override.*` is for the producer that writes the records of a flow,
-on top of `B.producer.*`. `A->B.consumer.*` loses to `A.consumer.*`, and `A->B.source.consumer.*`
-beats it; since a source is read once for all its flows, these must then agree.
+A key belongs to the **top** level, to a **cluster** (`alias.key`) or to a **flow** (`A->B.key`).
+A flow's key overrides the top level's. For the clients of a cluster (`A.consumer.*`,
+`A.producer.*`, `A.admin.*`) each of these overrides those before it: the top level's
+`security.protocol`, `ssl.*` and `sasl.*`, the cluster's, the client's own.
+`A->B.producer.override.*` is for the producer that writes the records of a flow, and overrides
+`B.producer.*`. `A.consumer.*` overrides `A->B.consumer.*`, and `A->B.source.consumer.*` overrides
+both. A source is read once for all its flows, so these flows must have the same values.
 
-Lists are separated by commas; topics and groups are joined into one regular expression that has to
-match the whole name. An expression that Python would read differently from Java (`\\p{..}`,
-`\\Q..\\E`, nested classes) is refused.
+Lists are separated by commas. The entries of topics and groups form one regular expression, which
+has to match the whole name. An expression that has another meaning in Python than in Java
+(`\\p{..}`, `\\Q..\\E`, nested classes) is refused.
 
 ## Secrets
 
-`${env:NAME}`, `${file:path:key}` and `${dir:path:file}` in a value are replaced by what they name.
-They are Kafka's config providers; the three need not be declared, other names for them are
-(`config.providers`). A relative path lies beside the file; the file of `${file:..}` is UTF-8. What
-they lead to is never logged or shown, nor is any value whose key is a password's.
+`${env:NAME}`, `${file:path:key}` and `${dir:path:file}` in a value are replaced by the value that
+they refer to. They are Kafka's config providers. These three need no declaration; other names for
+them do (`config.providers`). A relative path starts at the configuration file's folder. The file of
+`${file:..}` is UTF-8. Values from references, and values of password keys, are never logged or
+printed.
 
 ## Where deltamirror differs
 """
@@ -106,7 +109,7 @@ def _client_part() -> Iterable[str]:
         ("key", "in librdkafka"), ((f"`{name}`", note) for name, note in connection)
     )
     yield "## Client properties\n"
-    yield "As `A.consumer.*`, `A.producer.*`, `A.admin.*`, or for a flow as said above.\n"
+    yield "As `A.consumer.*`, `A.producer.*`, `A.admin.*`, or for a flow as described above.\n"
     yield _markdown_table(("property", "of", "in librdkafka"), map(_client_row, CLIENT_KEYS))
 
 
@@ -117,8 +120,8 @@ def _client_row(key: ClientKey) -> Sequence[str]:
 
 
 def _worker_part() -> Iterable[str]:
-    yield "## What only a Connect worker reads\n"
-    yield f"Status: {KeyStatus.NO_EFFECT.value}, at every place.\n"
+    yield "## Keys that only a Connect worker reads\n"
+    yield f"Status: {KeyStatus.NO_EFFECT.value}, at every level.\n"
     rows = [(name, reason) for reason, names in REASONS.items() for name in names]
     rows += [(f"{prefix}*", reason) for prefix, reason in PREFIXES.items()]
     yield _markdown_table(("key", "why"), ((f"`{name}`", reason) for name, reason in rows))

@@ -1,4 +1,4 @@
-"""docs/tables.md, from the descriptions of the tables and views themselves."""
+"""Write docs/tables.md from the declarations of the tables and views."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _lines() -> Iterator[str]:
 def _view(view: View) -> Iterator[str]:
     yield f"\n## The view `{view.name}`\n"
     yield f"One row is {view.row}: of one source cluster, from its tables `records` and `segments`."
-    yield "`deltamirror gaps` asks it without Spark. In Spark SQL, and much the same elsewhere:\n"
+    yield "`deltamirror gaps` queries it without Spark. In Spark SQL (other engines are similar):\n"
     yield "```sql"
     for table in ("records", "segments"):
         yield f"CREATE TEMPORARY VIEW {table} AS"

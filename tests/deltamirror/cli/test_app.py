@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from rich.table import Table
 
 from deltamirror.cli.app import CommandLine, common_options
+from deltamirror.cli.main import main
 from schemas.errors import ConfigFileError, LakeError
 
 
@@ -30,7 +31,7 @@ def act(context, raises):
         case "lake":
             raise LakeError("the lake is shut")
         case "config":
-            raise ConfigFileError("mm2.properties", "is missing")
+            raise ConfigFileError("mm2.properties", reason="is missing")
         case "interrupt":
             raise KeyboardInterrupt
         case "defect":
@@ -64,7 +65,7 @@ def test_the_config_named_after_the_command_wins():
     assert json.loads(result.stdout)["path"] == "b"
 
 
-def test_the_environment_names_the_config_where_no_option_does(monkeypatch):
+def test_the_environment_variable_sets_the_config_unless_an_option_does(monkeypatch):
     monkeypatch.setenv("DELTAMIRROR_CONFIG", "elsewhere.properties")
 
     assert json.loads(run("act", "--format", "json").stdout)["path"] == "elsewhere.properties"
@@ -72,7 +73,7 @@ def test_the_environment_names_the_config_where_no_option_does(monkeypatch):
 
 
 @pytest.mark.parametrize(("raises", "code"), [("lake", 1), ("config", 2), ("found", 1)])
-def test_the_exit_code_tells_a_failure_from_a_wrong_configuration(raises, code):
+def test_the_exit_code_is_1_for_a_failure_and_2_for_a_wrong_configuration(raises, code):
     assert run("act", "--raises", raises).exit_code == code
 
 
@@ -106,6 +107,30 @@ def test_wrong_usage_ends_with_2_and_names_the_help():
     assert "act --help" in result.stderr
 
 
+def commands(found=main, path=()):
+    yield path
+    for name, command in getattr(found, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(commands()), ids=" ".join)
+def test_the_help_of_each_command_has_an_example_on_one_line(path):
+    text = CliRunner().invoke(main, [*path, "--help"], terminal_width=80).stdout
+
+    assert f"  Example: {' '.join(('deltamirror', *path))} " in text
+    assert text.count("\n", text.index("Example: ")) == 1
+
+
+@pytest.mark.parametrize("args", [pytest.param((), id="deltamirror"), pytest.param(("groups",))])
+def test_a_group_of_commands_without_a_command_prints_its_help_and_ends_with_2(args):
+    result = CliRunner().invoke(main, args)
+
+    assert result.exit_code == 2
+    assert "Usage: " in result.output
+    assert "Commands:" in result.output
+    assert "error:" not in result.output
+
+
 def test_an_interrupt_ends_with_130_and_without_a_traceback():
     result = run("act", "--raises", "interrupt")
 
@@ -113,7 +138,7 @@ def test_an_interrupt_ends_with_130_and_without_a_traceback():
     assert "Traceback" not in result.output
 
 
-def test_a_defect_is_named_without_its_text_which_could_hold_a_secret():
+def test_an_unexpected_error_is_reported_without_its_text_which_could_hold_a_secret():
     result = run("act", "--raises", "defect")
 
     assert result.exit_code == 1
@@ -121,7 +146,7 @@ def test_a_defect_is_named_without_its_text_which_could_hold_a_secret():
     assert "hunter2" not in result.output
 
 
-def test_a_defect_shows_its_traceback_when_asked(monkeypatch):
+def test_an_unexpected_error_shows_its_traceback_in_debug_mode(monkeypatch):
     monkeypatch.setenv("DELTAMIRROR_DEBUG", "1")
 
     assert "Traceback" in run("act", "--raises", "defect").stderr

@@ -42,7 +42,7 @@ def test_an_unknown_or_refused_key_is_listed_and_ends_with_2(run, line):
     assert json.loads(out)["keys"][-1]["status"] in ("unknown", "refused")
 
 
-def test_keys_that_do_not_go_together_are_an_error(run):
+def test_keys_that_contradict_each_other_are_an_error(run):
     code, out, _ = run("clusters=A,B,C\n", "--format", "json")
 
     assert code == 2

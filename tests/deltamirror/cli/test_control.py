@@ -30,7 +30,7 @@ def orders(context, scope):
         ),
     ],
 )
-def test_an_order_for_a_flow_is_written(halfway_context, command, given):
+def test_a_request_for_a_flow_is_written(halfway_context, command, given):
     name, *rest = command
 
     data = answer(name, "--flow", FLOW, *rest)
@@ -45,13 +45,15 @@ def test_a_gap_is_accepted_for_a_source_cluster(halfway_context):
     assert orders(halfway_context, "us-east") == [("accept-gap", "orders", None)]
 
 
-def test_a_person_reads_who_carries_the_order_out(halfway_context):
+def test_the_answer_reports_which_run_applies_the_request(halfway_context):
     text = run("pause", "--flow", FLOW, "--topic", "orders").stdout
-    assert "the next `deltamirror run`" in text
+    assert text.startswith("Noted. The next `deltamirror run` does not replay orders of us-east")
 
     halfway_context.status_file.post(f"replay {FLOW}", "running", None, [])
     text = run("resume", "--flow", FLOW, "--topic", "orders").stdout
-    assert "the running loop, at its next tick" in text
+    assert (
+        text == "Noted. The running loop replays orders of us-east->eu-west, also after an error.\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,14 +89,14 @@ def test_a_person_reads_who_carries_the_order_out(halfway_context):
         ),
     ],
 )
-def test_what_cannot_be_meant_is_not_written(halfway_context, arguments, code, error):
+def test_an_invalid_request_is_an_error_and_is_not_written(halfway_context, arguments, code, error):
     data = answer(*arguments, code=code)
 
     assert data["error"]["type"] == error
     assert not halfway_context.lake.control.exists()
 
 
-def test_a_topic_that_was_staged_is_known_while_the_source_is_down(halfway_context):
+def test_a_staged_topic_is_known_while_the_source_is_down(halfway_context):
     halfway_context.source.is_down = True
 
     answer("pause", "--flow", FLOW, "--topic", "orders")

@@ -14,7 +14,7 @@ def stage_gap(context, start, end, cause):
     context.lake.segments("us-east").append([row])
 
 
-def test_gaps_for_scripts_has_each_interval(halfway_context):
+def test_the_json_of_gaps_has_each_interval(halfway_context):
     stage_gap(halfway_context, 18, 21, "expired, accepted")
     stage_gap(halfway_context, 21, 22, "transaction markers or aborted")
 
@@ -29,7 +29,7 @@ def test_gaps_for_scripts_has_each_interval(halfway_context):
     assert answer("gaps", "--topic", "users")["gaps"] == []
 
 
-def test_gaps_for_people_adds_them_up_by_cause(halfway_context):
+def test_the_table_of_gaps_adds_them_up_by_cause(halfway_context):
     stage_gap(halfway_context, 18, 21, "expired, accepted")
     stage_gap(halfway_context, 30, 32, "expired, accepted")
 

@@ -76,7 +76,7 @@ def golden(tmp_path):
     return made
 
 
-def test_config_check_prints_what_was_recorded(golden):
+def test_the_json_of_config_check_equals_the_golden_file(golden):
     for text in (GOOD, RICH, "clusters = a, b\na.bootstrap.servers = a:1\n", "# nothing\n"):
         golden.config.write_text(text)
         golden.run("config_check", "config", "check")
@@ -84,7 +84,7 @@ def test_config_check_prints_what_was_recorded(golden):
     golden.check()
 
 
-def test_a_file_that_cannot_be_meant_is_the_recorded_error(golden):
+def test_the_json_errors_of_invalid_files_equal_the_golden_file(golden):
     for more in (
         "replication.facto = 2",
         "replication.factor = two",
@@ -109,7 +109,7 @@ def test_a_file_that_cannot_be_meant_is_the_recorded_error(golden):
     golden.check()
 
 
-def test_wrong_usage_is_the_recorded_error(golden):
+def test_the_json_errors_of_wrong_usage_equal_the_golden_file(golden):
     for args in (
         (),
         ("nonsense",),
@@ -147,7 +147,7 @@ def test_wrong_usage_is_the_recorded_error(golden):
     golden.check()
 
 
-def test_an_empty_lake_and_clusters_that_do_not_answer_are_as_recorded(golden):
+def test_the_json_of_an_empty_lake_and_unreachable_clusters_equals_the_golden_file(golden):
     for args in (
         ("plan",),
         ("gaps",),

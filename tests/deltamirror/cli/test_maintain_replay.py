@@ -21,7 +21,7 @@ def replay(*args, code=0):
     return answer("replay", "--flow", FLOW, "--topic", ORDERS.topic, *args, code=code)
 
 
-def test_maintain_says_what_it_did(staged):
+def test_maintain_prints_its_counts(staged):
     (done,) = answer("maintain")["clusters"]
 
     assert (done["alias"], done["joined"], done["joined_into"]) == ("us-east", 5, 1)
@@ -34,7 +34,7 @@ def test_maintain_ends_with_1_while_another_process_stages(staged, lake):
     assert data["error"]["type"] == "LeaseHeldError"
 
 
-def test_maintain_knows_only_sources(staged):
+def test_maintain_accepts_only_source_clusters(staged):
     assert answer("maintain", "--cluster", "eu-west", code=2)["error"]["type"] == "ConfigError"
 
 
@@ -46,7 +46,7 @@ def test_maintain_knows_only_sources(staged):
         pytest.param(["--from-time", "12", "--to-time", "31"], (12, 31), id="by time"),
     ],
 )
-def test_a_dry_run_shows_the_plan_and_keeps_none(staged, arguments, range_):
+def test_a_dry_run_shows_the_plan_and_stores_none(staged, arguments, range_):
     data = replay("--dry-run", *arguments)
 
     (found,) = data["ranges"]
@@ -55,13 +55,13 @@ def test_a_dry_run_shows_the_plan_and_keeps_none(staged, arguments, range_):
     assert not staged.lake.replays.exists()
 
 
-def test_a_person_reads_where_it_would_go(staged):
+def test_the_table_of_a_dry_run_names_the_target_topic(staged):
     text = run("replay", "--flow", FLOW, "--topic", ORDERS.topic, "--dry-run").stdout
 
-    assert "nothing was written; it would go to replay." in text
+    assert "Dry run: nothing was written. The records would be written to replay." in text
 
 
-def test_ranges_of_two_kinds_are_bad_usage(staged):
+def test_offsets_and_times_together_are_wrong_usage(staged):
     data = replay("--as-of", "5", "--from-offset", "3", code=2)
 
     assert data["error"]["type"] == "UsageError"
@@ -74,5 +74,5 @@ def test_a_topic_that_is_not_staged_is_an_error(halfway_context):
 
 
 @pytest.mark.parametrize("other", [["--rebuild-map"], ["--flow", FLOW]])
-def test_restaging_goes_with_nothing_but_a_cluster(halfway_context, other):
+def test_restage_can_be_combined_with_cluster_only(halfway_context, other):
     assert answer("maintain", "--restage", *other, code=2)["error"]["type"] == "UsageError"

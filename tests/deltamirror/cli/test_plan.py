@@ -30,7 +30,7 @@ def halfway_context(lake, monkeypatch):
     return context
 
 
-def test_a_first_run_would_create_stage_and_replay_and_makes_nothing_now(halfway_context, lake):
+def test_a_plan_of_a_first_run_lists_all_steps_and_creates_nothing(halfway_context, lake):
     data = answer("plan")
 
     (cluster,), (flow,) = data["clusters"], data["flows"]
@@ -42,7 +42,7 @@ def test_a_first_run_would_create_stage_and_replay_and_makes_nothing_now(halfway
     assert not lake.exists()
 
 
-def test_a_later_run_would_go_on_from_the_frontier(halfway_context):
+def test_a_plan_of_a_later_run_starts_at_the_frontier(halfway_context):
     stage(halfway_context, ORDERS, 5, 12)
 
     (cluster,) = answer("plan")["clusters"]
@@ -50,7 +50,16 @@ def test_a_later_run_would_go_on_from_the_frontier(halfway_context):
     assert cluster["stage"] == [{"topic": "orders", "partition": 0, "start": 12, "end": 20}]
 
 
-def test_partitions_that_were_added_on_the_source_would_be_added(halfway_context):
+def test_a_plan_without_steps_reports_that_all_is_in_sync(halfway_context):
+    halfway_context.source.hold(ORDERS, 20)
+    stage(halfway_context, ORDERS, 0, 20)
+    halfway_context.target.hold(REMOTE, 20)
+    halfway_context.target.progress(REMOTE, 20)
+
+    assert run("plan").stdout == "Nothing to do: in sync.\n"
+
+
+def test_a_plan_lists_partitions_that_were_added_on_the_source(halfway_context):
     halfway_context.source.hold(TopicPartition("orders", 1), 3)
     halfway_context.target.hold(TopicPartition("us-east.orders", 0), 0)
 
@@ -59,7 +68,7 @@ def test_partitions_that_were_added_on_the_source_would_be_added(halfway_context
     assert (flow["create"], flow["widen"]) == ([], [{"topic": "us-east.orders", "partitions": 2}])
 
 
-def test_settings_that_differ_would_be_altered_and_are_left_alone_where_they_are_not_synced(
+def test_a_plan_lists_settings_that_differ_only_if_the_flow_syncs_settings(
     halfway_context,
 ):
     own = ConfigValue("1000", "DYNAMIC_TOPIC_CONFIG", False, False, False)
@@ -85,7 +94,7 @@ def test_settings_that_differ_would_be_altered_and_are_left_alone_where_they_are
     assert "retention.ms: default -> 1000" in run("plan").stdout
 
 
-def test_rules_that_are_missing_on_the_target_would_be_made(halfway_context):
+def test_a_plan_lists_acls_that_are_missing_on_the_target(halfway_context):
     acl = TopicAcl("orders", "User:bob", "*", "ALL", "ALLOW")
     halfway_context.source.topic_acls = lambda: {acl}
     halfway_context.target.topic_acls = set
@@ -99,7 +108,7 @@ def test_rules_that_are_missing_on_the_target_would_be_made(halfway_context):
     assert "create ACL" in run("plan").stdout
 
 
-def test_what_waits_for_an_operator_is_shown_with_what_to_do(halfway_context):
+def test_a_plan_shows_errors_that_need_an_operator_with_their_hints(halfway_context):
     stage(halfway_context, ORDERS, 0, 3)
 
     (cluster,) = answer("plan", code=1)["clusters"]
@@ -110,7 +119,7 @@ def test_what_waits_for_an_operator_is_shown_with_what_to_do(halfway_context):
     assert "waits for you" in run("plan", code=1).stdout
 
 
-def test_each_topic_that_is_left_out_has_its_reason(halfway_context):
+def test_a_plan_shows_the_reason_for_each_topic_that_is_not_mirrored(halfway_context):
     for topic in ("secret", "eu-west.orders", "__consumer_offsets"):
         halfway_context.source.hold(TopicPartition(topic, 0), 1)
 

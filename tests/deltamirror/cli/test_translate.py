@@ -3,6 +3,7 @@
 import pytest
 
 from deltamirror.times import format_iso, parse_time_ms
+from schemas.kafka.partition import TopicPartition
 from tests.support.cli import answer, run
 from tests.support.lake import FLOW, ORDERS
 
@@ -12,7 +13,7 @@ TRANSLATION = {
 }  # fmt: skip
 
 
-def test_translate_answers_with_the_promised_fields(halfway_context):
+def test_translate_prints_the_promised_fields(halfway_context):
     at = answer("translate", "--flow", FLOW.name, *["--topic", "orders", "--partition", "0"],
                 "--offset", "12")  # fmt: skip
 
@@ -22,18 +23,34 @@ def test_translate_answers_with_the_promised_fields(halfway_context):
 
 
 @pytest.mark.parametrize("topic", ["orders", "us-east.orders"])
-def test_translate_reverse_goes_back_from_either_name_of_the_topic(halfway_context, topic):
+def test_translate_reverse_accepts_the_source_and_the_target_topic(halfway_context, topic):
     at = answer("translate", "--flow", FLOW.name, "--reverse", "--topic", topic,
                 *["--partition", "0", "--offset", "5"])  # fmt: skip
 
     assert (at["topic"], at["upstream_offset"], at["downstream_offset"]) == ("orders", 14, 5)
 
 
-def test_where_nothing_has_arrived_yet_the_downstream_offset_is_null(halfway_context):
-    at = answer("translate", "--flow", FLOW.name, *["--topic", "orders", "--partition", "3"],
-                "--offset", "12")  # fmt: skip
+UNMAPPED = ("translate", "--flow", FLOW.name, "--topic", "orders", "--partition", "1",
+            "--offset", "12")  # fmt: skip
 
-    assert at["downstream_offset"] is None
+
+def test_the_downstream_offset_is_null_if_nothing_of_the_partition_has_arrived(halfway_context):
+    halfway_context.source.hold(TopicPartition("orders", 1), 20)
+
+    assert answer(*UNMAPPED)["downstream_offset"] is None
+
+
+def test_the_downstream_offset_is_null_if_the_source_cannot_report_its_partitions(halfway_context):
+    halfway_context.source.is_down = True
+
+    assert answer(*UNMAPPED)["downstream_offset"] is None
+
+
+def test_a_partition_that_the_source_does_not_have_is_an_error(halfway_context):
+    error = answer(*UNMAPPED, code=1)["error"]
+
+    assert error["type"] == "NothingToTranslateError"
+    assert "us-east has no partition orders[1]" in error["message"]
 
 
 def test_a_topic_that_is_not_mirrored_is_an_error(halfway_context):
@@ -67,11 +84,11 @@ def test_a_group_is_translated_as_of_a_time(halfway_context):
         pytest.param(("--group", "g", "--topic", "orders"), id="a group and an offset"),
     ],
 )
-def test_translate_says_what_it_needs(halfway_context, args):
+def test_translate_without_enough_options_is_wrong_usage(halfway_context, args):
     run("translate", "--flow", FLOW.name, *args, code=2)
 
 
-def test_a_snapshot_tells_what_changed_and_which_group_it_could_not_read(halfway_context):
+def test_a_snapshot_reports_changed_offsets_and_groups_that_could_not_be_read(halfway_context):
     halfway_context.source.offsets |= {"billing": {ORDERS: 14}, "odd": {}}
     halfway_context.source.unreadable.add("odd")
 
@@ -79,6 +96,12 @@ def test_a_snapshot_tells_what_changed_and_which_group_it_could_not_read(halfway
 
     assert (found["cluster"], found["changed"]) == ("us-east", 1)
     assert "odd" in found["troubles"][0]
+
+
+def test_a_snapshot_of_a_cluster_that_is_no_source_is_wrong_usage(halfway_context):
+    found = answer("groups", "snapshot", "--cluster", "eu-west", code=2)
+
+    assert found["error"]["type"] == "ConfigError"
 
 
 def test_a_plan_is_shown_with_its_limits(halfway_context):

@@ -46,7 +46,7 @@ def _record_rows(batch):
     )
 
 
-def test_verify_is_one_json_object_with_the_promised_fields_and_keeps_what_it_found(staged):
+def test_verify_prints_one_json_object_with_the_promised_fields_and_stores_its_result(staged):
     found = answer("verify", "--staged")
 
     assert found["records"] == 20
@@ -58,7 +58,7 @@ def test_verify_is_one_json_object_with_the_promised_fields_and_keeps_what_it_fo
     assert (row["topic"], row["partition"], row["records"], row["lost"]) == ("orders", 0, 20, 0)
 
 
-def test_verify_exits_with_1_and_names_what_a_deleted_file_held(staged):
+def test_verify_exits_with_1_and_names_the_records_of_a_deleted_file(staged):
     records = staged.lake.records("us-east")
     (file,) = records.files()
     (records.path / file.path).unlink()
@@ -73,7 +73,7 @@ def test_verify_exits_with_1_and_names_what_a_deleted_file_held(staged):
     assert "verified 0 records: 20 lost, 0 duplicated, 0 reordered, 0 altered" in shown.stdout
 
 
-def test_a_side_whose_cluster_is_down_is_an_error_and_the_other_sides_are_told(staged):
+def test_a_side_whose_cluster_is_down_is_an_error_and_the_other_sides_are_reported(staged):
     staged.source.is_down = True
 
     found = answer("verify", "--source", "--staged", code=1)
@@ -83,7 +83,7 @@ def test_a_side_whose_cluster_is_down_is_an_error_and_the_other_sides_are_told(s
     assert "does not answer" in run("verify", "--source", "--staged", code=1).stdout
 
 
-def test_a_file_that_cannot_be_read_is_an_error_where_the_stage_itself_is_not_asked(staged):
+def test_an_unreadable_staged_file_is_an_error_if_the_stage_itself_is_not_compared(staged):
     staged.source.hold(ORDERS, 20, low=20)
     records = staged.lake.records("us-east")
     (file,) = records.files()
@@ -94,7 +94,7 @@ def test_a_file_that_cannot_be_read_is_an_error_where_the_stage_itself_is_not_as
     assert [(e["type"], e["topic"]) for e in found["errors"]] == [("StagedFileError", "orders")]
 
 
-def test_offsets_that_no_segment_tells_of_are_an_error_of_the_stage(staged):
+def test_offsets_without_a_segment_are_an_error_of_the_stage(staged):
     stage(staged, ORDERS, 22, 23, version=2)
 
     found = answer("verify", "--staged", code=1)
@@ -105,14 +105,14 @@ def test_offsets_that_no_segment_tells_of_are_an_error_of_the_stage(staged):
     assert "22" in found["errors"][0]["message"]
 
 
-def test_a_source_that_holds_none_of_it_any_more_is_no_difference(staged):
+def test_records_that_the_source_no_longer_has_are_no_difference(staged):
     staged.source.hold(ORDERS, 25, low=25)
     assert answer("verify", "--source", "--staged")["gone_upstream"] == 20
     staged.source.hold(ORDERS, 5, topic_id="life2")
     assert answer("verify", "--source", "--staged")["gone_upstream"] == 0
 
 
-def test_a_target_that_was_made_anew_is_an_error_of_its_partitions(staged):
+def test_a_re_created_target_topic_is_an_error_of_its_partitions(staged):
     replay(staged, (0, 0, 20), target_life="former")
     staged.target.hold(REMOTE, 0, topic_id="target2")
     staged.target.topic_configs = lambda names: {}
@@ -126,7 +126,7 @@ def test_a_topic_that_is_not_staged_is_an_error(staged):
     assert answer("verify", "--topic", "nope", code=1)["error"]["type"] == "TopicMissingError"
 
 
-def test_nothing_staged_yet_is_nothing_to_compare(halfway_context, tmp_path, monkeypatch):
+def test_verify_compares_nothing_if_nothing_is_staged(halfway_context, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "deltamirror.context.MirrorContext", lambda _: ScriptedContext(tmp_path / "new")
     )

@@ -30,7 +30,7 @@ def topic(monkeypatch):
 
         def write(self, some):
             if Topic.is_down:
-                raise UnreachableError("us-east", "localhost:1", "down")
+                raise UnreachableError("us-east", servers="localhost:1", reason="down")
             Topic.records.extend(OffsetSync.read(*record) for record in some)
 
     monkeypatch.setattr(module, "CompactedTopic", Topic)

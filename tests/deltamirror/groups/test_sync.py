@@ -64,7 +64,9 @@ def test_a_refused_group_does_not_stop_the_other_groups(context, monkeypatch):
 
     def refuse(group, offsets):
         if group == "audit":
-            raise RequestRefusedError("eu-west", f"set offsets of group {group}", "X", "no")
+            raise RequestRefusedError(
+                "eu-west", action=f"set offsets of group {group}", code="X", reason="no"
+            )
         ask(group, offsets)
 
     monkeypatch.setattr(context.target, "commit_offsets", refuse)

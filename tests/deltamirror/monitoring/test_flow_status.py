@@ -13,7 +13,7 @@ from schemas.tables import LAG
 from tests.support.lake import FLOW, ORDERS, REMOTE, ScriptedContext, replay, stage
 
 REPLAY = f"replay {FLOW.name}"
-GONE = TopicMissingError("orders[1]", "on cluster us-east")
+GONE = TopicMissingError("orders[1]", location="on cluster us-east")
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def context(lake):
     return context
 
 
-def test_a_partition_is_shown_from_the_sources_end_to_the_targets_progress(context):
+def test_a_partition_has_source_end_staged_and_replayed_offsets(context):
     state = flow_status(context, context.flow)
 
     (orders,) = state.partitions
@@ -36,7 +36,7 @@ def test_a_partition_is_shown_from_the_sources_end_to_the_targets_progress(conte
     assert (orders.source_end, orders.staged, orders.replayed, orders.lag) == (10, 8, 6, 4)
 
 
-def test_a_survey_makes_nothing(lake):
+def test_reading_the_status_creates_nothing(lake):
     context = ScriptedContext(lake)
     context.source.hold(ORDERS, 10)
 
@@ -46,7 +46,7 @@ def test_a_survey_makes_nothing(lake):
     assert not lake.exists()
 
 
-def test_age_is_that_of_the_oldest_staged_record_that_waits(context):
+def test_age_is_that_of_the_oldest_staged_record_that_is_not_replayed(context):
     hour_ago_ms = int(time.time() * 1000) - 3_600_000
     stage(context, ORDERS, 8, 10, oldest_ms=hour_ago_ms, version=2)
     context.target.progress(REMOTE, 8)
@@ -54,7 +54,7 @@ def test_age_is_that_of_the_oldest_staged_record_that_waits(context):
     assert 3_600_000 <= flow_status(context, context.flow).age_ms < 3_660_000
 
 
-def test_what_has_arrived_in_full_has_neither_lag_nor_age(context):
+def test_a_partition_that_is_caught_up_has_neither_lag_nor_age(context):
     stage(context, ORDERS, 8, 10, version=2)
     context.target.progress(REMOTE, 10)
 
@@ -63,7 +63,7 @@ def test_what_has_arrived_in_full_has_neither_lag_nor_age(context):
     assert (state.lag, state.age_ms) == (0, 0)
 
 
-def test_progress_of_a_former_life_is_none_of_the_present_one(context):
+def test_progress_of_an_earlier_incarnation_does_not_count_for_the_current_one(context):
     context.source.hold(ORDERS, 4, topic_id="life2")
 
     (orders,) = flow_status(context, context.flow).partitions
@@ -71,7 +71,7 @@ def test_progress_of_a_former_life_is_none_of_the_present_one(context):
     assert (orders.source_end, orders.staged, orders.replayed, orders.lag) == (4, 0, 0, 4)
 
 
-def test_a_cut_log_goes_on_as_an_incarnation_of_the_same_topic_id(context):
+def test_a_truncated_log_is_a_new_incarnation_of_the_same_topic_id(context):
     stage(context, ORDERS, 5, 9, topic_id="life1+1", version=2)
     context.target.progress(REMOTE, 7, incarnation="life1+1")
 
@@ -80,7 +80,7 @@ def test_a_cut_log_goes_on_as_an_incarnation_of_the_same_topic_id(context):
     assert (orders.staged, orders.replayed, orders.lag) == (9, 7, 3)
 
 
-def test_records_behind_an_open_transaction_are_held_back_and_are_no_lag(context):
+def test_offsets_above_the_last_stable_offset_are_held_back_and_are_no_lag(context):
     context.source.hold(ORDERS, 10, open_transaction=5)
 
     (orders,) = flow_status(context, context.flow).partitions
@@ -88,7 +88,7 @@ def test_records_behind_an_open_transaction_are_held_back_and_are_no_lag(context
     assert (orders.source_end, orders.held_back, orders.lag) == (10, 5, 4)
 
 
-def test_with_the_source_down_the_stage_is_still_shown(context):
+def test_the_stage_is_shown_while_the_source_is_down(context):
     context.source.is_down = True
 
     state = flow_status(context, context.flow)
@@ -99,7 +99,7 @@ def test_with_the_source_down_the_stage_is_still_shown(context):
     assert (orders.source_end, orders.staged, orders.replayed, orders.lag) == (8, 8, 6, 2)
 
 
-def test_with_the_target_down_the_offset_map_tells_how_far_it_is(context):
+def test_replayed_offsets_come_from_the_offset_map_while_the_target_is_down(context):
     replay(context, (0, 0, 5))
     context.target.is_down = True
 
@@ -118,7 +118,7 @@ def test_with_the_target_down_the_offset_map_tells_how_far_it_is(context):
         pytest.param("failed", "failed", id="gave up"),
     ],
 )
-def test_a_loop_that_is_gone_left_its_last_words(context, monkeypatch, said, state):
+def test_a_loop_that_has_ended_keeps_its_last_error(context, monkeypatch, said, state):
     context.status_file.post(REPLAY, said, "disk full", [])
     monkeypatch.setattr("resources.coordination.status_file._is_alive", lambda pid: False)
 
@@ -127,7 +127,7 @@ def test_a_loop_that_is_gone_left_its_last_words(context, monkeypatch, said, sta
     assert (seen.state, seen.error) == (state, "disk full")
 
 
-def test_a_partition_that_waits_is_named_while_the_flow_runs(context):
+def test_a_failed_partition_is_counted_while_the_flow_runs(context):
     trouble = {"topic": "orders", "partition": 0, "message": "too large"}
     context.status_file.post(REPLAY, "running", None, [trouble])
 
@@ -137,7 +137,7 @@ def test_a_partition_that_waits_is_named_while_the_flow_runs(context):
     assert state.partitions[0].error == "too large"
 
 
-def test_a_partition_without_an_answer_leaves_the_others_their_numbers(context):
+def test_a_partition_without_a_leader_does_not_hide_the_numbers_of_the_others(context):
     lost = TopicPartition("orders", 1)
     stage(context, lost, 0, 3)
     context.source.marks[lost] = GONE
@@ -148,7 +148,7 @@ def test_a_partition_without_an_answer_leaves_the_others_their_numbers(context):
     assert (second.error, second.lag) == (str(GONE), 3)
 
 
-def test_an_operators_pause_shows_until_he_resumes(context):
+def test_a_pause_is_shown_until_the_flow_is_resumed(context):
     orders = ControlTable(context.lake.control)
     orders.add_request(PAUSE, FLOW.name)
     assert flow_status(context, context.flow).state == "paused"
@@ -167,14 +167,14 @@ def test_only_topics_of_the_flow_are_shown(context):
     assert [each.topic for each in flow_status(context, context.flow).partitions] == ["orders"]
 
 
-def test_lag_is_kept_over_time_as_the_survey_showed_it(context):
+def test_lag_rows_equal_the_status_at_that_time(context):
     write_lag(context, context.flow)
 
     (row,) = context.lake.flow_table(FLOW, LAG).rows().to_pylist()
     assert (row["source_end"], row["staged"], row["replayed"], row["lag"]) == (10, 8, 6, 4)
 
 
-def test_lag_that_cannot_be_known_is_not_written(context):
+def test_no_lag_is_written_while_a_cluster_is_down(context):
     context.target.is_down = True
 
     assert write_lag(context, context.flow) == []

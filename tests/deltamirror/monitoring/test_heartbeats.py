@@ -50,7 +50,7 @@ def arrived(target, pair):
     return [Heartbeat.read(record.key(), record.value()) for record in found]
 
 
-def test_a_heart_beats_in_a_compacted_topic_on_the_target(context, target, pair):
+def test_heartbeats_are_written_to_a_compacted_topic_on_the_target(context, target, pair):
     heart = HeartbeatEmitter(context, pair)
 
     beats = [heart.emit(), heart.emit()]
@@ -61,7 +61,7 @@ def test_a_heart_beats_in_a_compacted_topic_on_the_target(context, target, pair)
     assert settings["cleanup.policy"].value == "compact"
 
 
-def test_a_topic_that_was_deleted_meanwhile_is_made_again(context, target, pair, monkeypatch):
+def test_a_deleted_heartbeats_topic_is_created_again(context, target, pair, monkeypatch):
     monkeypatch.setattr(
         compacted_topic, "REQUEST_TIMEOUT_S", 2.0
     )  # how long the client keeps trying
@@ -77,7 +77,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_made_again(context, target, pair,
     assert arrived(target, pair) == [emit]
 
 
-def test_a_cluster_that_is_down_stops_no_other_pairs_heart(context, target, pair):
+def test_a_cluster_that_is_down_does_not_stop_heartbeats_of_other_pairs(context, target, pair):
     down = dataclasses.replace(pair, flow=Flow("us-east", "gone"))
     stop, done = threading.Event(), threading.Event()
     threads = [

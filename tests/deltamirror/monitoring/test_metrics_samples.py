@@ -55,7 +55,7 @@ def comes(run, metric, labels, wanted):
     until(lambda: value(run, metric, *labels) == wanted, f"{metric.name} is {wanted}", WAIT_S)
 
 
-def test_what_arrived_is_counted_with_its_bytes_its_age_and_its_latency(context, run):
+def test_replayed_records_are_counted_with_bytes_age_and_latency(context, run):
     write(context, b"abc", None, b"de")
     with running_loops(run, run._signals.stop):
         comes(run, m.RECORD_COUNT, PLACE, 3)
@@ -69,7 +69,7 @@ def test_what_arrived_is_counted_with_its_bytes_its_age_and_its_latency(context,
             assert least <= value(run, last, *PLACE) <= most
 
 
-def test_a_target_that_is_down_shows_how_the_lag_grows_and_what_is_wrong(context, run):
+def test_metrics_show_lag_and_error_while_the_target_is_down(context, run):
     write(context, b"a")
     with running_loops(run, run._signals.stop):
         comes(run, m.LAG, PLACE, 0)
@@ -91,7 +91,7 @@ def test_a_target_that_is_down_shows_how_the_lag_grows_and_what_is_wrong(context
         assert value(run, m.LAG_SECONDS, *PLACE) == 0
 
 
-def test_partitions_that_are_left_out_are_counted_by_what_is_wrong_with_them(context, run):
+def test_failing_partitions_are_counted_by_error_type(context, run):
     write(context, b"a")
     Mirror(context.config, flows=context.config.flows, until_caught_up=True).run()
     write(context, b"b", b"c")
@@ -100,7 +100,7 @@ def test_partitions_that_are_left_out_are_counted_by_what_is_wrong_with_them(con
         comes(run, m.FAILING_PARTITIONS, ("stage", "us-east", "", "RecordsExpiredError"), 1)
 
 
-def test_a_flow_that_an_operator_paused_is_shown_as_that_and_is_no_failure(context, run):
+def test_a_paused_flow_is_shown_as_paused_and_not_as_failed(context, run):
     write(context, b"a")
     ControlTable(DeltaLake(context.config.lake).control).add_request(PAUSE, context.flow.flow.name)
     with running_loops(run, run._signals.stop):
@@ -111,7 +111,7 @@ def test_a_flow_that_an_operator_paused_is_shown_as_that_and_is_no_failure(conte
         assert health(run.metrics_state)[0] == 200
 
 
-def test_a_topic_that_is_gone_takes_its_series_with_it(context, run):
+def test_the_series_of_a_deleted_topic_disappear(context, run):
     context.source.make("users")
     write(context, b"a")
     write(context, b"b", partition=USERS)
@@ -127,7 +127,7 @@ def test_a_topic_that_is_gone_takes_its_series_with_it(context, run):
         assert value(run, m.RECORD_COUNT, *PLACE) == 1
 
 
-def test_what_was_staged_while_a_flow_told_where_it_stands_keeps_its_series(context, run):
+def test_series_of_a_partition_that_was_staged_during_a_lag_report_are_kept(context, run):
     flow, users = context.flow.flow, ("us-east", "eu-west", "us-east.users", "0")
     run.metrics_state.lag_measured(flow, [])
     source = SourcePartition("users", "life1", 0)
@@ -140,7 +140,7 @@ def test_what_was_staged_while_a_flow_told_where_it_stands_keeps_its_series(cont
     assert value(run, m.RECORD_AGE[0], *users) > 0
 
 
-def test_groups_show_how_far_behind_they_are_in_the_present_life_of_a_topic(context, run):
+def test_consumer_lag_is_shown_for_the_current_incarnation_only(context, run):
     write(context, b"a", b"b", b"c")
     flow, life = context.flow.flow, context.source.ids["orders"]
     with running_loops(run, run._signals.stop):
@@ -154,7 +154,7 @@ def test_groups_show_how_far_behind_they_are_in_the_present_life_of_a_topic(cont
         assert value(run, m.GROUP_LAG, "us-east", "eu-west", "old", *PLACE[2:]) is None
 
 
-def test_a_round_of_checkpoints_is_shown_for_each_group_until_the_group_is_gone(context, run):
+def test_checkpoint_latency_is_shown_for_each_group_until_the_group_is_gone(context, run):
     write(context, b"a")
     flow, place = context.flow.flow, ("us-east", "eu-west", "billing", *PLACE[2:])
     with running_loops(run, run._signals.stop):
@@ -168,7 +168,7 @@ def test_a_round_of_checkpoints_is_shown_for_each_group_until_the_group_is_gone(
         assert value(run, m.CHECKPOINT_LATENCY[0], *place) is None
 
 
-def test_healthz_says_ok_and_how_each_loop_is(context, run):
+def test_healthz_returns_ok_and_the_state_of_each_loop(context, run):
     write(context, b"a")
     with running_loops(run, run._signals.stop):
         comes(run, m.LAG, PLACE, 0)
@@ -188,7 +188,7 @@ def test_healthz_says_ok_and_how_each_loop_is(context, run):
     }
 
 
-def test_healthz_names_the_flow_that_fails_for_too_long(context, run):
+def test_healthz_returns_503_and_names_a_loop_that_fails_for_too_long(context, run):
     run.metrics_state.timings = dataclasses.replace(context.timings, failure_timeout_s=0.05)
     context.target.is_down = True
     write(context, b"a")
@@ -204,7 +204,7 @@ def test_healthz_names_the_flow_that_fails_for_too_long(context, run):
     assert [why.split(":")[0] for why in said["sick"]] == ["replay us-east->eu-west"]
 
 
-def test_a_scrape_says_nothing_twice_and_nothing_that_the_list_of_metrics_does_not(context, run):
+def test_a_scrape_has_no_duplicate_samples_and_only_listed_metrics(context, run):
     write(context, b"a")
     with running_loops(run, run._signals.stop):
         comes(run, m.LAG, PLACE, 0)
@@ -220,7 +220,7 @@ def test_a_scrape_says_nothing_twice_and_nothing_that_the_list_of_metrics_does_n
     assert len({(each.name, *each.labels.values()) for each in found}) == len(found)
 
 
-def test_values_come_with_their_labels_their_help_and_their_type(context, run):
+def test_samples_have_labels_help_and_type(context, run):
     odd = 'a "quoted\\ topic'
     source = SourcePartition(odd, "life1", 0)
     run.metrics_state.lag_measured(
@@ -239,7 +239,7 @@ def test_values_come_with_their_labels_their_help_and_their_type(context, run):
     assert "process_start_time_seconds" in families
 
 
-def test_the_page_is_the_text_that_every_scraper_reads_whole_or_the_metrics_it_names(run):
+def test_the_metrics_page_is_prometheus_text_and_can_be_filtered_by_name(run):
     accepted = {"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"}
     with serve_metrics(("127.0.0.1", 0), run.metrics_state):
         page = f"{run.metrics_state.address}/metrics"
@@ -255,7 +255,7 @@ def test_the_page_is_the_text_that_every_scraper_reads_whole_or_the_metrics_it_n
     assert [each.name for each in family.samples] == [m.STAGED_RECORDS.name]
 
 
-def test_each_metric_has_values_in_a_run_that_saw_everything(context, run):
+def test_each_metric_has_samples_after_a_run_with_all_events(context, run):
     write(context, b"a")
     Mirror(context.config, flows=context.config.flows, until_caught_up=True).run()
     context.source.make("users")

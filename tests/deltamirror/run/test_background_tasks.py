@@ -4,7 +4,7 @@ from deltamirror.run.background import periodic_tasks
 from tests.support.lake import ScriptedContext
 
 
-def test_settings_and_acls_of_a_flows_topics_are_synced_in_a_thread_of_the_flows_own(lake):
+def test_each_flow_syncs_settings_and_acls_of_its_topics_in_its_own_thread(lake):
     context = ScriptedContext(
         lake, sync_topic_configs_interval_s=600.0, sync_topic_acls_interval_s=60.0
     )
@@ -17,7 +17,7 @@ def test_settings_and_acls_of_a_flows_topics_are_synced_in_a_thread_of_the_flows
     ]
 
 
-def test_a_flow_that_syncs_nothing_of_its_topics_has_no_thread_for_that(lake):
+def test_a_flow_that_syncs_neither_settings_nor_acls_has_no_thread_for_topics(lake):
     context = ScriptedContext(lake)
 
     assert periodic_tasks(context, context.config.flows, ()).keys() == {"groups of us-east"}

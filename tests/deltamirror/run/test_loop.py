@@ -17,7 +17,9 @@ from deltamirror.timings import Timings
         pytest.param(12.0, True, 0.0, id="one that was held up is followed by the next"),
     ],
 )
-def test_what_a_loop_waits_for_depends_on_how_long_its_tick_took(monkeypatch, took, is_idle, pause):
+def test_the_wait_before_the_next_tick_depends_on_the_duration_of_the_last_one(
+    monkeypatch, took, is_idle, pause
+):
     monkeypatch.setattr(loop.time, "monotonic", lambda: 100.0 + took)
 
     assert loop.seconds_to_next_tick(100.0, Timings(), is_idle=is_idle) == pytest.approx(pause)

@@ -38,7 +38,7 @@ def events():
     timer.cancel()
 
 
-def test_each_chore_has_its_own_pace(events):
+def test_each_task_has_its_own_interval(events):
     turns = Turns(events[0], often=3, once=1)
     chores = [
         PeriodicTask("often", 0.001, turns.of("often")),
@@ -51,12 +51,12 @@ def test_each_chore_has_its_own_pace(events):
     assert turns.seen.count("once") == 1
 
 
-def test_a_chore_that_fails_is_logged_and_done_again_and_the_others_go_on(events, caplog):
+def test_a_failed_task_is_logged_and_retried_and_the_other_tasks_continue(events, caplog):
     turns = Turns(events[0], sick=2, sound=2)
 
     def fail():
         turns.of("sick")()
-        raise UnreachableError("b", "localhost:1", "nobody answers")
+        raise UnreachableError("b", servers="localhost:1", reason="nobody answers")
 
     chores = [
         PeriodicTask("the sick one", 0.001, fail),
@@ -69,7 +69,7 @@ def test_a_chore_that_fails_is_logged_and_done_again_and_the_others_go_on(events
     assert "the sick one: " in caplog.text
 
 
-def test_a_failure_is_logged_once_while_it_stays_the_same_and_again_after_a_success(events, caplog):
+def test_the_same_failure_is_logged_once_and_again_after_a_success(events, caplog):
     outcomes = ["down", "down", "slow", None, "slow"]
 
     def step():
@@ -77,7 +77,7 @@ def test_a_failure_is_logged_once_while_it_stays_the_same_and_again_after_a_succ
         if not outcomes:
             events[0].set()
         if why:
-            raise UnreachableError("b", "localhost:1", why)
+            raise UnreachableError("b", servers="localhost:1", reason=why)
 
     PeriodicRunner([PeriodicTask("sick", 0.001, step)], *events).run()
 
@@ -85,7 +85,7 @@ def test_a_failure_is_logged_once_while_it_stays_the_same_and_again_after_a_succ
     assert ["down" in told[0], "slow" in told[1], "slow" in told[2], len(told)] == [True] * 3 + [3]
 
 
-def test_a_defect_of_a_chore_is_told_and_ends_neither_it_nor_the_others(events, caplog):
+def test_an_unexpected_error_of_a_task_is_logged_and_stops_no_task(events, caplog):
     turns = Turns(events[0], defect=2, sound=2)
 
     def fail():
@@ -103,7 +103,7 @@ def test_a_defect_of_a_chore_is_told_and_ends_neither_it_nor_the_others(events, 
     assert "the defect: KeyError" in caplog.text
 
 
-def test_a_last_word_is_said_when_the_loops_are_done(events):
+def test_tasks_run_once_more_after_the_loops_are_done(events):
     stop, done = events
     done.set()
     turns = Turns(stop)
@@ -123,7 +123,7 @@ def test_a_last_word_is_said_when_the_loops_are_done(events):
     assert turns.seen == ["last"]
 
 
-def test_a_run_that_was_told_to_stop_does_no_chore_any_more(events):
+def test_no_task_runs_after_the_run_was_stopped(events):
     stop, done = events
     stop.set()
     turns = Turns(threading.Event())

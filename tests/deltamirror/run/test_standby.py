@@ -111,7 +111,7 @@ def waits(run, *flows):
     until(are_waiting, "it waits", WAIT_S)
 
 
-def test_a_standby_waits_without_a_word_and_goes_on_where_the_other_one_ended(context, begun):
+def test_a_standby_waits_quietly_and_continues_where_the_other_process_ended(context, begun):
     write(context, b"a")
     run = standby(context)
     with held(context, EU, AP) as leases, running_loops(run, run._signals.stop):
@@ -126,7 +126,7 @@ def test_a_standby_waits_without_a_word_and_goes_on_where_the_other_one_ended(co
         until(lambda: status(run) == "ok", "it is well", WAIT_S)
 
 
-def test_a_standby_says_that_it_waits_once_its_workers_have_begun(context, monkeypatch):
+def test_a_standby_reports_that_it_waits_after_its_workers_have_started(context, monkeypatch):
     asked, begun = threading.Event(), threading.Event()
 
     def wait_started(_):
@@ -143,7 +143,7 @@ def test_a_standby_says_that_it_waits_once_its_workers_have_begun(context, monke
         assert status(run) == "standby"
 
 
-def test_only_the_flow_that_is_left_alone_is_taken_over(context, begun):
+def test_a_standby_takes_over_only_flows_whose_process_has_ended(context, begun):
     write(context, b"a")
     run = standby(context)
     with held(context, EU, AP) as leases, running_loops(run, run._signals.stop):
@@ -157,7 +157,9 @@ def test_only_the_flow_that_is_left_alone_is_taken_over(context, begun):
         assert begun == [([AP], [])]
 
 
-def test_heartbeats_begin_with_their_flow_and_those_of_other_pairs_with_the_first(context, begun):
+def test_heartbeats_start_with_their_flow_and_those_of_other_pairs_with_the_first_flow(
+    context, begun
+):
     write(context, b"a")
     hearts = [HeartbeatConfig(flow, "heartbeats", 1.0, 1) for flow in (EU, AP, BACK)]
     run = standby(context, heartbeats=hearts)
@@ -171,7 +173,7 @@ def test_heartbeats_begin_with_their_flow_and_those_of_other_pairs_with_the_firs
     assert begun == [([AP], [AP, BACK]), ([EU], [EU])]
 
 
-def test_a_standby_that_ends_says_nothing_of_what_another_process_does(context):
+def test_a_standby_that_ends_does_not_change_the_status_of_another_process(context):
     run = standby(context)
     with held(context, EU, AP):
         context.status_file.post(f"replay {EU}", "running", None, [])
@@ -181,7 +183,7 @@ def test_a_standby_that_ends_says_nothing_of_what_another_process_does(context):
         assert context.status_file.read(f"replay {EU}")["state"] == "running"
 
 
-def test_a_flow_whose_map_cannot_be_read_is_left_to_others_and_tried_again(context, monkeypatch):
+def test_a_flow_whose_map_cannot_be_read_is_released_and_tried_again(context, monkeypatch):
     write(context, b"a")
     load_ends, was_free = FlowReplayer.load_ends, []
 
@@ -203,12 +205,12 @@ def test_a_flow_whose_map_cannot_be_read_is_left_to_others_and_tried_again(conte
     assert was_free == [True]
 
 
-def test_a_second_run_that_is_no_standby_is_refused(context):
+def test_a_second_run_without_standby_is_refused(context):
     with held(context, EU), pytest.raises(LeaseHeldError, match="replay us-east->eu-west"):
         Mirror(context.config, flows=context.config.flows, until_caught_up=False).run()
 
 
-def test_a_standby_has_no_end():
+def test_standby_cannot_be_combined_with_until_caught_up():
     said = command("run", "--standby", "--until-caught-up", code=2)
 
     assert "--until-caught-up" in said.output

@@ -70,7 +70,7 @@ def shown(context):
     return [said.value for _, said in context.target.visible(REMOTE)]
 
 
-def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(context):
+def test_a_run_until_caught_up_ends_after_all_records_arrived(context):
     write(context, b"a", b"b", b"c")
     heard = Heard()
 
@@ -82,7 +82,7 @@ def test_a_run_that_is_to_end_when_caught_up_ends_with_everything_there(context)
     assert (heard.records, heard.errors) == (3, [])
 
 
-def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(context, monkeypatch):
+def test_a_run_until_caught_up_ends_while_a_topic_keeps_getting_records(context, monkeypatch):
     write(context, b"a")
     tick, seen, stop = FlowReplayer.tick, [], threading.Event()
 
@@ -105,11 +105,11 @@ def test_a_run_that_is_to_end_does_so_though_a_topic_never_rests(context, monkey
 @pytest.mark.parametrize(
     "error",
     [
-        pytest.param(RangeUnfinishedError("users[0]", at=0, end=1, why="late"), id="may pass"),
+        pytest.param(RangeUnfinishedError("users[0]", at=0, end=1, reason="late"), id="may pass"),
         pytest.param(TargetTopicError("no topic for users[0]"), id="is for a person"),
     ],
 )
-def test_a_run_that_is_to_end_does_so_though_one_topic_is_sick_and_another_never_rests(
+def test_a_run_until_caught_up_ends_while_one_topic_fails_and_another_keeps_getting_records(
     context, monkeypatch, error
 ):
     context.timings = dataclasses.replace(context.timings, failure_timeout_s=0.1)
@@ -147,7 +147,7 @@ def test_a_run_that_is_to_end_does_so_though_one_topic_is_sick_and_another_never
         pytest.param({"flows": ["A->B"]}, ["A->B"], id="the flows named"),
     ],
 )
-def test_heartbeats_are_emitted_for_the_pairs_that_are_chosen(monkeypatch, lake, chosen, pairs):
+def test_heartbeats_are_emitted_for_the_chosen_pairs_only(monkeypatch, lake, chosen, pairs):
     hearts = tuple(
         HeartbeatConfig(Flow(*pair.split("->")), "heartbeats", 1.0, 1)
         for pair in ("A->B", "B->A", "C->B")
@@ -171,7 +171,7 @@ def test_heartbeats_are_emitted_for_the_pairs_that_are_chosen(monkeypatch, lake,
     assert made == pairs
 
 
-def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_from_ending(context):
+def test_a_run_until_caught_up_ends_if_a_topic_is_re_created_meanwhile(context):
     write(context, b"a", b"b")
     goal = CatchUpTarget({ORDERS: (context.source.ids["orders"], 2)})
     ledger = SegmentIndex(context.lake.segments("us-east"))
@@ -189,7 +189,7 @@ def test_a_topic_that_is_made_anew_on_the_way_to_the_goal_does_not_keep_a_run_fr
     assert goal.is_staged(ledger, ())
 
 
-def test_a_run_goes_on_until_it_is_stopped_and_leaves_its_leases(context):
+def test_a_run_continues_until_it_is_stopped_and_releases_its_leases(context):
     write(context, b"a")
     heard, stop = Heard(), threading.Event()
     options = {"until_caught_up": False, "listeners": [heard], "stop": stop}
@@ -216,7 +216,7 @@ def test_a_flow_that_another_process_replays_is_refused(context):
     other.replay_loops[0].replayer.close()
 
 
-def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_back(
+def test_a_target_that_is_down_is_reported_and_staged_records_arrive_when_it_is_back(
     context, monkeypatch
 ):
     write(context, b"a")
@@ -244,7 +244,7 @@ def test_a_target_that_is_down_is_told_and_what_was_staged_arrives_when_it_is_ba
     assert shown(context) == [b"a"]
 
 
-def test_a_spark_that_does_not_start_is_told_by_the_loops_which_try_again(context, monkeypatch):
+def test_loops_report_that_spark_does_not_start_and_try_again(context, monkeypatch):
     write(context, b"a")
     heard, run_jobs, starts = Heard(), InlinePool.run, iter(range(100))
 
@@ -265,7 +265,7 @@ def test_a_spark_that_does_not_start_is_told_by_the_loops_which_try_again(contex
     assert [str(error) for _, error in heard.errors] == ["Spark did not start: its JVM ended"]
 
 
-def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(context, monkeypatch):
+def test_a_run_does_not_give_up_while_an_attempt_is_running(context, monkeypatch):
     context.timings = dataclasses.replace(context.timings, failure_timeout_s=0)
     write(context, b"a")
     stage, replay, failed, idle = SourceStager.tick, FlowReplayer.tick, threading.Event(), []
@@ -274,7 +274,7 @@ def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(context, m
     def fails_once(self, only=None):
         if not failed.is_set():
             failed.set()
-            raise UnreachableError("us-east", "", "it is down")
+            raise UnreachableError("us-east", servers="", reason="it is down")
         assert has_looked.wait(20)
         return stage(self, only)
 
@@ -292,7 +292,7 @@ def test_a_run_does_not_give_up_while_the_try_that_works_is_under_way(context, m
     assert shown(context) == [b"a"]
 
 
-def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run_ends(
+def test_a_partition_whose_end_is_unknown_at_the_start_is_mirrored_before_the_run_ends(
     context, monkeypatch
 ):
     write(context, b"a")
@@ -300,7 +300,7 @@ def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run
 
     def silent_at_first(partitions, known=None):
         resolve_ends.append(partitions)
-        silent = UnreachableError("us-east", str(ORDERS), "it told no offset")
+        silent = UnreachableError("us-east", servers=str(ORDERS), reason="it told no offset")
         return {ORDERS: silent} if len(resolve_ends) == 1 else ask(partitions, known)
 
     monkeypatch.setattr(context.source, "watermarks", silent_at_first)
@@ -309,7 +309,7 @@ def test_a_partition_whose_end_is_not_told_at_the_start_is_mirrored_before_a_run
     assert shown(context) == [b"a"]
 
 
-def test_a_topic_that_is_deleted_before_its_end_is_told_keeps_no_run_from_ending(context):
+def test_a_topic_that_is_deleted_before_its_end_is_known_does_not_block_the_end_of_a_run(context):
     goal = CatchUpTarget({ORDERS: (context.source.ids["orders"], None), REMOTE: ("id", 3)})
 
     context.source.drop("orders")
@@ -317,18 +317,16 @@ def test_a_topic_that_is_deleted_before_its_end_is_told_keeps_no_run_from_ending
     assert goal.resolve_ends(context.source).ends == {REMOTE: ("id", 3)}
 
 
-def test_a_topic_that_is_listed_is_waited_for_though_its_broker_does_not_know_it_yet(
-    context, monkeypatch
-):
+def test_a_run_waits_for_a_listed_topic_that_one_broker_does_not_know_yet(context, monkeypatch):
     goal = CatchUpTarget({ORDERS: (context.source.ids["orders"], None)})
-    late = {ORDERS: TopicMissingError(str(ORDERS), "on us-east")}
+    late = {ORDERS: TopicMissingError(str(ORDERS), location="on us-east")}
     monkeypatch.setattr(context.source, "watermarks", lambda partitions: late)
 
     assert goal.resolve_ends(context.source) == goal
 
 
 @pytest.mark.parametrize("passes", [True, False])
-def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(context, monkeypatch, passes):
+def test_a_run_until_caught_up_waits_for_transient_errors(context, monkeypatch, passes):
     write(context, b"a")
     stage, replay, idle = SourceStager.tick, FlowReplayer.tick, []
     has_looked = threading.Event()
@@ -336,7 +334,9 @@ def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(context, monkeypat
     def in_trouble(self, only=None):
         if passes and has_looked.is_set():
             return stage(self, only)
-        self.partition_errors = {ORDERS: RangeUnfinishedError(ORDERS, at=0, end=1, why="no leader")}
+        self.partition_errors = {
+            ORDERS: RangeUnfinishedError(ORDERS, at=0, end=1, reason="no leader")
+        }
         return StageTick()
 
     def counted(self, only=None):
@@ -355,9 +355,9 @@ def test_a_run_that_is_to_end_waits_for_what_passes_by_itself(context, monkeypat
         assert shown(context) == [b"a"]
 
 
-def test_a_source_that_stays_away_ends_a_run_that_is_to_end(context, monkeypatch):
+def test_a_run_until_caught_up_ends_if_the_source_stays_unreachable(context, monkeypatch):
     def fails(self, only=None):
-        raise UnreachableError("us-east", "", "it is down")
+        raise UnreachableError("us-east", servers="", reason="it is down")
 
     monkeypatch.setattr(SourceStager, "tick", fails)
 
@@ -365,7 +365,7 @@ def test_a_source_that_stays_away_ends_a_run_that_is_to_end(context, monkeypatch
         run(context)
 
 
-def test_a_partition_that_waits_for_an_operator_is_told_at_the_end(context):
+def test_a_partition_that_needs_an_operator_is_reported_at_the_end(context):
     write(context, b"a")
     run(context)
     write(context, b"b", b"c")
@@ -377,7 +377,7 @@ def test_a_partition_that_waits_for_an_operator_is_told_at_the_end(context):
     assert shown(context) == [b"a"]
 
 
-def test_a_paused_topic_is_told_at_the_end(context):
+def test_a_paused_topic_is_reported_at_the_end(context):
     write(context, b"a")
     ControlTable(DeltaLake(context.config.lake).control).add_request(PAUSE, context.flow.flow.name)
 
@@ -385,13 +385,13 @@ def test_a_paused_topic_is_told_at_the_end(context):
         run(context)
 
 
-def test_a_file_without_an_enabled_flow_is_an_error_of_the_file(context):
+def test_a_file_without_an_enabled_flow_is_a_configuration_error(context):
     with pytest.raises(ConfigError, match="no flow is enabled"):
         Mirror(context.config, flows=(), until_caught_up=True)
 
 
 @pytest.mark.parametrize("sick", [SourceStager, FlowReplayer])
-def test_a_defect_ends_no_loop_and_is_told(context, monkeypatch, sick):
+def test_an_unexpected_error_is_reported_and_does_not_end_a_loop(context, monkeypatch, sick):
     write(context, b"a")
     heard, tick, failed = Heard(), sick.tick, []
 

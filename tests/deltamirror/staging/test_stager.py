@@ -558,7 +558,7 @@ def test_a_partition_whose_read_timed_out_is_tried_again_after_the_retry_interva
     write(context, ORDERS, b"a")
     write(context, USERS, b"x")
     source = SourcePartition("orders", context.source.ids["orders"], 0)
-    context.reader.fails[source] = RangeUnfinishedError(ORDERS, at=0, end=1, why="slow")
+    context.reader.fails[source] = RangeUnfinishedError(ORDERS, at=0, end=1, reason="slow")
     staging = start()
     staging.tick()
     context.reader.fails.clear()

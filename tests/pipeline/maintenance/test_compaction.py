@@ -1,4 +1,4 @@
-"""Small files become few, and order, content and sequence stay."""
+"""Compaction joins small files and keeps order, content and sequence."""
 
 import pytest
 
@@ -16,7 +16,7 @@ from tests.support.staged_lake import batch_of, in_one_slot, row
 
 MIB = 2**20
 A, B = in_one_slot(2)
-SECOND_LIFE = in_one_slot(1, topic_id="life2")[0]
+RECREATED_A = in_one_slot(1, topic_id="life2")[0]
 
 
 def parts(*sizes):
@@ -34,12 +34,14 @@ def rows(source, *offsets):
 @pytest.mark.parametrize(
     ("sizes", "groups"),
     [
-        pytest.param([1, 1, 1, 1, 1], [["f0", "f1", "f2", "f3", "f4"]], id="neighbours are joined"),
-        pytest.param([1, 1, 1], [], id="a few are left alone"),
+        pytest.param(
+            [1, 1, 1, 1, 1], [["f0", "f1", "f2", "f3", "f4"]], id="adjacent files are joined"
+        ),
+        pytest.param([1, 1, 1], [], id="too few files"),
         pytest.param(
             [1, 1, 1, 1, SMALL_FILE_BYTES, 1, 1, 1, 1],
             [["f0", "f1", "f2", "f3"], ["f5", "f6", "f7", "f8"]],
-            id="never across a large one",
+            id="not across a large file",
         ),
         pytest.param(
             [20 * MIB] * 12,
@@ -48,29 +50,29 @@ def rows(source, *offsets):
         ),
     ],
 )
-def test_files_are_joined_with_their_neighbours_as_memory_allows(sizes, groups):
+def test_adjacent_small_files_are_grouped_within_the_memory_bound(sizes, groups):
     assert names(select_groups(parts(*sizes))) == groups
 
 
-def test_a_file_that_does_not_fit_into_memory_is_left_alone():
+def test_a_file_larger_than_the_memory_bound_is_not_compacted():
     huge = CompactionInput("huge", 2, 10 * MIB, GROUP_MEMORY_BYTES + 1)
     small = parts(1, 1, 1, 1)
 
     assert names(select_groups([*small[:2], huge, *small[2:]])) == []
 
 
-def test_a_topic_ends_up_together_and_every_partition_keeps_its_order():
-    along_the_files = [rows(A, 0, 1), rows(B, 5), rows(A, 2), rows(B, 6, 7), rows(SECOND_LIFE, 0)]
+def test_rows_are_sorted_by_topic_and_partition_and_partitions_keep_their_order():
+    along_the_files = [rows(A, 0, 1), rows(B, 5), rows(A, 2), rows(B, 6, 7), rows(RECREATED_A, 0)]
 
     found = [
         (source, batch["offset"].to_pylist())
         for source, batch in sort_by_partition(along_the_files)
     ]
 
-    assert found == [(A, [0, 1]), (A, [2]), (SECOND_LIFE, [0]), (B, [5]), (B, [6, 7])]
+    assert found == [(A, [0, 1]), (A, [2]), (RECREATED_A, [0]), (B, [5]), (B, [6, 7])]
 
 
-def test_another_order_of_partitions_holds_the_same():
+def test_sorting_by_partition_does_not_change_the_stats():
     first = [rows(A, 0, 1), rows(B, 5), rows(A, 2)]
 
     check_unchanged(collect_stats(first), collect_stats(sort_by_partition(first)))
@@ -85,11 +87,11 @@ def test_another_order_of_partitions_holds_the_same():
         pytest.param([rows(A, 0, 1, 2), rows(B, 0)], id="another partition"),
     ],
 )
-def test_a_difference_is_an_error(after):
+def test_a_joined_file_with_different_records_is_an_error(after):
     with pytest.raises(LakeError, match="nothing was committed"):
         check_unchanged(collect_stats([rows(A, 0, 1, 2)]), collect_stats(after))
 
 
-def test_offsets_that_do_not_rise_are_an_error():
-    with pytest.raises(LakeError, match="do not rise"):
+def test_offsets_that_do_not_increase_are_an_error():
+    with pytest.raises(LakeError, match="do not increase"):
         collect_stats([rows(A, 2), rows(A, 1)])

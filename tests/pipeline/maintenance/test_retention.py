@@ -1,4 +1,4 @@
-"""Files go when their time is over and every flow has what they hold: oldest first, no holes."""
+"""Retention selects expired files that every flow has replayed: oldest first, without holes."""
 
 from dataclasses import dataclass, replace
 
@@ -43,23 +43,23 @@ def gone(files=FILES, segments=SEGMENTS, *, replayed=30, before_ms=None, max_byt
 @pytest.mark.parametrize(
     ("bounds", "sequences"),
     [
-        pytest.param({}, [], id="no bound: for ever"),
+        pytest.param({}, [], id="no bound"),
         pytest.param({"before_ms": 250}, [1, 2], id="by age"),
         pytest.param({"max_bytes": 15}, [1, 2], id="by size"),
         pytest.param({"max_bytes": 30}, [], id="within the size"),
-        pytest.param({"before_ms": 1000, "replayed": 19}, [1], id="not before it is replayed"),
-        pytest.param({"max_bytes": 0, "replayed": 5}, [], id="a full disk changes nothing"),
+        pytest.param({"before_ms": 1000, "replayed": 19}, [1], id="by age, but not replayed"),
+        pytest.param({"max_bytes": 0, "replayed": 5}, [], id="by size, but not replayed"),
     ],
 )
-def test_a_file_goes_when_its_time_is_over_and_it_is_replayed(bounds, sequences):
+def test_a_file_expires_by_age_or_size_only_after_it_was_replayed(bounds, sequences):
     assert [file.sequence for file in gone(**bounds).files] == sequences
 
 
-def test_what_is_kept_is_told_by_partition():
+def test_the_first_kept_offset_of_each_partition_is_returned():
     assert gone(before_ms=250).kept == {ORDERS: 20}
 
 
-def test_the_oldest_of_all_slots_go_first():
+def test_the_oldest_files_of_all_slots_expire_first():
     files = [*FILES, File(4, 2)]
     segments = [*SEGMENTS, segment(USERS, 0, 5, 2, 150)]
 
@@ -68,18 +68,18 @@ def test_the_oldest_of_all_slots_go_first():
     assert [(file.slot, file.sequence) for file in found] == [(3, 1), (4, 2)]
 
 
-def test_a_joined_file_goes_when_its_youngest_part_is_old():
+def test_a_compacted_file_expires_when_its_newest_segment_is_old_enough():
     joined = [File(3, 2), File(3, 3)]
 
     assert gone(joined, before_ms=150).files == ()
     assert gone(joined, before_ms=250).files == (File(3, 2),)
 
 
-def test_a_file_that_is_not_sealed_yet_stays():
+def test_a_file_without_segments_does_not_expire():
     assert gone([*FILES, File(3, 4)], before_ms=1000).files == tuple(FILES)
 
 
-def test_a_clock_that_went_back_makes_no_hole():
+def test_a_clock_that_was_set_back_makes_no_hole():
     back = [SEGMENTS[0], replace(SEGMENTS[1], staged_at_ms=50), SEGMENTS[2]]
 
     assert [file.sequence for file in gone(segments=back, before_ms=80).files] == []

@@ -1,4 +1,4 @@
-"""Who is sick, and for how long it has to be so."""
+"""The health of a process follows from the states of its loops."""
 
 from dataclasses import replace
 
@@ -14,22 +14,22 @@ FAILED = replace(
     REPLAY,
     state="failed",
     failing_since_s=1_000,
-    error=UnreachableError("eu-west", "", "it is down"),
+    error=UnreachableError("eu-west", servers="", reason="it is down"),
 )
 
 
-def test_loops_that_tick_are_well():
+def test_ticking_loops_are_ok():
     assert check_health([STAGE, REPLAY], 1_001, 30).status == OK
 
 
 @pytest.mark.parametrize(
     ("now_s", "status"),
     [
-        pytest.param(1_030, OK, id="it may come back"),
-        pytest.param(1_031, FAILING, id="for longer than is borne"),
+        pytest.param(1_030, OK, id="within the grace period"),
+        pytest.param(1_031, FAILING, id="after the grace period"),
     ],
 )
-def test_a_flow_that_fails_is_sick_once_it_failed_for_longer_than_its_patience(now_s, status):
+def test_a_loop_is_failing_only_after_the_grace_period(now_s, status):
     health = check_health([STAGE, FAILED], now_s, 30)
 
     assert health.status == status
@@ -37,15 +37,17 @@ def test_a_flow_that_fails_is_sick_once_it_failed_for_longer_than_its_patience(n
     assert bool(health.failing) == (status == FAILING)
 
 
-def test_a_loop_that_gives_no_sign_of_life_is_sick_and_named():
+def test_a_loop_that_reports_nothing_is_failing_and_named():
     health = check_health(
         [STAGE, replace(REPLAY, last_sign_at_s=2_000)], 1_001 + LIVENESS_TIMEOUT_S, 30
     )
 
-    assert health.failing == (f"stage us-east: no sign of life for {LIVENESS_TIMEOUT_S + 1:.0f} s",)
+    assert health.failing == (
+        f"stage us-east: reported nothing for {LIVENESS_TIMEOUT_S + 1:.0f} s",
+    )
 
 
-def test_a_process_whose_flows_are_all_replayed_by_others_is_on_standby():
+def test_a_process_is_on_standby_if_other_processes_replay_all_its_flows():
     waiting = replace(REPLAY, state="waiting")
 
     assert check_health([STAGE, waiting], 1_001, 30).status == STANDBY

@@ -1,4 +1,4 @@
-"""Pairs of offsets become runs, and runs the same pairs again."""
+"""Pairs of offsets are encoded as runs, and runs expand to the same pairs."""
 
 from itertools import pairwise
 
@@ -13,7 +13,7 @@ from schemas.offset_map import OffsetRun
 
 @st.composite
 def sent(draw):
-    """Return the offsets of some records at both ends: gaps on either side, always rising."""
+    """Return the offsets of some records on both sides: increasing, with gaps on either side."""
     count = draw(st.integers(0, 40))
     gaps = st.lists(st.integers(1, 3), min_size=count, max_size=count)
     start = st.integers(0, 1000)
@@ -22,7 +22,7 @@ def sent(draw):
     return upstream, downstream
 
 
-def test_records_that_are_neighbours_on_both_sides_share_a_run():
+def test_records_that_are_adjacent_on_both_sides_share_a_run():
     runs = encode_runs(np.array([10, 11, 14, 15]), np.array([3, 4, 6, 7]))
 
     assert runs == [OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)]
@@ -34,14 +34,14 @@ def test_a_transaction_marker_on_the_target_ends_a_run():
     assert runs == [OffsetRun(10, 3, 2), OffsetRun(12, 6, 1)]
 
 
-def test_no_records_are_no_runs():
+def test_no_records_give_no_runs():
     nothing = np.array([], dtype=np.int64)
 
     assert encode_runs(nothing, nothing) == []
 
 
 @given(sent())
-def test_what_was_encoded_is_what_was_sent(pairs):
+def test_expanded_runs_are_the_pairs_that_were_encoded(pairs):
     upstream, downstream = pairs
 
     runs = encode_runs(upstream, downstream)
@@ -50,7 +50,7 @@ def test_what_was_encoded_is_what_was_sent(pairs):
 
 
 @given(sent())
-def test_runs_are_as_few_as_can_be(pairs):
+def test_the_number_of_runs_is_minimal(pairs):
     runs = encode_runs(*pairs)
 
     assert join_runs(runs) == runs
@@ -61,7 +61,7 @@ def test_runs_are_as_few_as_can_be(pairs):
 
 
 @given(sent(), st.integers(0, 40))
-def test_runs_of_two_chunks_join_to_the_runs_of_one(pairs, cut):
+def test_joined_runs_of_two_batches_equal_the_runs_of_one_batch(pairs, cut):
     upstream, downstream = pairs
 
     joined = join_runs(
@@ -75,17 +75,19 @@ def test_runs_of_two_chunks_join_to_the_runs_of_one(pairs, cut):
 @pytest.mark.parametrize(
     ("upstream", "downstream", "says"),
     [
-        pytest.param([5, 5], [1, 2], "upstream offsets do not rise: 5 after 5", id="repeated"),
-        pytest.param([5, 6], [2, 1], "downstream offsets do not rise: 1 after 2", id="reordered"),
+        pytest.param([5, 5], [1, 2], "upstream offsets do not increase: 5 after 5", id="repeated"),
+        pytest.param(
+            [5, 6], [2, 1], "downstream offsets do not increase: 1 after 2", id="reordered"
+        ),
         pytest.param([5, 6], [2], "2 upstream offsets, 1 downstream", id="a report is missing"),
         pytest.param([5], [-1001], "downstream offset -1001 is negative", id="not delivered"),
     ],
 )
-def test_offsets_that_cannot_be_become_an_error_with_the_numbers(upstream, downstream, says):
+def test_invalid_offsets_are_an_error_with_the_numbers(upstream, downstream, says):
     with pytest.raises(ValueError, match=says):
         encode_runs(np.array(upstream), np.array(downstream))
 
 
 def test_runs_that_overlap_are_never_joined():
-    with pytest.raises(ValueError, match="do not rise"):
+    with pytest.raises(ValueError, match="do not increase"):
         join_runs([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)])

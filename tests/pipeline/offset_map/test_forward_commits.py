@@ -1,4 +1,4 @@
-"""A group of the target is moved forward, or not at all."""
+"""Committed offsets of a group on the target only move forward."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,16 +12,16 @@ wishes = st.dictionaries(partitions, st.tuples(offsets, st.text(max_size=2)))
 AT = TopicPartition("orders", 0)
 
 
-def test_an_offset_that_lies_ahead_is_set_with_its_metadata():
+def test_a_larger_offset_is_set_with_its_metadata():
     assert forward_commits({AT: (7, "md")}, {AT: 6}) == {AT: (7, "md")}
 
 
-def test_a_partition_that_is_new_to_the_group_is_set_even_to_0():
+def test_a_partition_without_a_commit_is_set_even_to_0():
     assert forward_commits({AT: (0, "")}, {}) == {AT: (0, "")}
 
 
 @given(wishes, st.dictionaries(partitions, offsets))
-def test_no_partition_goes_back_and_each_that_can_go_forward_does(wanted, committed):
+def test_only_commits_that_move_a_partition_forward_are_returned(wanted, committed):
     forward = forward_commits(wanted, committed)
     after = committed | {at: offset for at, (offset, _) in forward.items()}
 

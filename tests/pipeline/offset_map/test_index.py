@@ -1,4 +1,4 @@
-"""An offset map is looked up by partition; a topic's newest life answers."""
+"""An offset map is looked up by partition; a topic's newest incarnation is the default."""
 
 import time
 
@@ -35,7 +35,7 @@ def offset_map(*rows):
     return pa.table(dict(zip(MAP_COLUMNS, arrays, strict=True)))
 
 
-def test_the_rows_of_a_partition_answer_in_whatever_order_they_lie():
+def test_rows_of_a_partition_can_be_in_any_order():
     map_index = build_index(
         offset_map(row(14, 6, 2, at=2), row(10, 3, 2), row(0, 0, 5, partition=1))
     )
@@ -50,12 +50,15 @@ def test_the_rows_of_a_partition_answer_in_whatever_order_they_lie():
     assert translate(99, map_index.mapped_incarnation(TopicPartition("orders", 1)).runs) == 5
 
 
-def test_what_is_not_mirrored_has_no_answer():
+def test_a_partition_that_is_not_mirrored_has_no_map():
     assert build_index(offset_map()).mapped_incarnation(ORDERS) is None
-    assert build_index(offset_map(row(0, 0, 1))).mapped_incarnation(ORDERS, "another life") is None
+    assert (
+        build_index(offset_map(row(0, 0, 1))).mapped_incarnation(ORDERS, "another incarnation")
+        is None
+    )
 
 
-def test_a_re_created_topic_is_answered_by_its_newest_life_unless_one_is_named():
+def test_a_re_created_topic_has_the_map_of_its_newest_incarnation_by_default():
     map_index = build_index(
         offset_map(row(0, 0, 9, at=1), row(0, 9, 4, source_incarnation="life2", at=2))
     )
@@ -64,7 +67,7 @@ def test_a_re_created_topic_is_answered_by_its_newest_life_unless_one_is_named()
     assert map_index.mapped_incarnation(ORDERS, "life1").incarnation == "life1"
 
 
-def test_lives_are_told_apart_also_in_a_map_that_was_rebuilt_at_once():
+def test_incarnations_are_in_order_in_a_map_that_was_rebuilt_in_one_commit():
     map_index = build_index(
         offset_map(
             row(0, 9, 4, source_incarnation="life2", at=5),
@@ -75,7 +78,7 @@ def test_lives_are_told_apart_also_in_a_map_that_was_rebuilt_at_once():
     assert map_index.mapped_incarnation(ORDERS).incarnation == "life2"
 
 
-def test_a_topic_id_means_its_newest_incarnation_after_a_cut_of_the_log():
+def test_a_topic_id_means_its_newest_incarnation_after_a_log_truncation():
     map_index = build_index(
         offset_map(row(0, 0, 9, at=1), row(5, 9, 4, source_incarnation="life1+1", at=2))
     )
@@ -84,7 +87,7 @@ def test_a_topic_id_means_its_newest_incarnation_after_a_cut_of_the_log():
     assert map_index.mapped_incarnation(ORDERS, "life1+1").incarnation == "life1+1"
 
 
-def test_offsets_of_a_target_topic_that_was_re_created_are_no_answer():
+def test_offsets_of_a_previous_target_topic_are_not_used():
     map_index = build_index(
         offset_map(row(0, 0, 9, at=1), row(0, 0, 4, target_incarnation="t2", at=2))
     )
@@ -92,19 +95,19 @@ def test_offsets_of_a_target_topic_that_was_re_created_are_no_answer():
     assert map_index.mapped_incarnation(ORDERS).runs.upstream_end == 4
 
 
-def test_a_target_partition_knows_where_it_comes_from():
+def test_the_source_of_a_target_partition_is_found():
     map_index = build_index(offset_map(row(0, 0, 1)))
 
     assert map_index.source_of(TopicPartition("us.orders", 0)) == ORDERS
     assert map_index.source_of(TopicPartition("us.orders", 1)) is None
 
 
-def test_a_map_that_overlaps_is_an_error_that_names_the_partition():
+def test_overlapping_runs_are_an_error_that_names_the_partition():
     with pytest.raises(ValueError, match=r"orders\[0\]: offset runs overlap"):
         build_index(offset_map(row(0, 0, 9), row(5, 9, 9)))
 
 
-def test_a_million_runs_are_indexed_in_seconds_and_answer_in_microseconds():
+def test_a_million_runs_are_indexed_in_seconds_and_translated_in_microseconds():
     runs = np.arange(1_000_000, dtype=np.int64)
     one = offset_map(row(0, 0, 1))
     table = pa.table(

@@ -1,4 +1,4 @@
-"""Whatever sample of the offset map MirrorMaker 2 sees, it leads no group past a record."""
+"""With any sample of the offset map, MirrorMaker 2's translation skips no record."""
 
 from bisect import bisect_right
 
@@ -15,7 +15,7 @@ from schemas.offset_map import OffsetRun
 
 @st.composite
 def runs(draw):
-    """Runs that rise on both sides, with gaps on either."""
+    """Return runs that increase on both sides, with gaps on either."""
     upstream, downstream, found = 0, 0, []
     parts = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 12))
     for gap_up, gap_down, length in draw(st.lists(parts, min_size=1, max_size=6)):
@@ -25,7 +25,7 @@ def runs(draw):
 
 
 def mm2_translates(committed, syncs):
-    """As OffsetSyncStore does: the newest sync at or before it, or one offset behind that."""
+    """Translate as OffsetSyncStore: the newest sync at or before it, or one offset after that."""
     i = bisect_right([upstream for upstream, _ in syncs], committed) - 1
     if i < 0:
         return None
@@ -36,24 +36,24 @@ def mm2_translates(committed, syncs):
 @pytest.mark.parametrize(
     ("lag_max", "pairs"),
     [
-        pytest.param(100, [(10, 3), (14, 6), (15, 7)], id="each run's first record, and the last"),
+        pytest.param(100, [(10, 3), (14, 6), (15, 7)], id="first record of each run, last record"),
         pytest.param(0, [(10, 3), (11, 4), (14, 6), (15, 7)], id="every record"),
     ],
 )
-def test_a_sample_has_the_ends_and_what_lies_between_at_its_distance(lag_max, pairs):
+def test_a_sample_has_the_start_of_each_run_the_last_record_and_every_nth_between(lag_max, pairs):
     assert sample_offset_syncs([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)], lag_max) == pairs
 
 
-def test_a_long_run_is_sampled_as_far_apart_as_mirrormaker_2_does():
+def test_a_long_run_is_sampled_at_mirrormaker_2s_distance():
     assert sample_offset_syncs([OffsetRun(0, 0, 203)], 100) == [(0, 0), (101, 101), (202, 202)]
 
 
-def test_nothing_moved_is_no_sample():
+def test_no_runs_give_no_sample():
     assert sample_offset_syncs([], 100) == []
 
 
 @given(runs(), st.integers(0, 5), st.data())
-def test_no_subset_of_a_sample_leads_a_group_past_its_next_record(some, lag_max, data):
+def test_no_subset_of_a_sample_makes_a_group_skip_a_record(some, lag_max, data):
     syncs = sample_offset_syncs(some, lag_max)
     kept = sorted(data.draw(st.sets(st.sampled_from(syncs))))
 
@@ -64,7 +64,7 @@ def test_no_subset_of_a_sample_leads_a_group_past_its_next_record(some, lag_max,
 
 
 @given(runs(), st.integers(0, 5))
-def test_with_a_whole_sample_a_group_reads_no_more_again_than_the_distance(some, lag_max):
+def test_with_a_full_sample_a_group_reads_at_most_the_distance_again(some, lag_max):
     syncs, downstream_offsets = (
         sample_offset_syncs(some, lag_max),
         [downstream for _, downstream in expand_runs(some)],

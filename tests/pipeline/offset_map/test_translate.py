@@ -1,4 +1,4 @@
-"""A translated group reads on at its very next record, whatever the gaps on either side."""
+"""A translated group resumes at its next record, with any gaps on either side."""
 
 from itertools import accumulate
 
@@ -46,7 +46,7 @@ offsets = st.integers(0, 500)
         pytest.param(0, 3, id="before replication began"),
     ],
 )
-def test_a_group_resumes_at_the_first_record_at_or_past_its_commit(committed, resumes_at):
+def test_a_group_resumes_at_the_first_record_at_or_after_its_commit(committed, resumes_at):
     assert translate(committed, RUNS) == resumes_at
 
 
@@ -59,11 +59,11 @@ def test_a_group_resumes_at_the_first_record_at_or_past_its_commit(committed, re
         pytest.param(0, 10, id="before the first record"),
     ],
 )
-def test_a_group_that_goes_back_resumes_where_its_next_record_came_from(committed, resumes_at):
+def test_a_group_that_fails_back_resumes_at_the_source_of_its_next_record(committed, resumes_at):
     assert translate_back(committed, RUNS) == resumes_at
 
 
-def test_where_nothing_has_arrived_there_is_no_answer():
+def test_without_replicated_records_a_commit_has_no_translation():
     nothing = Runs.of([])
 
     assert translate(5, nothing) is None
@@ -79,7 +79,7 @@ def test_a_translated_group_skips_no_record_and_reads_none_again(pairs, committe
 
 
 @given(replicated(), offsets)
-def test_a_group_that_goes_back_skips_no_record_and_reads_none_again(pairs, committed):
+def test_a_group_that_fails_back_skips_no_record_and_reads_none_again(pairs, committed):
     resumes_at = translate_back(committed, index(pairs))
 
     unread = [upstream for upstream, downstream in pairs if downstream >= committed]
@@ -87,7 +87,7 @@ def test_a_group_that_goes_back_skips_no_record_and_reads_none_again(pairs, comm
 
 
 @given(replicated(), offsets)
-def test_there_and_back_again_is_the_first_replicated_record_at_or_past(pairs, committed):
+def test_translating_there_and_back_gives_the_first_replicated_record_at_or_after(pairs, committed):
     runs = index(pairs)
 
     back = translate_back(translate(committed, runs), runs)
@@ -97,14 +97,14 @@ def test_there_and_back_again_is_the_first_replicated_record_at_or_past(pairs, c
 
 
 @given(replicated(), offsets, offsets)
-def test_a_later_commit_never_resumes_earlier(pairs, one, other):
+def test_a_larger_commit_never_resumes_earlier(pairs, one, other):
     runs = index(pairs)
 
     assert translate(min(one, other), runs) <= translate(max(one, other), runs)
 
 
 @given(replicated())
-def test_the_order_in_which_runs_are_read_does_not_matter(pairs):
+def test_the_order_of_the_input_runs_does_not_matter(pairs):
     runs = index(pairs)
 
     shuffled = runs.take(slice(None, None, -1)).sort_by_upstream()
@@ -115,12 +115,12 @@ def test_the_order_in_which_runs_are_read_does_not_matter(pairs):
 
 
 @given(replicated(), offsets, offsets)
-def test_records_between_two_downstream_offsets_are_counted_without_the_gaps(pairs, start, end):
+def test_count_between_counts_records_and_not_gaps(pairs, start, end):
     counted = index(pairs).count_between(start, end)
 
     assert counted == sum(start <= downstream < end for _, downstream in pairs)
 
 
-def test_runs_that_overlap_answer_nothing():
+def test_overlapping_runs_are_rejected():
     with pytest.raises(ValueError, match=r"upstream 11 comes after \[10, 12\)"):
         Runs.of([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)]).sort_by_upstream()

@@ -1,7 +1,7 @@
-"""A source's log, replayed to two targets in two ways: their maps agree, and translate both ways.
+"""The maps of two targets of one source agree, and translate offsets in both directions.
 
-The log has plain records, transactions that were committed and aborted, and compaction; the ways
-differ in chunks, crashes and what somebody else writes between them.
+The log has plain records, committed and aborted transactions, and compaction. The targets are
+filled with different transaction sizes, crashes and foreign records.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ ORDERS = TopicPartition("orders", 0)
 
 @dataclass(frozen=True)
 class Source:
-    """The log `[0, end)` of a partition: value by offset of the records that a reader is shown."""
+    """The log `[0, end)` of a partition; *shown* are the values of visible records by offset."""
 
     shown: dict[int, bytes]
     end: int
@@ -30,7 +30,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Way:
-    """How a target is filled: records a chunk, the source's log cut here, a crash at call *at*."""
+    """How a target is filled: transaction size, segment bounds, crash, foreign records."""
 
     transaction_records: int
     cuts: list[int]
@@ -40,7 +40,7 @@ class Way:
 
 @st.composite
 def sources(draw):
-    """Return what a reader is shown of a log of transactions, some aborted, some compacted away."""
+    """Return the visible records of a log with aborted transactions and compaction."""
     cluster = FakeCluster()
     cluster.make("orders")
     for kind in draw(
@@ -48,7 +48,7 @@ def sources(draw):
     ):
         size = draw(st.integers(1, 4))
         state = "aborted" if kind == "abort" else "committed"
-        # Alike, as records are: only their order tells them apart.
+        # Many equal records, so that only their order distinguishes them.
         cluster.append(
             ORDERS,
             *(RecordContent(draw(st.sampled_from([b"a", b"b"]))) for _ in range(size)),
@@ -71,7 +71,7 @@ ways = st.builds(
 
 
 def replayed(source, way):
-    """Return the offset runs of a fresh target, filled in this *way*."""
+    """Return the offset runs of a new target that was filled as *way* describes."""
     world = SlotWorld(["orders"], transaction_records=way.transaction_records)
     edges = sorted({0, source.end, *(cut for cut in way.cuts if cut < source.end)})
     for start, end in pairwise(edges):
@@ -85,9 +85,7 @@ def replayed(source, way):
 
 @settings(max_examples=60)
 @given(sources(), ways, ways)
-def test_two_targets_maps_name_the_same_upstream_offsets_however_they_were_filled(
-    source, one, other
-):
+def test_the_maps_of_two_targets_have_the_same_upstream_offsets(source, one, other):
     first, second = ([up for up, _ in expand_runs(replayed(source, way))] for way in (one, other))
 
     assert first == second == list(source.shown)
@@ -95,9 +93,7 @@ def test_two_targets_maps_name_the_same_upstream_offsets_however_they_were_fille
 
 @settings(max_examples=60)
 @given(sources(), ways, st.integers(0, 45))
-def test_a_group_that_moves_there_and_back_reads_each_record_of_the_log_once(
-    source, way, committed
-):
+def test_a_group_that_fails_over_and_back_reads_each_record_once(source, way, committed):
     runs = replayed(source, way)
     index, pairs = Runs.of(runs), list(expand_runs(runs))
     there = translate(committed, index)

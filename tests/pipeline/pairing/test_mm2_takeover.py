@@ -1,4 +1,4 @@
-"""Taking over from MirrorMaker 2: where replay goes on, and what is known of the records before."""
+"""Import from MirrorMaker 2: where replay resumes, and which records before are mapped."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ AT = TopicPartition("orders", 0)
 
 
 def log(first, *said):
-    """Return records that say one letter each, '.' being an offset without a record."""
+    """Return a record for each letter; '.' is an offset without a record."""
     return LogFingerprints.of(
         (first + i, s.encode()) for i, s in enumerate("".join(said)) if s != "."
     )
@@ -24,7 +24,7 @@ def taken(staged, target, copied, sync=None):
     return pair_mm2_log(AT, staged, target, copied, sync)
 
 
-def test_a_clean_stop_is_gone_on_with_behind_what_was_noted():
+def test_after_a_clean_stop_replay_resumes_at_the_committed_offset():
     found = taken(log(10, "abcdef"), log(0, "abcd"), copied=14)
 
     assert found.next_offset == 14
@@ -33,14 +33,14 @@ def test_a_clean_stop_is_gone_on_with_behind_what_was_noted():
     assert found.doubtful_until is None
 
 
-def test_what_was_copied_and_not_noted_is_not_copied_again():
+def test_records_copied_after_the_committed_offset_are_not_copied_again():
     found = taken(log(10, "abcdef"), log(0, "abcde"), copied=12)
 
     assert found.next_offset == 15
     assert found.runs == (OffsetRun(10, 0, 5),)
 
 
-def test_of_a_block_that_stands_there_twice_the_last_copy_counts():
+def test_the_last_copy_of_a_duplicated_range_counts():
     found = taken(log(0, "abcdef"), log(0, "abcd" + "cdef"), copied=6)
 
     assert found.next_offset == 6
@@ -48,62 +48,62 @@ def test_of_a_block_that_stands_there_twice_the_last_copy_counts():
     assert found.others == 2
 
 
-def test_records_from_before_mirrormaker_2_began_are_told_as_missing():
+def test_records_from_before_mirrormaker_2_began_are_reported_as_missing():
     found = taken(log(0, "abcdef"), log(0, "def"), copied=6)
 
     assert found.runs == (OffsetRun(3, 0, 3),)
     assert (found.missing, found.complete_from) == (3, 3)
 
 
-def test_what_aborted_transactions_left_is_nobody_s_pair():
+def test_records_of_aborted_transactions_are_not_paired():
     found = taken(log(0, "ab..cd"), log(0, "abXYcd"), copied=6)
 
     assert found.runs == (OffsetRun(0, 0, 2), OffsetRun(4, 4, 2))
     assert (found.missing, found.others) == (0, 2)
 
 
-def test_markers_behind_the_last_record_do_not_matter():
+def test_offsets_without_records_at_the_end_do_not_matter():
     found = taken(log(0, "ab"), log(0, "ab."), copied=2)
 
     assert found.next_offset == 2
 
 
-def test_nothing_on_the_target_begins_behind_what_was_noted():
+def test_with_an_empty_target_replay_begins_at_the_committed_offset():
     found = taken(log(0, "abcd"), log(0, ""), copied=2)
 
     assert (found.next_offset, found.runs, found.missing) == (2, (), 2)
 
 
-def test_records_that_say_the_same_are_told_apart_by_a_sync():
+def test_equal_records_are_distinguished_by_an_offset_sync():
     found = taken(log(0, "aaaaaa"), log(0, "aaaa"), copied=2, sync=(2, 2))
 
     assert (found.next_offset, found.runs) == (4, (OffsetRun(0, 0, 4),))
 
 
-def test_what_may_be_on_the_target_already_and_cannot_be_known_is_told():
+def test_records_that_may_be_on_the_target_already_are_reported_as_doubtful():
     found = taken(log(0, "aaaabc"), log(0, "aaaa"), copied=2)
 
     assert (found.next_offset, found.doubtful_until) == (2, 4)
 
 
 @pytest.mark.parametrize("sync", [(1, 3), (7, 1), (1, 9)])
-def test_a_sync_of_another_life_is_left_aside(sync):
+def test_a_sync_of_another_incarnation_is_ignored(sync):
     found = taken(log(0, "abcdef"), log(0, "abcd"), copied=3, sync=sync)
 
     assert found.next_offset == 4
 
 
-def test_an_order_that_nobody_copied_in_is_an_error():
+def test_a_target_order_that_mirrormaker_2_cannot_have_written_is_an_error():
     with pytest.raises(MapAmbiguousError, match="orders"):
         taken(log(0, "abcd"), log(0, "bacd"), copied=4)
 
 
 @st.composite
 def histories(draw):
-    """Return (staged, target, noted, sync, copied) of a MirrorMaker 2 that crashed and crashed.
+    """Return (staged, target, noted, sync, copied) of a MirrorMaker 2 that crashed several times.
 
-    Each life begins at what was noted, with a sync, and copies some records, with aborted ones
-    between. *copied* holds every upstream offset that ever was, with all its places.
+    Each run begins at the committed offset *noted*, with a sync, and copies some records, with
+    aborted ones between. *copied* has every copied upstream offset with all its downstream offsets.
     """
     size = draw(st.integers(1, 30))
     noted, target, copied, sync = draw(st.integers(0, size - 1)), [], {}, None
@@ -128,13 +128,13 @@ def histories(draw):
 
 
 @given(histories())
-def test_nothing_is_lost_and_what_may_come_twice_is_told(history):
+def test_no_record_is_lost_and_possible_duplicates_are_reported(history):
     staged, target, noted, sync, copied = history
 
     found = taken(staged, target, noted, sync)
 
     pairs = dict(expand_runs(found.runs))
-    assert all(place in copied[at] for at, place in pairs.items())
+    assert all(downstream in copied[at] for at, downstream in pairs.items())
     assert [at for at in copied if at < found.next_offset and at not in pairs] == []
     begun = min(copied, default=noted)
     assert found.next_offset == noted or set(range(begun, found.next_offset)) <= copied.keys()

@@ -1,4 +1,4 @@
-"""Staged records found again on the target, by what they say."""
+"""Staged records are paired with the target's records by content."""
 
 from itertools import combinations
 
@@ -16,7 +16,7 @@ ORDERS = TopicPartition("us-east.orders", 0)
 
 
 def log(text, start=0):
-    """Return a record for every letter but `.`, which is an offset without one."""
+    """Return a record for each letter; `.` is an offset without a record."""
     return [(i, c.encode()) for i, c in enumerate(text, start) if c != "."]
 
 
@@ -37,7 +37,7 @@ def prefix(staged, target):
 
 
 def ways(staged, target):
-    """Return every way to pair all of *staged* with *target*, slowly."""
+    """Return every way to pair all of *staged* with *target*, by exhaustive search."""
     return [
         list(zip([offset for offset, _ in staged], [offset for offset, _ in chosen], strict=True))
         for chosen in combinations(target, len(staged))
@@ -49,32 +49,32 @@ def test_records_are_paired_in_order_across_gaps_on_both_sides():
     assert pair(log("ab..c", 10), log("ab.c")) == [(10, 0), (11, 1), (14, 3)]
 
 
-def test_foreign_records_in_between_are_passed_over():
+def test_foreign_records_between_pairs_are_skipped():
     assert pair(log("abc"), log("xaybzzc")) == [(0, 1), (1, 3), (2, 6)]
 
 
-def test_our_own_identical_records_are_no_ambiguity():
+def test_equal_staged_records_are_not_ambiguous():
     assert pair(log("aaa"), log("a.aa")) == [(0, 0), (1, 2), (2, 3)]
 
 
-def test_an_identical_foreign_record_is_ambiguous_and_named():
+def test_an_equal_foreign_record_is_ambiguous_and_its_offset_is_named():
     with pytest.raises(MapAmbiguousError, match="downstream offset 1 fits"):
         pair(log("ab", 7), log(".aab"))
 
 
-def test_records_that_are_not_all_found_are_an_error_with_counts():
+def test_missing_records_are_an_error_with_counts():
     with pytest.raises(MapUnpairedError, match=r"of 3 records staged in \[5, 8\) only 2"):
         pair(log("abc", 5), log("acb"))
 
 
-def test_as_many_as_are_there_in_order_are_found():
+def test_leading_pairs_end_at_the_first_missing_record():
     assert prefix(log("abcd"), log("xabyc")) == [(0, 1), (1, 2), (2, 4)]
     assert prefix(log("abcd"), log("")) == []
 
 
 @settings(max_examples=400)
 @given(st.text("ab.", max_size=5), st.text("ab.", max_size=9), st.integers(1, 4))
-def test_what_is_paired_in_one_pass_is_the_only_way_to_pair_it(ours, theirs, at_once):
+def test_a_pairing_that_succeeds_is_the_only_possible_one(ours, theirs, at_once):
     staged, target = log(ours, 10), log(theirs)
     possible = ways(staged, target)
 
@@ -91,7 +91,7 @@ def test_what_is_paired_in_one_pass_is_the_only_way_to_pair_it(ours, theirs, at_
 
 
 @given(st.text("ab.", max_size=12), st.text("xyz.", max_size=8), st.randoms())
-def test_what_was_written_is_paired_however_foreign_records_lie_between(ours, foreign, random):
+def test_written_records_are_paired_among_any_foreign_records(ours, foreign, random):
     assume(ours.strip("."))
     mixed = [(c, True) for c in ours if c != "."]
     for c in foreign:
@@ -117,7 +117,7 @@ def test_what_was_written_is_paired_however_foreign_records_lie_between(ours, fo
         RecordContent(b"", b"kv", (("h", b"1"),), 5),
     ],
 )
-def test_a_fingerprint_is_another_for_any_other_content(other):
+def test_different_content_has_a_different_fingerprint(other):
     source = SourcePartition("orders", "life1", 0)
     batch = rows(source, [(0, RecordContent(b"v", b"k", (("h", b"1"),), 5)), (1, other)])
 

@@ -1,4 +1,4 @@
-"""What a target still holds is paired with the stage, and the rest is named, never guessed."""
+"""Records that a target still holds are paired with the stage; ambiguous ones are an error."""
 
 import pytest
 from hypothesis import given, settings
@@ -17,12 +17,12 @@ def mark(letter):
 
 
 def log(text, start=0):
-    """Return a record for every letter but `.`, which is an offset without one."""
+    """Return a record for each letter; `.` is an offset without a record."""
     return [(i, mark(c)) for i, c in enumerate(text, start) if c != "."]
 
 
 def remainder(staged, target, *, has_holes=False):
-    """Pair *staged* (life, text) with the target's *log*; return pairs by life, and the place."""
+    """Pair *staged* (incarnation, text) with *target*; return the pairs and `complete_from`."""
     made = RemainderPairing(REMOTE)
     for record in target:
         made.take([record])
@@ -36,49 +36,49 @@ def remainder(staged, target, *, has_holes=False):
     }, paired.complete_from
 
 
-def test_behind_a_head_that_is_gone_everything_is_paired_and_the_place_is_told():
+def test_after_a_deleted_head_every_record_is_paired_and_complete_from_is_set():
     pairs, complete_from = remainder("abc.de", log("c.de", 7))
 
     assert pairs == {"life1": [(12, 7), (14, 9), (15, 10)]}
     assert complete_from == ("life1", 12)
 
 
-def test_of_a_log_that_holds_nothing_more_the_map_is_complete_from_its_end():
+def test_for_an_empty_log_the_map_is_complete_from_its_end():
     assert remainder("abc", []) == ({}, ("life1", 13))
 
 
-def test_a_head_that_ends_in_an_earlier_incarnation_leaves_that_one_out():
+def test_an_incarnation_that_was_deleted_completely_has_no_runs():
     pairs, complete_from = remainder([("life1", "ab"), ("life2", "cd")], log("d", 9))
 
     assert pairs == {"life2": [(11, 9)]}
     assert complete_from == ("life2", 11)
 
 
-def test_a_record_that_is_gone_from_the_middle_is_a_loss_where_nothing_is_compacted():
+def test_a_record_missing_in_the_middle_is_an_error_without_compaction():
     with pytest.raises(MapUnpairedError, match=r"of 4 records staged in \[10, 14\) only 3"):
         remainder("abcd", log("abd", 5))
 
 
-def test_a_record_that_is_gone_from_the_middle_is_passed_over_where_the_topic_is_compacted():
+def test_a_record_missing_in_the_middle_is_skipped_with_compaction():
     pairs, complete_from = remainder("abcd", log("ab.d"), has_holes=True)
 
     assert pairs == {"life1": [(10, 0), (11, 1), (13, 3)]}
     assert complete_from == ("life1", 13)
 
 
-def test_of_records_that_say_the_same_the_last_ones_are_left():
+def test_the_last_of_equal_records_are_paired():
     pairs, complete_from = remainder("aabaa", log("a", 9))
 
     assert pairs == {"life1": [(14, 9)]}
     assert complete_from == ("life1", 14)
 
 
-def test_more_of_a_record_than_was_ever_sent_is_ambiguous():
+def test_more_equal_records_than_were_staged_are_ambiguous():
     with pytest.raises(MapAmbiguousError, match="downstream offset 5 "):
         remainder("xab", log("aab", 5))
 
 
-def test_a_foreign_record_that_breaks_the_order_is_ambiguous():
+def test_an_equal_foreign_record_out_of_order_is_ambiguous():
     with pytest.raises(MapAmbiguousError):
         remainder("abc", log("cab", 5), has_holes=True)
 
@@ -87,7 +87,7 @@ LETTERS = st.text("abc.", max_size=14)
 
 
 def written(ours, foreign, draw):
-    """Return a target's log as (offset, letter, upstream or None): ours in order, foreign ones."""
+    """Return a target's log as (offset, letter, upstream); upstream is None for foreign records."""
     records = [(c, i) for i, c in enumerate(ours, 10) if c != "."]
     for c in foreign:
         records.insert(draw.randint(0, len(records)), (c, None))
@@ -96,9 +96,7 @@ def written(ours, foreign, draw):
 
 @settings(max_examples=300)
 @given(LETTERS, st.text("xyz.", max_size=6), st.integers(0, 20), st.randoms())
-def test_whatever_the_target_has_lost_of_its_head_the_rest_is_the_former_map(
-    ours, foreign, low, draw
-):
+def test_after_any_deleted_head_the_rest_of_the_map_is_rebuilt_exactly(ours, foreign, low, draw):
     known = [(i, c, up) for i, c, up in written(ours, foreign, draw) if i >= low]
 
     pairs, complete_from = remainder(ours, [(i, mark(c)) for i, c, _ in known])
@@ -113,11 +111,11 @@ def test_whatever_the_target_has_lost_of_its_head_the_rest_is_the_former_map(
 
 @settings(max_examples=300)
 @given(LETTERS, st.text("xyz.", max_size=6), st.integers(0, 14), st.randoms())
-def test_whatever_compaction_has_taken_what_is_left_is_of_the_former_map(
+def test_after_any_compaction_the_rebuilt_runs_are_part_of_the_original_map(
     ours, foreign, dirty, draw
 ):
     known = written(ours, foreign, draw)
-    # A letter stands for key and value: of each key the last one stays, before the dirty end.
+    # A letter is key and value. Compaction keeps the last record of each key before *dirty*.
     clean, rest = known[:dirty], known[dirty:]
     kept = [r for i, r in enumerate(clean) if r[1] not in {c for _, c, _ in clean[i + 1 :]}]
     left = kept + rest

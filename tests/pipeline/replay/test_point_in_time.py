@@ -1,4 +1,4 @@
-"""What a point-in-time replay asks for, found in what is staged."""
+"""A point-in-time replay selects ranges of the staged records."""
 
 import pytest
 
@@ -14,7 +14,7 @@ from tests.support.staged_lake import batch_of, row
 ORDERS = SourcePartition("orders", "life1", 0)
 
 TIMES = {0: 100, 1: 300, 2: 200, 3: 400, 4: 400, 5: 500}
-"""Offset 2 is older than the one before it, as records that come late are."""
+"""Timestamps by offset; the record at offset 2 is late: older than the one before it."""
 
 
 def segment(source, start, end, *, staged_at_ms=1):
@@ -48,13 +48,13 @@ def found(segments=STAGED, *, kept=None, **wanted):
     [
         pytest.param({}, (0, 9), id="all"),
         pytest.param({"as_of_ms": 20}, (0, 6), id="staged at that time"),
-        pytest.param({"as_of_ms": 29}, (0, 6), id="not what came later"),
+        pytest.param({"as_of_ms": 29}, (0, 6), id="not what was staged later"),
         pytest.param({"from_offset": 2, "to_offset": 7}, (2, 7), id="by offset"),
-        pytest.param({"to_offset": 100}, (0, 9), id="no further than is staged"),
+        pytest.param({"to_offset": 100}, (0, 9), id="at most to the staged end"),
         pytest.param({"from_time_ms": 200}, (1, 9), id="the first by offset, not by time"),
         pytest.param({"from_time_ms": 300, "to_time_ms": 500}, (1, 5), id="by time"),
         pytest.param({"to_time_ms": 9999}, (0, 9), id="a time that is not reached"),
-        pytest.param({"kept": 4}, (4, 9), id="what retention left"),
+        pytest.param({"kept": 4}, (4, 9), id="what retention kept"),
     ],
 )
 def test_a_selection_is_a_range_of_offsets(wanted, range_):
@@ -67,15 +67,15 @@ def test_a_selection_is_a_range_of_offsets(wanted, range_):
         pytest.param({"as_of_ms": 9}, id="before anything was staged"),
         pytest.param({"from_time_ms": 9999}, id="after everything"),
         pytest.param({"from_offset": 7, "to_offset": 7}, id="an empty range"),
-        pytest.param({"partition": 1}, id="a partition that is not there"),
-        pytest.param({"from_time_ms": 500, "to_time_ms": 300}, id="the wrong way round"),
+        pytest.param({"partition": 1}, id="an unknown partition"),
+        pytest.param({"from_time_ms": 500, "to_time_ms": 300}, id="the end is before the start"),
     ],
 )
-def test_where_nothing_is_wanted_there_is_no_range(wanted):
+def test_a_selection_without_records_has_no_range(wanted):
     assert found(**wanted) == []
 
 
-def test_lives_of_a_topic_follow_one_another_and_offsets_are_of_the_newest():
+def test_incarnations_are_in_order_and_offset_bounds_select_the_newest():
     second = SourcePartition("orders", "life2", 0)
     staged = [*STAGED, segment(second, 0, 4, staged_at_ms=40)]
 
@@ -84,7 +84,7 @@ def test_lives_of_a_topic_follow_one_another_and_offsets_are_of_the_newest():
     assert found(staged, as_of_ms=30) == [("life1", 0, 9)]
 
 
-def test_as_kafka_does_a_time_is_the_first_offset_that_is_as_young():
+def test_a_time_selects_the_first_offset_with_that_timestamp_or_later_as_in_kafka():
     for at_ms in range(0, 600, 50):
         expected = next((i for i in range(9) if TIMES.get(i, 1000 + i) >= at_ms), None)
 
@@ -96,7 +96,7 @@ def chain(links):
     return SegmentChain(work, Progress(links[0].start, "life1", "id"))
 
 
-def test_links_are_cut_at_the_range_and_only_there():
+def test_links_are_cut_only_at_the_bounds_of_the_range():
     assert clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]) == (
         ChainLink("life1", 1, 3, 3, is_cut=True),
         ChainLink("life1", 3, 6, 3),
@@ -104,7 +104,7 @@ def test_links_are_cut_at_the_range_and_only_there():
     )
 
 
-def test_of_a_cut_link_as_many_records_as_come_are_right():
+def test_a_cut_link_accepts_fewer_records_than_its_count():
     following = chain(clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]))
     sent = following.follow(ORDERS, batch_of(row(ORDERS, i) for i in range(1, 9)))
 
@@ -120,7 +120,7 @@ def test_a_whole_link_in_a_cut_chain_still_counts_its_records():
         following.follow(ORDERS, batch_of(row(ORDERS, i) for i in (1, 2, 3, 5, 6)))
 
 
-def test_what_was_staged_while_the_clock_was_behind_leaves_no_hole():
+def test_segments_staged_after_the_clock_was_set_back_leave_no_hole():
     staged = [
         segment(ORDERS, 0, 3, staged_at_ms=100),
         segment(ORDERS, 3, 6, staged_at_ms=20),  # the clock was set back

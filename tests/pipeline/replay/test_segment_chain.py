@@ -1,4 +1,4 @@
-"""Staged ranges must follow one another, and give the records that they count."""
+"""Staged ranges must be contiguous, and have the number of records that they count."""
 
 import pytest
 
@@ -22,38 +22,38 @@ def batch(*offsets, source=LIFE1):
     return rows(source, [(o, RecordContent()) for o in offsets])
 
 
-def test_links_that_join_lead_to_the_end_of_the_last():
+def test_a_chain_ends_at_the_end_of_its_last_link():
     found = chain(("life1", 0, 10, 3), ("life1", 10, 25, 1))
 
     assert found.starts() == {LIFE1: 0}
     assert found.end == Progress(25, "life1", "t1")
 
 
-def test_progress_inside_of_a_link_goes_on_from_there():
+def test_progress_inside_a_link_is_the_start_of_the_chain():
     assert chain(("life1", 0, 10, 3), ("life1", 10, 25, 1), at=7).starts() == {LIFE1: 7}
 
 
-def test_a_missing_link_is_an_error_that_names_where_the_next_begins():
+def test_a_missing_link_is_an_error_with_the_start_of_the_next_one():
     with pytest.raises(StageIncompleteError, match=r"from 10 on, but the next segment .* at 20"):
         chain(("life1", 0, 10, 3), ("life1", 20, 25, 1))
 
 
-def test_a_chain_that_begins_behind_progress_is_an_error():
+def test_a_chain_that_begins_after_progress_is_an_error():
     with pytest.raises(StageIncompleteError, match="from 3 on"):
         chain(("life1", 10, 20, 3), at=3)
 
 
-def test_a_chain_that_ends_before_progress_is_an_error_and_never_a_step_back():
+def test_a_chain_that_ends_before_progress_is_an_error():
     with pytest.raises(StageIncompleteError, match="from 30 on, but nothing is staged there"):
         chain(("life1", 0, 10, 3), at=30)
 
 
-def test_a_life_that_is_not_staged_is_an_error():
+def test_an_incarnation_that_is_not_staged_is_an_error():
     with pytest.raises(StageIncompleteError, match="nothing is staged there"):
         chain(("life1", 0, 10, 3), incarnation="life9")
 
 
-def test_records_of_a_link_that_do_not_come_are_an_error_before_those_of_the_next_are_sent():
+def test_missing_records_of_a_link_are_an_error_before_the_next_link_is_sent():
     found = chain(("life1", 0, 10, 3), ("life1", 10, 20, 1))
     found.follow(LIFE1, batch(1, 2))
 
@@ -61,7 +61,7 @@ def test_records_of_a_link_that_do_not_come_are_an_error_before_those_of_the_nex
         found.follow(LIFE1, batch(11))
 
 
-def test_records_of_the_last_link_that_do_not_come_are_an_error_at_the_end():
+def test_missing_records_of_the_last_link_are_an_error_at_the_end():
     found = chain(("life1", 0, 10, 3))
     found.follow(LIFE1, batch(1, 2))
 
@@ -69,7 +69,7 @@ def test_records_of_the_last_link_that_do_not_come_are_an_error_at_the_end():
         found.finish()
 
 
-def test_a_whole_chain_finishes_also_where_links_hold_nothing():
+def test_a_complete_chain_finishes_with_links_that_have_no_records():
     found = chain(("life1", 0, 10, 2), ("life1", 10, 12, 0), ("life1", 12, 20, 1))
     found.follow(LIFE1, batch(1, 2))
     found.follow(LIFE1, batch(15))
@@ -77,35 +77,35 @@ def test_a_whole_chain_finishes_also_where_links_hold_nothing():
     found.finish()
 
 
-def test_of_a_link_replayed_in_part_the_rest_is_not_counted():
+def test_the_rest_of_a_partly_replayed_link_is_not_counted():
     found = chain(("life1", 0, 10, 5), ("life1", 10, 20, 1), at=6)
     found.follow(LIFE1, batch(8, 11))
 
     found.finish()
 
 
-def test_of_a_link_that_is_cut_fewer_records_may_come():
+def test_a_cut_link_may_have_fewer_records_than_its_count():
     found = chain(("life1", 4, 10, 5, True), at=4)
     found.follow(LIFE1, batch(8))
 
     found.finish()
 
 
-def test_records_behind_the_chain_are_left_for_later():
+def test_records_past_the_end_of_the_chain_are_left_out():
     found = chain(("life1", 0, 10, 2))
 
     assert found.follow(LIFE1, batch(1, 2, 10, 11)).column("offset").to_pylist() == [1, 2]
     found.finish()
 
 
-def test_lives_follow_one_another_each_from_its_own_beginning():
+def test_incarnations_follow_one_another_each_from_its_own_start():
     found = chain(("life1", 0, 10, 1), ("life2", 3, 8, 2), at=10)
 
     assert found.starts() == {LIFE2: 3}
     assert found.end == Progress(8, "life2", "t1")
 
 
-def test_former_lives_are_done_once_progress_is_in_a_later_one():
+def test_earlier_incarnations_are_done_when_progress_is_in_a_later_one():
     found = chain(("life1", 0, 10, 1), ("life2", 3, 8, 2), at=5, incarnation="life2")
 
     assert found.starts() == {LIFE2: 5}

@@ -1,4 +1,4 @@
-"""A slot's staged records arrive once and in order, whatever stops the work and wherever."""
+"""A slot's staged records arrive once and in order, after any failure at any call."""
 
 from itertools import count
 
@@ -57,9 +57,9 @@ class SlotWorld:
             self.cluster.make(f"us-east.{topic}")
         self.staged, self.files = FakeStageReader(), []
         self.links = {topic: [] for topic in topics}
-        self.said = {topic: [] for topic in topics}  # (life, offset, Said), in order of staging
+        self.said = {topic: [] for topic in topics}  # (incarnation, offset, record), as staged
         self.runs = {topic: [] for topic in topics}
-        self.marks = {topic: {} for topic in topics}  # life -> next offset
+        self.marks = {topic: {} for topic in topics}  # incarnation -> next offset
 
     def stage(self, topic, log, incarnation="life1"):
         """Stage a segment: a letter is a record, `.` an offset without one."""
@@ -98,7 +98,7 @@ class SlotWorld:
         )
 
     def tick(self, faults=None, writes_map=True):
-        """Replay once, as a new process would; return what came of it."""
+        """Replay once, as a new process would; return the result."""
         target = FakeTarget(self.cluster, FLOW, 5, faults)
         replayed = replay_slot(self.work(), self.staged, target)
         if writes_map:
@@ -106,17 +106,17 @@ class SlotWorld:
         return replayed
 
     def write(self, batches):
-        """Append *batches* as the offset map does: each from the mark that it expects."""
-        for move in batches:
-            marks = self.marks[move.partition.topic]
-            incarnation, before = move.after.incarnation, move.before
+        """Append *batches* as the offset map does: each must begin at the current mark."""
+        for batch in batches:
+            marks = self.marks[batch.partition.topic]
+            incarnation, before = batch.after.incarnation, batch.before
             is_same = before is not None and before.incarnation == incarnation
             assert marks.get(incarnation) == (before.next_offset if is_same else None)
-            marks[incarnation] = move.after.next_offset
-            self.runs[move.partition.topic] += move.runs
+            marks[incarnation] = batch.after.next_offset
+            self.runs[batch.partition.topic] += batch.runs
 
     def crash(self, at, *, after=False):
-        """Replay until call number *at*; return whether it came to that. Nobody writes the map."""
+        """Replay until call number *at* and do not write the map; return whether it crashed."""
         try:
             self.tick(Faults(at, after))
         except CrashError:
@@ -159,7 +159,7 @@ class SlotWorld:
                 assert self.marks[topic].get(links[-1].incarnation, 0) == links[-1].end
 
     def rows(self, topic):
-        """Return the map as its rows have to be, however it came about."""
+        """Return the expected rows of the map."""
         incarnations = dict.fromkeys(incarnation for incarnation, _, _ in self.said[topic])
         downstream = [offset for offset, _ in self.shown(topic)]
         sent = [
@@ -182,7 +182,7 @@ def letters(*text):
     return [c.encode() if c != "." else c for c in "".join(text)]
 
 
-# Without trouble
+# Without failures
 
 
 def test_records_arrive_once_in_order_with_progress_and_map(world):
@@ -200,18 +200,18 @@ def test_records_arrive_once_in_order_with_progress_and_map(world):
     assert replayed.batches[0].runs == (OffsetRun(0, 0, 3),)
 
 
-def test_progress_reaches_the_end_of_a_segment_that_holds_only_markers(world):
+def test_progress_reaches_the_end_of_a_segment_with_only_markers(world):
     world.stage("orders", letters("ab"))
     world.tick()
     world.stage("orders", ["."] * 4)
 
-    (move,) = world.tick().batches
+    (batch,) = world.tick().batches
 
-    assert (move.after.next_offset, move.runs, move.records) == (6, (), 0)
+    assert (batch.after.next_offset, batch.runs, batch.records) == (6, (), 0)
     world.assert_exact()
 
 
-def test_a_partition_that_never_held_a_record_is_seeded_and_then_moved(world):
+def test_progress_of_a_partition_without_records_is_committed_and_then_moved(world):
     world.stage("orders", ["."] * 3)
 
     world.tick()
@@ -220,7 +220,7 @@ def test_a_partition_that_never_held_a_record_is_seeded_and_then_moved(world):
     world.assert_exact()
 
 
-def test_a_second_look_at_what_has_arrived_sends_nothing(world):
+def test_a_second_replay_of_the_same_records_sends_nothing(world):
     world.stage("orders", letters("abcd"))
     world.tick()
     ends = len(world.cluster.logs[remote("orders")])
@@ -229,17 +229,17 @@ def test_a_second_look_at_what_has_arrived_sends_nothing(world):
     assert len(world.cluster.logs[remote("orders")]) == ends
 
 
-def test_a_slot_reports_back_when_its_bound_is_met_and_goes_on_the_next_time():
+def test_a_slot_ends_its_tick_at_its_bound_and_resumes_in_the_next_one():
     world = SlotWorld(transaction_records=2, max_records=4)
     world.stage("orders", letters("abcdefghi"))
 
-    assert sum(move.records for move in world.tick().batches) == 4
+    assert sum(batch.records for batch in world.tick().batches) == 4
     assert world.progress("orders").next_offset == 4
     world.finish()
     world.assert_exact()
 
 
-def test_a_chunk_holds_no_more_records_than_it_may():
+def test_a_transaction_holds_at_most_its_bound_of_records():
     world = SlotWorld(transaction_records=2)
     world.stage("orders", letters("abc"))
     world.stage("users", letters("xyz"))
@@ -251,7 +251,7 @@ def test_a_chunk_holds_no_more_records_than_it_may():
     world.assert_exact()
 
 
-def test_foreign_records_in_between_leave_gaps_that_the_map_knows(world):
+def test_foreign_records_on_the_target_are_gaps_between_the_maps_runs(world):
     world.foreign("orders", b"f1")
     world.stage("orders", letters("ab"))
     world.tick()
@@ -273,7 +273,7 @@ def test_two_incarnations_are_replayed_one_after_another(world):
     assert world.progress("orders") == Progress(4, "life2", world.id("orders"))
 
 
-def test_a_new_incarnation_without_a_record_is_reached_too(world):
+def test_progress_reaches_a_new_incarnation_without_records(world):
     world.stage("orders", letters("ab"))
     world.tick()
     world.stage("orders", [], incarnation="life2")
@@ -288,7 +288,7 @@ def test_a_new_incarnation_without_a_record_is_reached_too(world):
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_crash_at_any_call_and_another_try_is_exact(after):
+def test_replay_is_exactly_once_after_a_crash_at_any_call(after):
     crashed, at = True, 0
     while crashed:
         world = SlotWorld(TOPICS[:2], transaction_records=2)
@@ -304,10 +304,10 @@ def test_a_crash_at_any_call_and_another_try_is_exact(after):
 
         world.assert_exact()
         at += 1
-    assert at > 12  # one try for each call, and the last one without a crash
+    assert at > 12  # one run for each call, and the last one without a crash
 
 
-def test_a_map_that_was_never_written_is_paired_to_be_the_same(world):
+def test_a_map_that_was_never_written_is_rebuilt_by_pairing(world):
     world.stage("orders", letters("abc.defg"))
     world.tick()
     known, world.runs["orders"], world.marks["orders"] = world.runs["orders"], [], {}
@@ -320,7 +320,7 @@ def test_a_map_that_was_never_written_is_paired_to_be_the_same(world):
     world.assert_exact()
 
 
-def test_a_zombie_that_wakes_up_writes_nothing_that_is_seen(world):
+def test_a_fenced_producer_writes_nothing_that_is_visible(world):
     world.stage("orders", letters("abc"))
     zombie = FakeTarget(world.cluster, FLOW, 5)
     zombie.fence()
@@ -344,27 +344,27 @@ class LateFencing(FakeTarget):
         super().commit(progress)
 
 
-def test_a_writer_that_is_fenced_reports_what_it_had_committed(world):
+def test_a_fenced_writer_returns_the_batches_that_it_had_committed(world):
     world.stage("orders", letters("abcdefg"))
 
     replayed = replay_slot(world.work(), world.staged, LateFencing(world.cluster, FLOW, 5))
 
     assert isinstance(replayed.failure, FencedError)
-    assert [move.after.next_offset for move in replayed.batches] == [3]
+    assert [batch.after.next_offset for batch in replayed.batches] == [3]
     world.write(replayed.batches)
     world.finish()
     world.assert_exact()
 
 
 class NoAnswer(FakeTarget):
-    """Its first commit is done, and the answer is lost."""
+    """Its first commit succeeds, and the response is lost."""
 
     def commit(self, progress):
         super().commit(progress)
-        raise CommitUnknownError(self._id, "timed out")
+        raise CommitUnknownError(self._id, reason="timed out")
 
 
-def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
+def test_a_commit_without_a_response_is_resolved_by_the_next_replay(world):
     world.stage("orders", letters("abcde"))
 
     replayed = replay_slot(world.work(), world.staged, NoAnswer(world.cluster, FLOW, 5))
@@ -375,12 +375,12 @@ def test_a_commit_without_an_answer_is_found_out_by_the_next_try(world):
     world.assert_exact()
 
 
-# A sick partition
+# A failing partition
 
 
-@pytest.mark.parametrize("tells", [True, False], ids=["told which", "not told which"])
-def test_a_partition_that_the_target_refuses_is_left_out_and_the_others_go_on(world, tells):
-    world.cluster.tells_what_it_refused = tells
+@pytest.mark.parametrize("is_named", [True, False], ids=["partition named", "not named"])
+def test_a_partition_that_the_target_rejects_is_excluded_and_the_others_continue(world, is_named):
+    world.cluster.tells_what_it_refused = is_named
     for topic in TOPICS:
         world.stage(topic, letters("ab"))
         world.tick()
@@ -391,9 +391,9 @@ def test_a_partition_that_the_target_refuses_is_left_out_and_the_others_go_on(wo
 
     replayed = world.tick()
 
-    ((sick, error),) = replayed.errors
+    ((failing, error),) = replayed.errors
     assert replayed.failure is None
-    assert sick == partition("users")
+    assert failing == partition("users")
     assert isinstance(error, RecordRefusedError)
     assert "us-east.users[0]" in str(error)
     assert world.is_done("orders")
@@ -401,7 +401,7 @@ def test_a_partition_that_the_target_refuses_is_left_out_and_the_others_go_on(wo
     assert [s.value for _, s in world.shown("users")][2:] in ([], [b"c"])
 
 
-def test_a_partition_that_was_refused_goes_on_where_it_was_once_it_is_taken(world):
+def test_a_rejected_partition_resumes_where_it_was_when_the_target_accepts_it_again(world):
     world.cluster.refused[remote("users")] = b"bad"
     world.stage("orders", letters("abcd"))
     world.stage("users", [b"x", b"bad", b"y"])
@@ -413,7 +413,7 @@ def test_a_partition_that_was_refused_goes_on_where_it_was_once_it_is_taken(worl
     world.assert_exact()
 
 
-def test_two_partitions_that_are_refused_untold_are_both_left_out(world):
+def test_two_partitions_rejected_without_a_report_are_both_excluded(world):
     world.cluster.tells_what_it_refused = False
     for topic in ("orders", "users"):
         world.cluster.refused[remote(topic)] = b"bad"
@@ -422,18 +422,18 @@ def test_two_partitions_that_are_refused_untold_are_both_left_out(world):
 
     replayed = world.tick()
 
-    assert {sick.topic for sick, _ in replayed.errors} == {"orders", "users"}
+    assert {failing.topic for failing, _ in replayed.errors} == {"orders", "users"}
     assert world.is_done("views")
 
 
 class Refuser(FakeTarget):
-    """Refuses every transaction before anything is sent."""
+    """Rejects every transaction before any record is sent."""
 
     def begin(self):
-        raise BatchRejectedError({}, "no")
+        raise BatchRejectedError("no", partitions={})
 
 
-def test_a_target_that_refuses_everything_is_the_slots_failure_and_the_work_ends(world):
+def test_a_target_that_rejects_everything_is_a_failure_of_the_slot(world):
     world.stage("orders", letters("a"))
     world.stage("users", letters("b"))
 
@@ -443,7 +443,7 @@ def test_a_target_that_refuses_everything_is_the_slots_failure_and_the_work_ends
     assert isinstance(replayed.failure, BatchRejectedError) or len(replayed.errors) == 2
 
 
-def test_a_missing_file_stops_its_partition_and_nothing_is_skipped(world):
+def test_a_missing_file_stops_its_partition_and_no_record_is_skipped(world):
     world.stage("orders", letters("abc"))
     world.stage("orders", letters("def"))
     world.stage("orders", letters("ghi"))
@@ -452,8 +452,8 @@ def test_a_missing_file_stops_its_partition_and_nothing_is_skipped(world):
 
     replayed = world.tick()
 
-    ((sick, error),) = replayed.errors
-    assert sick == partition("orders")
+    ((failing, error),) = replayed.errors
+    assert failing == partition("orders")
     assert isinstance(error, StageIncompleteError)
     assert [s.value for _, s in world.shown("orders")] == [b"a", b"b", b"c"]
     assert world.progress("orders").next_offset == 3
@@ -472,7 +472,7 @@ def test_a_missing_segment_stops_its_partition_before_anything_is_sent(world):
     assert world.shown("orders") == []
 
 
-def test_a_target_topic_that_was_made_anew_stops_its_partition(world):
+def test_a_re_created_target_topic_stops_its_partition(world):
     for topic in ("orders", "users"):
         world.stage(topic, letters("abc"))
     mapped = world.tick().batches[0].after
@@ -493,8 +493,8 @@ def test_a_target_topic_that_was_made_anew_stops_its_partition(world):
         FakeTarget(world.cluster, FLOW, 5),
     )
 
-    ((sick, error),) = replayed.errors
-    assert (sick, type(error)) == (partition("orders"), TargetChangedError)
+    ((failing, error),) = replayed.errors
+    assert (failing, type(error)) == (partition("orders"), TargetChangedError)
     assert world.shown("orders") == []
     assert world.is_done("users")
 
@@ -511,7 +511,7 @@ def test_progress_that_was_set_back_stops_its_partition(world):
     assert len(world.shown("orders")) == 3
 
 
-def test_progress_that_was_deleted_is_found_again_and_put_back(world):
+def test_deleted_progress_is_recovered_and_committed_again(world):
     world.stage("orders", letters("abc"))
     world.tick()
     del world.cluster.groups[FLOW.progress_group][remote("orders")]
@@ -522,7 +522,7 @@ def test_progress_that_was_deleted_is_found_again_and_put_back(world):
     world.assert_exact()
 
 
-def test_a_lost_map_beside_identical_foreign_records_is_ambiguous_and_never_guessed(world):
+def test_a_lost_map_with_equal_foreign_records_is_an_ambiguity_error(world):
     world.stage("orders", letters("."))
     world.tick()
     world.stage("orders", letters("ab"))
@@ -537,7 +537,7 @@ def test_a_lost_map_beside_identical_foreign_records_is_ambiguous_and_never_gues
 
 
 def meanwhile(monkeypatch, happens):
-    """Let *happens* come between the reports of the first transaction and its commit."""
+    """Call *happens* between the flush of the first transaction and its commit."""
     settled, calls = FakeTarget.flush, count()
 
     def flush(self):
@@ -549,7 +549,9 @@ def meanwhile(monkeypatch, happens):
     monkeypatch.setattr(FakeTarget, "flush", flush)
 
 
-def test_a_target_topic_made_anew_under_an_open_transaction_shows_none_of_it(world, monkeypatch):
+def test_a_target_topic_re_created_during_a_transaction_gets_none_of_its_records(
+    world, monkeypatch
+):
     for topic in ("orders", "users"):
         world.stage(topic, letters("abc"))
     planned = world.work()
@@ -557,16 +559,14 @@ def test_a_target_topic_made_anew_under_an_open_transaction_shows_none_of_it(wor
 
     replayed = replay_slot(planned, world.staged, FakeTarget(world.cluster, FLOW, 5))
 
-    ((sick, error),) = replayed.errors
-    assert (sick, type(error)) == (partition("orders"), TargetChangedError)
+    ((failing, error),) = replayed.errors
+    assert (failing, type(error)) == (partition("orders"), TargetChangedError)
     assert world.shown("orders") == []
     assert world.progress("orders") is None
     assert world.is_done("users")
 
 
-def test_a_target_log_that_is_cut_between_fencing_and_sending_is_found_by_its_offsets(
-    world, monkeypatch
-):
+def test_a_target_log_truncated_between_fencing_and_sending_is_detected(world, monkeypatch):
     for topic in ("orders", "users"):
         world.stage(topic, letters("abc"))
     world.tick()
@@ -581,9 +581,9 @@ def test_a_target_log_that_is_cut_between_fencing_and_sending_is_found_by_its_of
 
     monkeypatch.setattr(FakeTarget, "begin", cut_first)
 
-    ((sick, error),) = world.tick().errors
+    ((failing, error),) = world.tick().errors
 
-    assert (sick, str(error)) == (
+    assert (failing, str(error)) == (
         partition("orders"),
         "us-east.orders[0]: the target's log ends at 1, but records up to 3 were written",
     )
@@ -591,7 +591,9 @@ def test_a_target_log_that_is_cut_between_fencing_and_sending_is_found_by_its_of
     assert world.is_done("users")
 
 
-def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(world, monkeypatch):
+def test_a_throttled_slot_sends_smaller_transactions_and_ends_its_tick_after_each(
+    world, monkeypatch
+):
     world = SlotWorld(transaction_records=MANY)
     world.stage("orders", [b"%d" % i for i in range(100)])
     settled = FakeTarget.flush
@@ -599,37 +601,37 @@ def test_a_slot_that_a_quota_slows_sends_less_at_a_time_and_reports_after_each(w
     def throttled(self):
         offsets = settled(self)
         if sum(map(len, offsets.values())) > 20:
-            raise ThrottledError("eu-west", "slot", 0.5)
+            raise ThrottledError("eu-west", transactional_id="slot", share=0.5)
         return offsets
 
     monkeypatch.setattr(FakeTarget, "flush", throttled)
 
     replayed = world.tick()
 
-    (move,) = replayed.batches
+    (batch,) = replayed.batches
     assert (replayed.failure, replayed.errors) == (None, ())
-    assert 0 < move.records <= 20
+    assert 0 < batch.records <= 20
     assert replayed.max_transaction_bytes > 0
     world.finish()
     world.assert_exact()
 
 
-def test_one_record_that_is_too_much_for_a_quota_is_the_slots_failure(world, monkeypatch):
+def test_a_single_record_too_large_for_the_quota_is_a_failure_of_the_slot(world, monkeypatch):
     world.stage("orders", letters("ab"))
 
     def throttled(self):
-        raise ThrottledError("eu-west", "slot", 0.5)
+        raise ThrottledError("eu-west", transactional_id="slot", share=0.5)
 
     monkeypatch.setattr(FakeTarget, "flush", throttled)
 
     assert isinstance(world.tick().failure, ThrottledError)
 
 
-# Anything in any order
+# Random sequences
 
 
 class Exactly(RuleBasedStateMachine):
-    """Staging, foreign writers, crashes at every call, lost maps: the rest is always made good."""
+    """Replay stays exact with foreign writers, crashes at any call and lost maps in any order."""
 
     def __init__(self):
         super().__init__()
@@ -649,7 +651,7 @@ class Exactly(RuleBasedStateMachine):
         self.incarnation[topic] += 1
 
     @rule(topic=topics, state=st.sampled_from(["committed", "aborted"]))
-    def somebody_else_writes(self, topic, state):
+    def write_foreign_record(self, topic, state):
         said = RecordContent(b"f%d" % next(self.values), b"foreign")
         self.world.cluster.append(remote(topic), said, state=state)
 
@@ -670,7 +672,7 @@ class Exactly(RuleBasedStateMachine):
             self.world.runs[topic], self.world.marks[topic] = [], {}
 
     @invariant()
-    def what_is_seen_is_the_beginning_of_what_was_staged(self):
+    def visible_records_are_a_prefix_of_the_staged_records(self):
         for topic, said in self.world.said.items():
             shown = [s for _, s in self.world.shown(topic)]
             assert shown == [s for _, _, s in said][: len(shown)]

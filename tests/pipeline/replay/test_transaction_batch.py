@@ -1,4 +1,4 @@
-"""What one transaction holds."""
+"""A transaction's batch is bounded, and keeps its records' order and its partitions' progress."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +17,7 @@ def batch(*offsets, size=1):
     return rows(SOURCE, [(o, RecordContent(b"x" * size)) for o in offsets])
 
 
-def test_a_chunk_takes_as_many_records_as_it_has_room_for():
+def test_a_batch_takes_at_most_its_bound_of_records():
     chunk = TransactionBatch(3, MANY)
 
     assert chunk.add(ORDERS, batch(5, 6), "life1", "t1") == 2
@@ -26,7 +26,7 @@ def test_a_chunk_takes_as_many_records_as_it_has_room_for():
     assert chunk.records == 3
 
 
-def test_a_chunk_stops_at_about_its_bytes():
+def test_a_batch_is_full_at_about_its_bound_of_bytes():
     chunk = TransactionBatch(1_000, 10_000)
 
     taken = chunk.add(ORDERS, batch(*range(100), size=1_000), "life1", "t1")
@@ -34,14 +34,14 @@ def test_a_chunk_stops_at_about_its_bytes():
     assert 5 <= taken <= 10
 
 
-def test_a_record_larger_than_a_chunk_is_a_chunk_of_its_own():
+def test_a_record_larger_than_the_bound_is_a_batch_of_its_own():
     chunk = TransactionBatch(1_000, 100)
 
     assert chunk.add(ORDERS, batch(1, 2, size=10_000), "life1", "t1") == 1
     assert chunk.is_full
 
 
-def test_progress_is_behind_the_last_record_or_where_it_was_moved():
+def test_progress_is_after_the_last_record_or_as_set_by_reach():
     chunk = TransactionBatch(10, MANY)
     chunk.add(ORDERS, batch(5, 9), "life1", "t1")
 
@@ -52,7 +52,7 @@ def test_progress_is_behind_the_last_record_or_where_it_was_moved():
     assert chunk.targets() == [ORDERS]
 
 
-def test_offsets_are_kept_by_target_in_the_order_they_were_taken():
+def test_offsets_are_kept_by_target_in_the_order_of_adding():
     chunk = TransactionBatch(10, MANY)
     chunk.add(ORDERS, batch(5, 6), "life1", "t1")
     chunk.add(USERS, batch(1), "life1", "t2")
@@ -64,7 +64,7 @@ def test_offsets_are_kept_by_target_in_the_order_they_were_taken():
 
 
 @given(st.integers(1, 40), st.integers(1, 7), st.integers(1, 5_000))
-def test_records_cut_into_chunks_are_all_there_once_in_order(count, max_records, max_bytes):
+def test_records_split_into_batches_are_complete_and_in_order(count, max_records, max_bytes):
     left, taken = batch(*range(count), size=100), []
     while left.num_rows:
         chunk = TransactionBatch(max_records, max_bytes)

@@ -1,4 +1,4 @@
-"""What an operator's `accept-gap` puts on record."""
+"""`accept-gap` records segments for the gaps that an operator accepts."""
 
 import pytest
 
@@ -18,7 +18,7 @@ ORDERS = TopicPartition("orders", 0)
 FRONTIER = Frontier(SourcePartition("orders", "life1", 0), 50, 5, 70)
 
 
-def sight(low, stable, topic_id="life1"):
+def snapshot(low, stable, topic_id="life1"):
     return PartitionSnapshot(topic_id, Watermarks(low, stable, stable, 9))
 
 
@@ -28,15 +28,15 @@ def one(error, seen):
 
 
 def next_after(segment, seen):
-    """Return what is planned once *segment* is committed."""
+    """Return the plan after *segment* is committed."""
     planned = plan_ranges({ORDERS: seen}, {ORDERS: frontier_after(segment)}, 1_000)
     assert not planned.partition_errors
     (found,) = planned.ranges
     return found
 
 
-def test_expired_records_are_a_gap_up_to_the_log_start_and_staging_goes_on_there():
-    seen = sight(60, 90)
+def test_expired_records_are_a_gap_up_to_the_log_start_where_staging_resumes():
+    seen = snapshot(60, 90)
     segment = one(RecordsExpiredError(ORDERS, wanted=50, low=60), seen)
 
     assert (segment.start, segment.end, segment.count) == (50, 60, 0)
@@ -44,14 +44,14 @@ def test_expired_records_are_a_gap_up_to_the_log_start_and_staging_goes_on_there
     assert (next_after(segment, seen).start, next_after(segment, seen).leader_epoch) == (60, 5)
 
 
-def test_records_that_expired_while_they_were_read_are_a_gap_up_to_the_log_start_met_then():
-    segment = one(RecordsExpiredError(ORDERS, wanted=50, low=60), sight(0, 90))
+def test_records_that_expired_during_reading_are_a_gap_up_to_the_newer_log_start():
+    segment = one(RecordsExpiredError(ORDERS, wanted=50, low=60), snapshot(0, 90))
 
     assert (segment.start, segment.end) == (50, 60)
 
 
-def test_the_former_life_of_a_re_created_topic_ends_where_it_was_last_seen():
-    seen = sight(0, 9, "life2")
+def test_the_gap_of_a_re_created_topic_ends_at_the_previous_incarnations_last_known_lso():
+    seen = snapshot(0, 9, "life2")
     segment = one(TopicRecreatedError(ORDERS, frontier=50, end=70), seen)
 
     assert (segment.topic_id, segment.start, segment.end) == ("life1", 50, 70)
@@ -59,7 +59,7 @@ def test_the_former_life_of_a_re_created_topic_ends_where_it_was_last_seen():
     assert (follows.partition.topic_id, follows.start, follows.planned_start) == ("life2", 0, None)
 
 
-def test_a_deleted_topic_ends_where_it_was_last_seen_and_nothing_else_can_be_accepted_of_it():
+def test_the_gap_of_a_deleted_topic_ends_at_its_last_known_lso_and_no_other_is_accepted():
     deleted = TopicDeletedError(ORDERS, frontier=50, end=70)
     (segment,) = accept_gap(deleted, FRONTIER, None, 1_234, 8)
 
@@ -68,8 +68,8 @@ def test_a_deleted_topic_ends_where_it_was_last_seen_and_nothing_else_can_be_acc
     assert accept_gap(LogTruncatedError(ORDERS, staged=50, end=30), FRONTIER, None, 1_234, 8) == []
 
 
-def test_a_cut_log_goes_on_as_a_new_incarnation_from_what_the_source_holds():
-    seen = sight(10, 30)
+def test_a_truncated_log_becomes_a_new_incarnation_from_its_log_start():
+    seen = snapshot(10, 30)
     segment = one(LogTruncatedError(ORDERS, staged=50, end=30), seen)
 
     assert (segment.topic_id, segment.start, segment.end) == ("life1+1", 10, 10)
@@ -78,16 +78,16 @@ def test_a_cut_log_goes_on_as_a_new_incarnation_from_what_the_source_holds():
     assert (follows.start, follows.end, follows.leader_epoch) == (10, 30, None)
 
 
-def test_a_log_cut_twice_is_a_second_new_incarnation():
+def test_a_log_truncated_twice_becomes_a_second_new_incarnation():
     again = Frontier(SourcePartition("orders", "life1+1", 0), 50, 5, 50)
 
     (segment,) = accept_gap(
-        LogTruncatedError(ORDERS, staged=50, end=30), again, sight(10, 30), 1_234, 8
+        LogTruncatedError(ORDERS, staged=50, end=30), again, snapshot(10, 30), 1_234, 8
     )
 
     assert segment.topic_id == "life1+2"
 
 
-@pytest.mark.parametrize("error", [RangeUnfinishedError(ORDERS, at=50, end=90, why="slow")])
-def test_what_is_no_gap_cannot_be_accepted(error):
-    assert accept_gap(error, FRONTIER, sight(0, 90), 1_234, 8) == []
+@pytest.mark.parametrize("error", [RangeUnfinishedError(ORDERS, at=50, end=90, reason="slow")])
+def test_an_error_that_is_no_gap_cannot_be_accepted(error):
+    assert accept_gap(error, FRONTIER, snapshot(0, 90), 1_234, 8) == []

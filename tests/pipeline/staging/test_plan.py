@@ -1,4 +1,4 @@
-"""What is staged next, and what has to wait for an operator."""
+"""The plan of the ranges to stage, and of the partitions that need an operator."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ from schemas.staging.read_range import OffsetRange
 ORDERS = TopicPartition("orders", 0)
 
 
-def sight(low, stable, high=None, *, topic_id="life1"):
+def snapshot(low, stable, high=None, *, topic_id="life1"):
     return PartitionSnapshot(topic_id, Watermarks(low, stable, high or stable, 7))
 
 
@@ -29,53 +29,53 @@ def only_range(seen, frontier=None, max_records=1_000):
     return found
 
 
-def only_trouble(seen, frontier):
+def only_error(seen, frontier):
     planned = plan_ranges({ORDERS: seen}, {ORDERS: frontier}, 1_000)
     assert planned.ranges == ()
     return planned.partition_errors[ORDERS]
 
 
-def test_a_partition_new_to_us_starts_at_the_log_start():
-    found = only_range(sight(40, 90))
+def test_a_new_partition_starts_at_the_log_start():
+    found = only_range(snapshot(40, 90))
 
     assert (found.start, found.end, found.planned_start) == (40, 90, None)
     assert found.partition == SourcePartition("orders", "life1", 0)
 
 
-def test_a_new_partition_without_records_is_planned_so_that_its_beginning_is_on_record():
-    found = only_range(sight(40, 40))
+def test_a_new_partition_without_records_gets_an_empty_range():
+    found = only_range(snapshot(40, 40))
 
     assert (found.start, found.end, found.planned_start) == (40, 40, None)
 
 
 def test_a_range_goes_from_the_frontier_to_the_last_stable_offset_with_its_epoch():
-    found = only_range(sight(0, 90, high=120), staged(50))
+    found = only_range(snapshot(0, 90, high=120), staged(50))
 
     assert (found.start, found.end, found.planned_start) == (50, 90, 50)
     assert found.leader_epoch == 5
 
 
-def test_a_partition_that_is_staged_to_its_end_is_not_planned():
-    assert plan_ranges({ORDERS: sight(0, 90)}, {ORDERS: staged(90)}, 1_000).ranges == ()
+def test_a_partition_staged_to_its_end_gets_no_range():
+    assert plan_ranges({ORDERS: snapshot(0, 90)}, {ORDERS: staged(90)}, 1_000).ranges == ()
 
 
-def test_a_last_stable_offset_behind_the_frontier_is_waited_for():
-    assert plan_ranges({ORDERS: sight(0, 80, high=90)}, {ORDERS: staged(85)}, 1_000).ranges == ()
+def test_a_last_stable_offset_below_the_frontier_gives_no_range_and_no_error():
+    assert plan_ranges({ORDERS: snapshot(0, 80, high=90)}, {ORDERS: staged(85)}, 1_000).ranges == ()
 
 
-def test_the_frontier_at_the_log_start_has_lost_nothing():
-    assert only_range(sight(50, 90), staged(50)).start == 50
+def test_a_frontier_at_the_log_start_has_no_expired_records():
+    assert only_range(snapshot(50, 90), staged(50)).start == 50
 
 
-def test_a_log_start_above_the_frontier_is_an_expiry_with_its_interval():
-    error = only_trouble(sight(60, 90), staged(50))
+def test_a_log_start_above_the_frontier_is_an_error_with_the_expired_interval():
+    error = only_error(snapshot(60, 90), staged(50))
 
     assert isinstance(error, RecordsExpiredError)
     assert "orders[0]: records [50, 60) expired" in str(error)
 
 
-def test_an_end_below_the_frontier_is_a_cut_log_with_both_numbers():
-    error = only_trouble(sight(0, 30), staged(50))
+def test_a_log_end_below_the_frontier_is_a_truncation_error_with_both_numbers():
+    error = only_error(snapshot(0, 30), staged(50))
 
     assert isinstance(error, LogTruncatedError)
     assert "staged up to 50" in str(error)
@@ -83,38 +83,40 @@ def test_an_end_below_the_frontier_is_a_cut_log_with_both_numbers():
     assert "ends at 30" in str(error)
 
 
-def test_another_topic_id_is_a_new_life_from_its_earliest_offset_when_the_former_was_staged():
-    found = only_range(sight(3, 9, topic_id="life2"), staged(50, last_stable=50))
+def test_a_re_created_topic_starts_at_its_log_start_if_the_previous_one_was_fully_staged():
+    found = only_range(snapshot(3, 9, topic_id="life2"), staged(50, last_stable=50))
 
     assert found.partition.topic_id == "life2"
     assert (found.start, found.end, found.planned_start, found.leader_epoch) == (3, 9, None, None)
 
 
-def test_another_topic_id_is_an_error_when_the_former_life_was_seen_further_than_staged():
-    error = only_trouble(sight(0, 9, topic_id="life2"), staged(50, last_stable=70))
+def test_a_re_created_topic_is_an_error_if_the_previous_one_was_not_fully_staged():
+    error = only_error(snapshot(0, 9, topic_id="life2"), staged(50, last_stable=70))
 
     assert isinstance(error, TopicRecreatedError)
     assert "[50, 70)" in str(error)
 
 
-def test_a_life_after_a_cut_is_the_same_topic():
-    found = only_range(sight(0, 9), staged(4, topic_id="life1+1"))
+def test_an_incarnation_after_a_truncation_belongs_to_the_same_topic():
+    found = only_range(snapshot(0, 9), staged(4, topic_id="life1+1"))
 
     assert found.partition.topic_id == "life1+1"
     assert found.start == 4
 
 
-def test_one_sick_partition_does_not_stop_the_others():
+def test_a_failing_partition_does_not_stop_the_others():
     other = TopicPartition("users", 1)
 
-    planned = plan_ranges({ORDERS: sight(60, 90), other: sight(0, 5)}, {ORDERS: staged(50)}, 1_000)
+    planned = plan_ranges(
+        {ORDERS: snapshot(60, 90), other: snapshot(0, 5)}, {ORDERS: staged(50)}, 1_000
+    )
 
     assert list(planned.partition_errors) == [ORDERS]
     assert [r.partition.topic_partition for r in planned.ranges] == [other]
 
 
-def test_what_is_too_much_is_cut_evenly_and_small_ranges_stay_whole():
-    seen = {TopicPartition("t", i): sight(0, end) for i, end in enumerate((10, 1_000, 1_000))}
+def test_ranges_above_the_bound_are_clipped_evenly_and_small_ranges_stay_whole():
+    seen = {TopicPartition("t", i): snapshot(0, end) for i, end in enumerate((10, 1_000, 1_000))}
 
     planned = plan_ranges(seen, {}, 210)
 
@@ -125,7 +127,7 @@ def test_what_is_too_much_is_cut_evenly_and_small_ranges_stay_whole():
     st.dictionaries(st.integers(0, 30), st.integers(1, 10_000), min_size=1), st.integers(31, 5_000)
 )
 def test_ranges_never_span_more_than_the_bound_and_each_gets_a_share(lengths, max_records):
-    seen = {TopicPartition("t", i): sight(0, end) for i, end in lengths.items()}
+    seen = {TopicPartition("t", i): snapshot(0, end) for i, end in lengths.items()}
 
     planned = plan_ranges(seen, {}, max_records)
 
@@ -134,8 +136,8 @@ def test_ranges_never_span_more_than_the_bound_and_each_gets_a_share(lengths, ma
     assert all(1 <= r.length <= lengths[r.partition.partition] for r in planned.ranges)
 
 
-def test_more_partitions_than_the_bound_allows_move_one_offset_each():
-    seen = {TopicPartition("t", i): sight(0, 100) for i in range(5)}
+def test_with_more_partitions_than_the_bound_each_gets_one_offset():
+    seen = {TopicPartition("t", i): snapshot(0, 100) for i in range(5)}
 
     assert [r.length for r in plan_ranges(seen, {}, 2).ranges] == [1] * 5
 
@@ -163,15 +165,15 @@ def test_a_slot_is_never_in_two_bundles_and_no_range_is_lost(partitions, tasks):
     assert sorted(r.partition for b in bundles for r in b) == sorted(r.partition for r in ranges)
 
 
-def test_with_latest_a_topic_new_to_us_begins_at_its_last_stable_offset():
-    [planned] = plan_ranges({ORDERS: sight(5, 90)}, {}, 1_000, from_latest=True).ranges
+def test_with_latest_a_new_topic_begins_at_its_last_stable_offset():
+    [planned] = plan_ranges({ORDERS: snapshot(5, 90)}, {}, 1_000, from_latest=True).ranges
 
     assert (planned.start, planned.end, planned.planned_start) == (90, 90, None)
 
 
 def test_with_latest_a_partition_added_to_a_known_topic_begins_at_its_first_record():
     added = TopicPartition(ORDERS.topic, 7)
-    seen = {ORDERS: sight(0, 90), added: sight(0, 5)}
+    seen = {ORDERS: snapshot(0, 90), added: snapshot(0, 5)}
 
     planned = plan_ranges(seen, {ORDERS: staged(90)}, 1_000, from_latest=True)
 

@@ -1,4 +1,4 @@
-"""Ranges of a source become sorted files and the evidence of how far they were read."""
+"""Ranges of a source are staged as sorted files and segments."""
 
 from contextlib import contextmanager
 
@@ -20,7 +20,7 @@ MANY = 1_000_000
 
 
 class DictLake:
-    """Files in a dict; what was begun and not closed is gone."""
+    """Files in a dict; a file that was not closed is dropped."""
 
     def __init__(self):
         self.files = {}
@@ -60,7 +60,7 @@ def lake():
 
 
 def topic(cluster, name, *values, partitions=1):
-    """Make a topic whose partition 0 holds *values*; return its source partition."""
+    """Create a topic whose partition 0 holds *values*; return its source partition."""
     incarnation = cluster.make(name, partitions)
     cluster.append(TopicPartition(name, 0), *(RecordContent(value) for value in values))
     return SourcePartition(name, incarnation, 0)
@@ -80,7 +80,7 @@ def letters(count):
     return [b"%c" % (97 + i % 26) for i in range(count)]
 
 
-def test_a_range_becomes_a_file_and_a_segment_that_says_what_is_in_it(cluster, lake):
+def test_a_range_becomes_a_file_and_a_segment_with_its_counts(cluster, lake):
     orders = topic(cluster, "orders", b"a", b"bb", b"ccc")
 
     (found,) = run(cluster, lake, planned(cluster, orders))
@@ -94,7 +94,7 @@ def test_a_range_becomes_a_file_and_a_segment_that_says_what_is_in_it(cluster, l
     assert found.errors == ()
 
 
-def test_markers_and_aborted_records_at_the_tail_are_proven_read_and_told_as_gaps(cluster, lake):
+def test_markers_and_aborted_records_at_the_end_are_read_and_counted_as_gaps(cluster, lake):
     orders = topic(cluster, "orders", b"a")
     cluster.append(orders.topic_partition, RecordContent(b"gone"), state="aborted")
     cluster.mark(orders.topic_partition)
@@ -106,7 +106,7 @@ def test_markers_and_aborted_records_at_the_tail_are_proven_read_and_told_as_gap
     assert segment.gap_cause == "compacted, transaction markers or aborted"
 
 
-def test_a_range_without_any_record_is_a_segment_without_a_file(cluster, lake):
+def test_a_range_without_records_becomes_a_segment_without_a_file(cluster, lake):
     orders = topic(cluster, "orders")
     cluster.mark(orders.topic_partition)
 
@@ -118,7 +118,7 @@ def test_a_range_without_any_record_is_a_segment_without_a_file(cluster, lake):
     assert segment.min_timestamp_ms is None
 
 
-def test_timestamps_are_spanned_whatever_their_order(cluster, lake):
+def test_a_segment_has_the_min_and_max_timestamp_in_any_order(cluster, lake):
     orders = topic(cluster, "orders")
     cluster.append(
         orders.topic_partition, *(RecordContent(timestamp_ms=t) for t in (70, -1, 90, 5, 60))
@@ -135,9 +135,9 @@ def test_a_slots_file_is_sorted_by_topic_partition_and_offset(cluster, lake):
 
     (found,) = run(cluster, lake, *(planned(cluster, s) for s in reversed(sources)))
 
-    places = [(r["topic"], r["partition"], r["offset"]) for r in lake.files[found.file.path]]
-    assert places == sorted(places)
-    assert len(places) == 32
+    positions = [(r["topic"], r["partition"], r["offset"]) for r in lake.files[found.file.path]]
+    assert positions == sorted(positions)
+    assert len(positions) == 32
 
 
 def test_each_slot_has_a_file_of_its_own(cluster, lake):
@@ -168,7 +168,7 @@ def test_small_ranges_are_read_together_and_large_ones_one_after_another(
     assert sorted(map(sorted, together[1:])) == [["c"], ["d"]]
 
 
-def test_what_is_held_at_once_is_bounded_also_where_all_ranges_are_small(
+def test_the_offsets_read_together_are_bounded_even_if_all_ranges_are_small(
     cluster, lake, monkeypatch
 ):
     monkeypatch.setattr(stage_module, "SMALL_TOTAL_OFFSETS", 10)
@@ -185,7 +185,7 @@ def test_what_is_held_at_once_is_bounded_also_where_all_ranges_are_small(
 
 
 @pytest.mark.parametrize("small", [0, 4_096], ids=["streamed", "together"])
-def test_a_range_that_meets_the_bound_on_bytes_ends_at_a_record_boundary(
+def test_a_range_that_reaches_the_bound_of_bytes_ends_at_a_record_boundary(
     cluster, lake, monkeypatch, small
 ):
     monkeypatch.setattr(stage_module, "SMALL_RANGE_OFFSETS", small)
@@ -201,7 +201,7 @@ def test_a_range_that_meets_the_bound_on_bytes_ends_at_a_record_boundary(
     assert rest.segments[0].start == segment.end
 
 
-def test_a_range_that_fails_does_not_lose_its_neighbours_in_the_slot(cluster, lake):
+def test_a_failing_range_does_not_affect_other_ranges_of_its_slot(cluster, lake):
     names = ["orders", *neighbours("orders", 2)]
     sick, *healthy = [topic(cluster, name, *letters(3)) for name in names]
     source = FakeSource(cluster)
@@ -215,7 +215,7 @@ def test_a_range_that_fails_does_not_lose_its_neighbours_in_the_slot(cluster, la
 
 
 class HalfSource:
-    """Gives the first two records of a range, then an error."""
+    """Returns the first two records of a range, then an error."""
 
     def __init__(self, error):
         self._error = error
@@ -226,9 +226,9 @@ class HalfSource:
         return {r: ReadResult(r, r.start + 2, self._error)}
 
 
-def test_what_was_read_before_an_error_is_staged(cluster, lake):
+def test_records_read_before_an_error_are_staged(cluster, lake):
     orders = topic(cluster, "orders", *letters(5))
-    error = RangeUnfinishedError(orders, at=2, end=5, why="slow")
+    error = RangeUnfinishedError(orders, at=2, end=5, reason="slow")
 
     (found,) = run(cluster, lake, planned(cluster, orders), source=HalfSource(error))
 
@@ -238,10 +238,10 @@ def test_what_was_read_before_an_error_is_staged(cluster, lake):
     assert found.planned == (found.errors[0][0],)
 
 
-def test_a_new_partition_whose_first_record_was_not_read_has_not_begun(cluster, lake):
+def test_a_new_partition_whose_first_record_was_not_read_gets_no_segment(cluster, lake):
     orders = topic(cluster, "orders", *letters(5))
     source = FakeSource(cluster)
-    source.fails[orders] = RangeUnfinishedError(orders, at=0, end=5, why="slow")
+    source.fails[orders] = RangeUnfinishedError(orders, at=0, end=5, reason="slow")
 
     (found,) = run(cluster, lake, planned(cluster, orders, planned_start=None), source=source)
 
@@ -259,10 +259,10 @@ class WrongSource:
 
 
 @pytest.mark.parametrize("offsets", [(1, 3, 2), (1, 1), (1, 9), (0, 1)])
-def test_offsets_that_fall_or_lie_outside_of_the_range_are_a_defect(cluster, lake, offsets):
+def test_offsets_out_of_order_or_outside_the_range_are_an_error(cluster, lake, offsets):
     orders = topic(cluster, "orders", *letters(9))
 
-    with pytest.raises(ValueError, match="do not rise"):
+    with pytest.raises(ValueError, match="do not increase"):
         run(cluster, lake, planned(cluster, orders, 1, 5), source=WrongSource(*offsets))
 
 
@@ -270,7 +270,7 @@ LOGS = st.lists(st.sampled_from(["record", "aborted", "marker"]), max_size=25)
 
 
 @given(LOGS, st.integers(1, 6), st.integers(1, 2_000), st.booleans())
-def test_however_ranges_are_cut_all_is_staged_once_with_one_digest_for_the_same_records(
+def test_any_split_into_ranges_stages_each_record_once_with_the_same_digest(
     log, rows_at_once, max_bytes, streamed
 ):
     cluster = FakeCluster()

@@ -1,4 +1,4 @@
-"""A tick stages little at first, and twice as much after each one that is behind."""
+"""A tick's bound of bytes begins small, and doubles while there is a backlog."""
 
 from itertools import accumulate
 
@@ -11,12 +11,12 @@ BYTES = st.integers(1, 2**40)
 
 
 @given(former=BYTES, most=BYTES, is_behind=st.booleans())
-def test_a_budget_is_some_bytes_and_never_more_than_is_allowed(former, most, is_behind):
+def test_a_tick_may_stage_at_least_one_byte_and_at_most_the_bound(former, most, is_behind):
     assert 0 < next_tick_bytes(former, most, is_behind=is_behind) <= most
 
 
 @given(most=BYTES, ticks=st.integers(0, 60))
-def test_a_backlog_that_lasts_gets_all_that_is_allowed_and_never_less_than_before(most, ticks):
+def test_during_a_backlog_ticks_grow_up_to_the_bound_and_never_shrink(most, ticks):
     first = next_tick_bytes(most, most, is_behind=False)
 
     budgets = list(
@@ -30,5 +30,5 @@ def test_a_backlog_that_lasts_gets_all_that_is_allowed_and_never_less_than_befor
 
 
 @given(former=BYTES, most=st.integers(INITIAL_TICK_BYTES, 2**40))
-def test_what_has_caught_up_begins_small_again(former, most):
+def test_after_catching_up_ticks_are_small_again(former, most):
     assert next_tick_bytes(former, most, is_behind=False) == INITIAL_TICK_BYTES

@@ -32,7 +32,7 @@ def remote(acl, **changes):
         ("DENY", "ALL", "ALL"),
     ],
 )
-def test_a_rule_holds_for_the_remote_topic_too_but_none_allows_writing(
+def test_acls_are_copied_to_the_remote_topic_except_permission_to_write(
     permission, operation, becomes
 ):
     acl = replace(READ, permission=permission, operation=operation, host="10.0.0.1")
@@ -42,22 +42,22 @@ def test_a_rule_holds_for_the_remote_topic_too_but_none_allows_writing(
 
 
 @pytest.mark.parametrize("topic", ["secret", "__consumer_offsets", "eu-west.orders"])
-def test_rules_of_topics_that_are_not_replicated_are_left_out(topic):
+def test_acls_of_topics_that_are_not_replicated_are_not_copied(topic):
     assert missing_acls(FLOW, [replace(READ, topic=topic)], []) == []
 
 
-def test_only_what_is_missing_is_made_and_rules_that_become_one_are_made_once():
+def test_only_missing_acls_are_created_and_equal_ones_only_once():
     amy = replace(READ, principal="User:amy")
     may_all = replace(amy, operation="ALL")
 
     assert missing_acls(FLOW, [READ, amy, may_all], [remote(READ)]) == [remote(amy)]
 
 
-def test_a_rule_that_is_on_the_target_alone_is_nobodys_business():
+def test_acls_that_exist_only_on_the_target_are_kept():
     assert missing_acls(FLOW, [], [remote(READ)]) == []
 
 
-def test_a_rule_for_all_topics_goes_by_that_name():
+def test_an_acl_for_all_topics_is_treated_as_one_of_a_topic_named_star():
     of_all = replace(READ, topic="*")
     keeps_names = replace(FLOW, policy=IdentityPolicy(source_alias="us-east"))
 

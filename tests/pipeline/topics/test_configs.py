@@ -37,7 +37,7 @@ DEFAULT = says("604800000", "DEFAULT_CONFIG")
 
 
 def change(here, there, flow=FLOW, name="retention.ms"):
-    """Return what one setting that is *here* on the source and *there* on the target becomes."""
+    """Return the planned change of one config: *here* on the source, *there* on the target."""
     steps = plan_topic_settings(flow, {"orders": {name: here}}, {"us-east.orders": {name: there}})
     return [dict(step.configs) for step in steps]
 
@@ -45,23 +45,29 @@ def change(here, there, flow=FLOW, name="retention.ms"):
 @pytest.mark.parametrize(
     ("here", "there"),
     [
-        pytest.param(says("1000"), says("2000"), id="another value there"),
-        pytest.param(says("1000"), says("1000", "DEFAULT_CONFIG"), id="there only by default"),
+        pytest.param(says("1000"), says("2000"), id="another value on the target"),
         pytest.param(
-            says("1000", "DYNAMIC_DEFAULT_BROKER_CONFIG"), DEFAULT, id="said of all topics here"
+            says("1000"), says("1000", "DEFAULT_CONFIG"), id="equal to the target's default"
         ),
-        pytest.param(says("1000", "DYNAMIC_BROKER_CONFIG"), DEFAULT, id="said of a broker here"),
+        pytest.param(
+            says("1000", "DYNAMIC_DEFAULT_BROKER_CONFIG"),
+            DEFAULT,
+            id="set for all brokers of the source",
+        ),
+        pytest.param(
+            says("1000", "DYNAMIC_BROKER_CONFIG"), DEFAULT, id="set for a broker of the source"
+        ),
     ],
 )
-def test_what_somebody_chose_on_the_source_becomes_the_remote_topics_own(here, there):
+def test_configs_set_on_the_source_are_set_on_the_remote_topic(here, there):
     assert change(here, there) == [{"retention.ms": "1000"}]
 
 
-def test_what_the_source_leaves_to_its_default_is_left_to_the_targets():
+def test_configs_with_the_sources_default_get_the_targets_default():
     assert change(DEFAULT, says("2000")) == [{"retention.ms": None}]
 
 
-def test_a_sources_default_becomes_the_remote_topics_own_where_defaults_are_the_sources():
+def test_with_use_defaults_from_source_the_sources_default_is_set_on_the_remote_topic():
     assert change(DEFAULT, says("2000"), WITH_SOURCE_DEFAULTS) == [{"retention.ms": "604800000"}]
     assert configs_for_creation(WITH_SOURCE_DEFAULTS, {"retention.ms": DEFAULT}) == {
         "retention.ms": "604800000",
@@ -72,30 +78,34 @@ def test_a_sources_default_becomes_the_remote_topics_own_where_defaults_are_the_
 @pytest.mark.parametrize(
     ("here", "there"),
     [
-        pytest.param(says("1000"), says("1000"), id="its own already"),
-        pytest.param(DEFAULT, says("5", "DEFAULT_CONFIG"), id="a default at both ends"),
-        pytest.param(DEFAULT, says("5", "STATIC_BROKER_CONFIG"), id="a broker's file there"),
-        pytest.param(says("1", "STATIC_BROKER_CONFIG"), says("2"), id="a broker's file here"),
+        pytest.param(says("1000"), says("1000"), id="equal on both sides"),
+        pytest.param(DEFAULT, says("5", "DEFAULT_CONFIG"), id="a default on both sides"),
+        pytest.param(
+            DEFAULT, says("5", "STATIC_BROKER_CONFIG"), id="in a broker's file on the target"
+        ),
+        pytest.param(
+            says("1", "STATIC_BROKER_CONFIG"), says("2"), id="in a broker's file on the source"
+        ),
         pytest.param(says("1", is_read_only=True), says("2"), id="read-only"),
-        pytest.param(says(None, is_sensitive=True), says("2"), id="secret"),
+        pytest.param(says(None, is_sensitive=True), says("2"), id="sensitive"),
     ],
 )
-def test_what_is_so_already_or_is_nobodys_choice_is_left_alone(here, there):
+def test_configs_that_are_equal_or_not_synced_are_not_changed(here, there):
     assert change(here, there) == []
 
 
-def test_an_excluded_setting_is_left_alone():
+def test_an_excluded_config_is_not_changed():
     assert change(says("2"), says("1"), name="min.insync.replicas") == []
 
 
 @pytest.mark.parametrize("name", UNCHANGED_TIMESTAMPS)
 @pytest.mark.parametrize("flow", [FLOW, WITH_SOURCE_DEFAULTS])
-def test_settings_of_timestamps_are_left_alone_whatever_the_source_says(name, flow):
+def test_timestamp_configs_are_never_changed(name, flow):
     assert change(says("LogAppendTime"), says("CreateTime"), flow, name) == []
     assert change(says("1", "DEFAULT_CONFIG"), says("2"), flow, name) == []
 
 
-def test_a_change_tells_what_each_setting_was_and_what_it_is_to_be():
+def test_a_change_has_the_value_before_and_after():
     source = {"orders": {"retention.ms": says("1000"), "segment.bytes": DEFAULT}}
     target = {"us-east.orders": {"retention.ms": DEFAULT, "segment.bytes": says("99")}}
 
@@ -109,7 +119,7 @@ def test_a_change_tells_what_each_setting_was_and_what_it_is_to_be():
     ]
 
 
-def test_topics_that_are_on_one_side_only_are_left_alone():
+def test_topics_that_exist_on_one_side_only_are_not_changed():
     own = {"retention.ms": says("1000")}
 
     assert plan_topic_settings(FLOW, {"orders": own}, {"us-east.flights": own}) == []
@@ -126,7 +136,7 @@ def own_settings(configs):
 
 
 def after_mirrormaker(flow, here, own):
-    """Return a remote topic's own settings after MirrorMaker 2 has sent all that it sends."""
+    """Return the configs set on a remote topic after MirrorMaker 2's sync."""
     own = dict(own)
     for name, setting in here.items():
         if setting.source == "STATIC_BROKER_CONFIG" or name == "min.insync.replicas":
@@ -139,7 +149,7 @@ def after_mirrormaker(flow, here, own):
 
 
 @given(SETTINGS, SETTINGS, st.sampled_from([FLOW, WITH_SOURCE_DEFAULTS]))
-def test_a_sync_comes_to_what_mirrormakers_comes_to_but_for_timestamps(here, there, flow):
+def test_synced_configs_equal_mirrormaker_2s_except_timestamp_configs(here, there, flow):
     own = own_settings(there)
     for step in plan_topic_settings(flow, {"orders": here}, {"us-east.orders": there}):
         own = {n: v for n, v in {**own, **step.configs}.items() if v is not None}

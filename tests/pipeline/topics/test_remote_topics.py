@@ -55,7 +55,7 @@ def test_a_missing_remote_topic_gets_the_sources_partitions_and_the_flows_replic
     ]
 
 
-def test_a_remote_topic_is_widened_and_never_made_smaller():
+def test_a_remote_topic_gets_more_partitions_and_never_fewer():
     source = topics(narrow=4, same=2, wide=1)
 
     steps = plan(source, remote(narrow=2, same=2, wide=3))
@@ -66,12 +66,12 @@ def test_a_remote_topic_is_widened_and_never_made_smaller():
 @pytest.mark.parametrize(
     ("name", "config", "is_carried"),
     [
-        pytest.param("cleanup.policy", OWN, True, id="chosen for the topic"),
+        pytest.param("cleanup.policy", OWN, True, id="set on the topic"),
         pytest.param(
             "retention.ms",
             dataclasses.replace(OWN, source="DYNAMIC_DEFAULT_BROKER_CONFIG"),
             True,
-            id="chosen for every topic of a running cluster",
+            id="set for all brokers",
         ),
         pytest.param(
             "retention.ms",
@@ -89,19 +89,19 @@ def test_a_remote_topic_is_widened_and_never_made_smaller():
             "read.only", dataclasses.replace(OWN, is_read_only=True), False, id="read-only"
         ),
         pytest.param(
-            "secret", dataclasses.replace(OWN, value=None, is_sensitive=True), False, id="secret"
+            "secret", dataclasses.replace(OWN, value=None, is_sensitive=True), False, id="sensitive"
         ),
         pytest.param("min.insync.replicas", OWN, False, id="excluded"),
     ],
 )
-def test_a_remote_topic_takes_over_what_somebody_chose(name, config, is_carried):
+def test_a_remote_topic_is_created_with_the_configs_set_on_the_source(name, config, is_carried):
     [step] = plan(topics(orders=1), configs={"orders": {name: config}})
 
     assert step.topic.configs == UNCHANGED_TIMESTAMPS | ({name: "compact"} if is_carried else {})
 
 
 @pytest.mark.parametrize("name", ["message.timestamp.type", "message.timestamp.after.max.ms"])
-def test_timestamps_are_left_as_they_are_whatever_the_source_topic_says(name):
+def test_a_remote_topic_is_created_to_keep_timestamps_unchanged(name):
     [step] = plan(
         topics(orders=1), configs={"orders": {name: dataclasses.replace(OWN, value="3600000")}}
     )
@@ -109,13 +109,13 @@ def test_timestamps_are_left_as_they_are_whatever_the_source_topic_says(name):
     assert step.topic.configs == UNCHANGED_TIMESTAMPS
 
 
-def test_internal_topics_and_topics_that_come_from_the_target_are_left_alone():
+def test_internal_topics_and_topics_from_the_target_are_not_replicated():
     source = topics(**{"__consumer_offsets": 1, "eu-west.orders": 1, "mm2-x.internal": 1})
 
     assert plan(source) == []
 
 
-def test_a_name_that_kafka_would_not_take_stops_that_topic_alone():
+def test_a_name_that_kafka_rejects_stops_only_that_topic():
     too_long = "t" * 242
 
     steps = plan(topics(**{"orders": 1, too_long: 1, "t" * 241: 1}))
@@ -125,21 +125,21 @@ def test_a_name_that_kafka_would_not_take_stops_that_topic_alone():
     assert "250 characters" in str(steps[2].error)
 
 
-def test_a_separator_that_kafka_does_not_take_stops_the_topic():
+def test_a_separator_that_kafka_rejects_stops_the_topic():
     flow = dataclasses.replace(FLOW, policy=DefaultPolicy(separator="/"))
 
     [step] = plan_remote_topics(flow, topics(orders=1), {"orders": {}}, {})
 
-    assert "topic us-east/orders cannot be made on eu-west" in str(step.error)
+    assert "topic us-east/orders cannot be created on eu-west" in str(step.error)
 
 
-def test_a_topic_whose_settings_cannot_be_read_is_not_made_without_them():
+def test_a_topic_whose_configs_cannot_be_read_is_not_created():
     [step] = plan_remote_topics(FLOW, topics(orders=1), {}, {})
 
     assert "settings of orders could not be read on us-east" in str(step.error)
 
 
-def test_settings_are_needed_only_of_topics_that_are_not_there_yet():
+def test_configs_are_needed_only_for_topics_that_do_not_exist_yet():
     source = topics(orders=1, flights=1, __internal=1)
 
     assert missing_topics(FLOW, source, remote(orders=1)) == ["flights"]

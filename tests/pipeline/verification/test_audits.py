@@ -1,4 +1,4 @@
-"""What is planted on one side is found, and nothing else is."""
+"""Each planted difference is found once, and equal sides have no differences."""
 
 import pyarrow as pa
 import pytest
@@ -26,7 +26,7 @@ NONE = dict.fromkeys((*KINDS, *EXPLAINED), 0)
 
 
 def rows(*records):
-    """A batch of (offset, value), or (offset, value, headers)."""
+    """Return a batch of (offset, value) or (offset, value, headers)."""
     records = [(*record, None)[:3] for record in records]
     return pa.RecordBatch.from_arrays(
         [
@@ -70,7 +70,7 @@ def counts(**some):
     return NONE | some
 
 
-def test_a_stage_that_equals_its_source_has_no_differences_however_both_are_cut():
+def test_a_stage_that_equals_its_source_has_no_differences_in_any_batching():
     found = audit_stage([STAGED[:3], STAGED[3:]], [STAGED[:1], STAGED[1:]])
 
     assert found.is_same
@@ -82,15 +82,21 @@ def test_a_stage_that_equals_its_source_has_no_differences_however_both_are_cut(
     [
         pytest.param(STAGED[1:], STAGED, counts(lost=1), id="lost, and on the source"),
         pytest.param(STAGED[:3], STAGED, counts(lost=1), id="the last one lost"),
-        pytest.param(STAGED[:2], None, counts(lost=2), id="a file lost, the source not asked"),
+        pytest.param(STAGED[:2], None, counts(lost=2), id="a file lost, source not compared"),
         pytest.param(
-            STAGED[1:], STAGED[2:], counts(lost=1, gone_upstream=1), id="lost, and gone there"
+            STAGED[1:],
+            STAGED[2:],
+            counts(lost=1, gone_upstream=1),
+            id="one lost, one deleted on the source",
         ),
         pytest.param(
-            [*STAGED[:3], (15, b"x")], STAGED, counts(altered=1), id="altered: told by the source"
+            [*STAGED[:3], (15, b"x")],
+            STAGED,
+            counts(altered=1),
+            id="altered: found with the source",
         ),
         pytest.param(
-            [*STAGED[:3], (15, b"x")], None, counts(altered=1), id="altered: told by the digest"
+            [*STAGED[:3], (15, b"x")], None, counts(altered=1), id="altered: found with the digest"
         ),
         pytest.param(
             [*STAGED[:2], (12, b"n"), *STAGED[2:]], None, counts(altered=1), id="one too many"
@@ -106,25 +112,25 @@ def test_each_difference_of_the_stage_is_found_once(staged, source, expected):
     assert found.counts == expected
 
 
-def test_rows_that_the_stage_holds_twice_are_duplicated():
+def test_offsets_that_the_stage_holds_twice_are_duplicated():
     assert audit_stage([STAGED, STAGED[1:3]], [STAGED]).counts == counts(duplicated=2)
 
 
 @pytest.mark.parametrize("source", [None, STAGED, STAGED[2:]])
-def test_what_retention_took_from_the_stage_is_not_lost(source):
+def test_records_that_retention_deleted_from_the_stage_are_not_lost(source):
     held = None if source is None else [source]
 
     assert audit_stage([STAGED[2:]], held, kept=13).counts == counts(expired_staged=2)
 
 
-def test_an_unreadable_file_is_named_where_its_records_are_missed():
+def test_an_unreadable_file_is_named_if_its_records_are_missing():
     (difference,) = audit_stage([STAGED[:2]], damage="part-1 cannot be read").differences
 
     assert (difference.kind, difference.offset) == ("lost", 13)
     assert "part-1 cannot be read" in difference.detail
 
 
-def test_header_keys_that_look_alike_are_altered_where_their_bytes_differ():
+def test_header_keys_are_compared_by_their_raw_bytes():
     one, other = (
         rows(*[(o, b"v", [{"key": "\ufffd", "value": b""}]) for o in (10, 11)]).set_column(
             5, "raw_header_keys", pa.array([[key]] * 2)
@@ -137,7 +143,7 @@ def test_header_keys_that_look_alike_are_altered_where_their_bytes_differ():
     assert is_same(one, one)
 
 
-def test_null_and_empty_are_two_values_but_no_headers_and_an_empty_list_are_one():
+def test_null_and_empty_values_differ_but_null_headers_equal_an_empty_list():
     one = [(10, None), (11, b""), (14, b"v", []), (15, b"v", [{"key": "h", "value": None}])]
     other = [(10, b""), (11, b""), (14, b"v"), (15, b"v", [{"key": "h", "value": b""}])]
 
@@ -154,9 +160,12 @@ def audit_target(
     target, staged=STAGED, runs=RUNS, due=18, reach=18, low=0, end=100, ours=0, **view
 ):
     found = PartitionFindings("a->b", ORDERS)
-    lives = [StagedIncarnation("id", Runs.of(runs), due, reach, ours)]
+    incarnations = [StagedIncarnation("id", Runs.of(runs), due, reach, ours)]
     audit = TargetAudit(
-        found, lives, TargetView(REMOTE, low, end, **view), RecordStream(iter([rows(*target)]))
+        found,
+        incarnations,
+        TargetView(REMOTE, low, end, **view),
+        RecordStream(iter([rows(*target)])),
     )
     audit.add_rows("id", rows(*staged[:3]))
     if staged[3:]:
@@ -168,7 +177,7 @@ def audit_target(
     return found
 
 
-def test_a_target_that_holds_what_the_map_says_has_no_differences():
+def test_a_target_that_agrees_with_the_map_has_no_differences():
     assert audit_target(ARRIVED).counts == NONE
 
 
@@ -179,14 +188,17 @@ def test_a_target_that_holds_what_the_map_says_has_no_differences():
         pytest.param(ARRIVED[:3], counts(lost=1), 15, id="the last one lost"),
         pytest.param([*ARRIVED, (9, b"11")], counts(duplicated=1), 11, id="sent twice"),
         pytest.param(
-            [*ARRIVED[:2], (5, b"10"), *ARRIVED[2:]], counts(duplicated=1), 10, id="twice, within"
+            [*ARRIVED[:2], (5, b"10"), *ARRIVED[2:]],
+            counts(duplicated=1),
+            10,
+            id="sent twice, second copy in the middle",
         ),
         pytest.param(
             [(3, b"11"), (4, b"10"), *ARRIVED[2:]], counts(reordered=2), 10, id="two swapped"
         ),
-        pytest.param([*ARRIVED[1:], (9, b"10")], counts(reordered=1), 10, id="late"),
+        pytest.param([*ARRIVED[1:], (9, b"10")], counts(reordered=1), 10, id="moved to the end"),
         pytest.param([(3, b"x"), *ARRIVED[1:]], counts(altered=1), 10, id="altered"),
-        pytest.param([*ARRIVED, (9, b"x")], counts(foreign=1), None, id="somebody else's"),
+        pytest.param([*ARRIVED, (9, b"x")], counts(foreign=1), None, id="of another producer"),
     ],
 )
 def test_each_difference_of_the_target_is_found_once(target, expected, offset):
@@ -196,34 +208,34 @@ def test_each_difference_of_the_target_is_found_once(target, expected, offset):
     assert [d.offset for d in found.differences][:1] == ([] if offset is None else [offset])
 
 
-def test_what_the_target_has_let_go_is_not_lost():
+def test_records_that_the_target_deleted_by_retention_are_not_lost():
     assert audit_target(ARRIVED[2:], low=5).counts == counts(expired_downstream=2)
     assert audit_target([], low=9, end=9).counts == counts(expired_downstream=4)
 
 
-def test_what_compaction_took_on_the_target_is_not_lost():
+def test_records_that_the_target_deleted_by_compaction_are_not_lost():
     found = audit_target(ARRIVED[1:], is_compacted=True)
 
     assert found.counts == counts(expired_downstream=1)
 
 
-def test_what_a_run_holds_and_the_stage_has_lost_is_not_the_targets_difference():
+def test_a_mapped_record_missing_in_the_stage_is_not_a_difference_of_the_target():
     assert audit_target(ARRIVED, staged=STAGED[1:]).counts == NONE
 
 
-def test_records_that_no_run_holds_are_found_by_their_content():
+def test_records_that_are_in_no_run_are_found_by_their_content():
     assert audit_target(ARRIVED, runs=RUNS[:1]).counts == NONE
     assert audit_target(ARRIVED, runs=RUNS[1:]).counts == NONE
     assert audit_target([(0, b"x"), *ARRIVED], runs=()).counts == counts(foreign=1)
 
 
-def test_records_that_no_run_holds_may_have_expired_but_only_before_the_first_that_is_there():
+def test_unmapped_records_can_be_expired_only_before_the_first_record_on_the_target():
     assert audit_target(ARRIVED[2:], runs=(), low=5).counts == counts(expired_downstream=2)
     found = audit_target([ARRIVED[0], *ARRIVED[2:]], runs=(), low=2)
     assert found.counts == counts(lost=1)
 
 
-def test_what_mirrormaker_2_left_out_is_told_and_what_it_copied_twice_is_not_ours():
+def test_mirrormaker_2s_missing_records_are_reported_and_its_duplicates_are_foreign():
     target = [(0, b"11"), (1, b"10"), *ARRIVED[1:]]
 
     taken_over = audit_target(target, runs=[OffsetRun(11, 4, 1), RUNS[1]], ours=14, since=6)
@@ -233,7 +245,7 @@ def test_what_mirrormaker_2_left_out_is_told_and_what_it_copied_twice_is_not_our
     assert ours_all_along.counts["duplicated"] == 1
 
 
-def test_what_is_sent_while_we_look_is_neither_lost_nor_foreign():
+def test_records_sent_during_the_audit_are_neither_lost_nor_foreign():
     late = (OffsetRun(10, 3, 2), OffsetRun(14, 106, 2))
 
     assert audit_target(ARRIVED[:2], runs=RUNS[:1], due=12).counts == NONE
@@ -241,7 +253,7 @@ def test_what_is_sent_while_we_look_is_neither_lost_nor_foreign():
     assert audit_target(ARRIVED[:2], runs=late, due=18).counts == counts(lost=2)
 
 
-def test_a_map_that_falls_or_says_a_record_twice_is_a_finding():
+def test_a_map_that_decreases_or_has_a_record_twice_is_a_difference():
     falls = audit_target(ARRIVED, runs=(OffsetRun(10, 6, 2), OffsetRun(14, 3, 2)))
     twice = audit_target(ARRIVED, runs=(*RUNS, OffsetRun(15, 9, 1)))
 
@@ -258,7 +270,7 @@ def test_incarnations_are_due_one_after_another():
 
 
 @given(st.data())
-def test_losses_and_copies_anywhere_are_counted_exactly(data):
+def test_lost_and_duplicated_records_are_counted_exactly(data):
     size = data.draw(st.integers(1, 30))
     staged = numbered(*range(size))
     arrived = [(2 * o, value) for o, value in staged]

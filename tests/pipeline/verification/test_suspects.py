@@ -1,4 +1,4 @@
-"""Digests by range tell exactly the ranges that record by record would, and bound what is held."""
+"""Digests of ranges find exactly the ranges with differences, and parts bound the memory."""
 
 from itertools import pairwise
 
@@ -39,9 +39,9 @@ RUNS = Runs.of([OffsetRun(10, 3, 2), OffsetRun(14, 6, 2)])
 
 def part_of(segments=SEGMENTS, low=0, target_low=0, reach=18, runs=RUNS):
     (part,) = split_parts(ORDERS, segments)
-    life = StagedIncarnation("life1", runs, reach, reach)
+    incarnation = StagedIncarnation("life1", runs, reach, reach)
     view = TargetView(REMOTE, target_low, 100)
-    (part,) = with_target_shares([part], {"life1": (life, runs)}, view)
+    (part,) = with_target_shares([part], {"life1": (incarnation, runs)}, view)
     return with_source_range(part, Watermarks(low, 18, 18))
 
 
@@ -62,7 +62,7 @@ def compared(part, staged=STAGED_ROWS, source=STAGED_ROWS, target=STAGED_ROWS, *
     return compare_sums(part, found, **{"is_counted": True} | options)
 
 
-def test_sides_that_agree_leave_nothing_in_doubt_however_their_records_are_batched():
+def test_equal_sides_have_no_suspect_ranges_in_any_batching():
     comparison = compared(part_of())
 
     assert (comparison.records, comparison.suspects, comparison.errors) == (4, (), ())
@@ -79,25 +79,25 @@ LOG_START_MOVED = [*STAGED_ROWS[:2], (14, b"14"), (16, b"15")]
     ("records", "suspect"),
     [
         pytest.param(STAGED_ROWS[1:], (10, 13), id="lost"),
-        pytest.param(STAGED_ROWS[:2], (13, 18), id="all of a range lost"),
+        pytest.param(STAGED_ROWS[:2], (13, 18), id="a whole range lost"),
         pytest.param([*STAGED_ROWS, (16, b"15")], (13, 18), id="one too many"),
         pytest.param(ALTERED, (13, 18), id="altered"),
         pytest.param(SWAPPED, (10, 13), id="reordered"),
         pytest.param(LOG_START_MOVED, (13, 18), id="the same records under other offsets"),
     ],
 )
-def test_what_differs_on_one_side_puts_its_range_in_doubt_and_no_other(side, records, suspect):
+def test_a_difference_on_one_side_makes_only_its_range_suspect(side, records, suspect):
     comparison = compared(part_of(), **{side: records})
 
     assert comparison.suspects == (suspect,)
     assert comparison.records == 2
 
 
-def test_an_offset_that_the_stage_holds_twice_puts_its_range_in_doubt():
+def test_an_offset_that_the_stage_holds_twice_makes_its_range_suspect():
     assert compared(part_of(), staged=[*STAGED_ROWS, *STAGED_ROWS[:1]]).suspects == ((10, 13),)
 
 
-def test_a_range_sealed_as_empty_is_in_doubt_where_the_source_holds_its_records():
+def test_an_empty_segment_is_suspect_if_the_source_has_records_in_its_range():
     part = part_of([SEGMENTS[0], evidence(13, 18, [])])
 
     comparison = compared(part, staged=STAGED_ROWS[:2], target=STAGED_ROWS[:2])
@@ -105,7 +105,7 @@ def test_a_range_sealed_as_empty_is_in_doubt_where_the_source_holds_its_records(
     assert comparison.suspects == ((13, 18),)
 
 
-def test_offsets_that_no_segment_tells_of_are_in_doubt_where_anybody_holds_a_record():
+def test_offsets_without_a_segment_are_suspect_if_any_side_has_a_record_there():
     part = part_of([SEGMENTS[0], evidence(14, 18, STAGED_ROWS[2:])])
 
     assert compared(part).suspects == ()
@@ -114,14 +114,14 @@ def test_offsets_that_no_segment_tells_of_are_in_doubt_where_anybody_holds_a_rec
     assert compared(part, staged=more, source=None, target=None).suspects == ((13, 14),)
 
 
-def test_a_digest_that_is_not_the_one_of_the_staging_is_in_doubt_where_that_is_asked():
+def test_a_digest_that_differs_from_the_segments_is_suspect_if_segments_are_checked():
     part = part_of([evidence(10, 13, numbered(10, 12)), SEGMENTS[1]])
 
     assert compared(part).suspects == ((10, 13),)
     assert compared(part, is_counted=False).suspects == ()
 
 
-def test_what_left_a_cluster_is_told_and_only_a_range_that_is_half_gone_is_in_doubt():
+def test_deleted_ranges_are_reported_and_only_partly_deleted_ranges_are_suspect():
     gone = compared(part_of(low=13), source=STAGED_ROWS[2:])
     half = compared(part_of(low=11), source=STAGED_ROWS[1:])
     segments = [evidence(10, 12, STAGED_ROWS[:2]), evidence(12, 18, STAGED_ROWS[2:])]
@@ -132,20 +132,20 @@ def test_what_left_a_cluster_is_told_and_only_a_range_that_is_half_gone_is_in_do
     assert (downstream.suspects, downstream.explained[EXPIRED_DOWNSTREAM]) == ((), 2)
 
 
-def test_what_has_not_come_to_the_target_yet_is_not_in_doubt():
+def test_records_that_are_not_replayed_yet_are_not_suspect():
     part = part_of(runs=Runs.of([OffsetRun(10, 3, 2)]), reach=13)
 
     assert compared(part, target=STAGED_ROWS[:2]).suspects == ()
 
 
-def test_a_side_that_could_not_be_read_is_an_error_and_the_others_are_compared():
-    error = RangeUnfinishedError(ORDERS, at=1, end=2, why="it is down")
+def test_a_side_that_cannot_be_read_is_an_error_and_the_others_are_compared():
+    error = RangeUnfinishedError(ORDERS, at=1, end=2, reason="it is down")
     comparison = compared(part_of(), source=digests(part_of(), [], error=error), target=ALTERED)
 
     assert (comparison.errors, comparison.suspects) == ((error,), ((13, 18),))
 
 
-def test_a_log_whose_start_moved_on_meanwhile_is_looked_at_again_and_is_no_error():
+def test_a_part_whose_log_start_moved_during_reading_is_suspect_and_no_error():
     error = RecordsExpiredError(ORDERS, wanted=10, low=11)
     comparison = compared(part_of(), source=digests(part_of(), [], error=error))
 
@@ -153,7 +153,7 @@ def test_a_log_whose_start_moved_on_meanwhile_is_looked_at_again_and_is_no_error
 
 
 @given(st.data())
-def test_every_difference_is_in_doubt_and_ranges_without_one_never_are(data):
+def test_exactly_the_ranges_with_a_difference_are_suspect(data):
     staged = numbered(*sorted(data.draw(st.sets(st.integers(0, 40), min_size=1))))
     edges = sorted({0, 41, *data.draw(st.sets(st.integers(0, 41)))})
     segments = [evidence(a, b, [r for r in staged if a <= r[0] < b]) for a, b in pairwise(edges)]
@@ -174,7 +174,7 @@ def test_every_difference_is_in_doubt_and_ranges_without_one_never_are(data):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 3)), min_size=1))
-def test_places_and_offsets_are_found_from_each_other(steps):
+def test_lookups_of_upstream_and_downstream_offsets_are_inverse(steps):
     runs, upstream, downstream = [], 0, 0
     for gap, length, marker in steps:
         runs.append(OffsetRun(upstream + gap, downstream + marker, length))
@@ -207,26 +207,26 @@ def many(count, size=1):
     return [Evidence(i * 10, i * 10 + 10, size, "") for i in range(count)]
 
 
-def test_a_long_partition_is_cut_into_parts_of_a_bounded_size_and_nothing_is_left_out():
+def test_a_long_partition_is_split_completely_into_parts_of_bounded_size():
     parts = list(split_parts(ORDERS, many(25, size=10), most_records=100))
 
     assert [part.records for part in parts] == [100, 100, 50]
     assert [(part.start, part.end) for part in parts] == [(0, 100), (100, 200), (200, 250)]
 
 
-def test_every_place_of_the_target_belongs_to_one_part():
+def test_every_downstream_offset_belongs_to_exactly_one_part():
     runs = Runs.of([OffsetRun(i * 10, i * 20 + 5, 10) for i in range(4)])
-    life, view = StagedIncarnation("life1", runs, 40, 40), TargetView(REMOTE, 0, 90)
+    incarnation, view = StagedIncarnation("life1", runs, 40, 40), TargetView(REMOTE, 0, 90)
 
     parts = with_target_shares(
-        split_parts(ORDERS, many(4), most_records=1), {"life1": (life, runs)}, view
+        split_parts(ORDERS, many(4), most_records=1), {"life1": (incarnation, runs)}, view
     )
 
     downstream_offsets = [(part.on_target.start, part.on_target.end) for part in parts]
     assert downstream_offsets == [(0, 15), (15, 35), (35, 55), (55, 90)]
 
 
-def test_the_source_is_not_read_where_a_gap_was_accepted():
+def test_the_source_is_not_read_in_an_accepted_gap():
     accepted = Evidence(10, 20, 0, "", is_accepted=True)
     parts = split_parts(ORDERS, [*many(1), accepted, Evidence(20, 30, 1, "")])
 
@@ -245,18 +245,19 @@ def test_a_sample_is_the_same_for_the_same_seed_and_never_empty():
     assert all(len(list(sample_parts(parts[:n], 1e-9, "seed"))) == 1 for n in (1, 2, 50))
 
 
-def test_what_is_in_doubt_is_looked_for_between_its_neighbours_on_the_target():
-    lives = [
+def test_suspect_records_are_searched_between_their_mapped_neighbours_on_the_target():
+    incarnations = [
         StagedIncarnation("old", Runs.of([OffsetRun(0, 0, 10)]), 10, 10),
         StagedIncarnation("new", Runs.of([OffsetRun(0, 20, 10), OffsetRun(20, 40, 10)]), 30, 30),
     ]
     view = TargetView(REMOTE, 0, 60)
 
     def downstream_offsets(**suspects):
-        return locate_on_target(SuspectRanges(suspects=suspects), lives, view)
+        return locate_on_target(SuspectRanges(suspects=suspects), incarnations, view)
 
     assert downstream_offsets(new=[(10, 20)]) == [(30, 40)]
     assert downstream_offsets(new=[(0, 10)]) == [(10, 40)]
     assert downstream_offsets(new=[(20, 30)]) == [(30, 60)]
     assert downstream_offsets(old=[(0, 10)]) == [(0, 20)]
-    assert locate_on_target(SuspectRanges(extras=[(50, 51)]), lives, view) == [(50, 51)]
+    extras = SuspectRanges(extras=[(50, 51)])
+    assert locate_on_target(extras, incarnations, view) == [(50, 51)]

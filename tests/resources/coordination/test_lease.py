@@ -1,4 +1,4 @@
-"""One process per duty, and a dead one holds nothing."""
+"""A lease allows one process per role, and a dead process holds none."""
 
 import os
 import subprocess
@@ -25,14 +25,14 @@ def lease(tmp_path, role="stage us-east"):
     return Lease(tmp_path, role)
 
 
-def test_a_duty_is_held_by_one_and_the_other_is_told_by_whom(tmp_path):
+def test_a_second_process_gets_an_error_with_the_holders_pid(tmp_path):
     with lease(tmp_path) as held:
         assert held.is_held
         with pytest.raises(LeaseHeldError, match=rf"stage us-east .*\(process {os.getpid()}\)"):
             lease(tmp_path).acquire()
 
 
-def test_a_lease_that_was_given_back_can_be_taken(tmp_path):
+def test_a_released_lease_can_be_taken(tmp_path):
     first, second = lease(tmp_path), lease(tmp_path)
     first.acquire()
 
@@ -45,12 +45,12 @@ def test_a_lease_that_was_given_back_can_be_taken(tmp_path):
     second.release()
 
 
-def test_duties_do_not_stand_in_one_anothers_way(tmp_path):
+def test_leases_of_different_roles_do_not_conflict(tmp_path):
     with lease(tmp_path, "replay a->b"), lease(tmp_path, "replay a->c"), lease(tmp_path):
         pass
 
 
-def test_a_lease_is_gone_with_its_process_although_its_children_live_on(tmp_path):
+def test_a_lease_ends_with_its_process_while_its_children_still_run(tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -74,8 +74,8 @@ def test_a_lease_is_gone_with_its_process_although_its_children_live_on(tmp_path
         holder.stdout.close()
 
 
-def test_a_lake_that_cannot_be_written_is_an_error_of_the_lake(tmp_path):
+def test_a_lake_that_cannot_be_written_raises_a_lake_error(tmp_path):
     (tmp_path / "leases").write_text("a file where a folder has to be")
 
-    with pytest.raises(LakeError, match="cannot be made"):
+    with pytest.raises(LakeError, match="cannot be created"):
         lease(tmp_path).acquire()

@@ -1,4 +1,4 @@
-"""Files and frontiers of the staged log move in one commit, or not at all."""
+"""Files and frontiers of the staged log change in one commit, or not at all."""
 
 import json
 from dataclasses import replace
@@ -54,7 +54,7 @@ def offsets(records):
     return sorted(records.rows()["offset"].to_pylist())
 
 
-def test_records_and_frontier_are_there_together(records):
+def test_records_and_frontier_are_committed_together(records):
     version = stage(records, 0, 5, [0, 1, 4], planned=None)
 
     seen = again(records)
@@ -64,7 +64,7 @@ def test_records_and_frontier_are_there_together(records):
     assert seen.frontier(USERS) is None
 
 
-def test_a_plan_from_a_frontier_that_has_moved_is_refused_and_nothing_is_written(records):
+def test_a_plan_from_an_outdated_frontier_is_rejected_and_nothing_is_committed(records):
     stage(records, 0, 5, [0], planned=None)
     version = records.version
 
@@ -75,7 +75,7 @@ def test_a_plan_from_a_frontier_that_has_moved_is_refused_and_nothing_is_written
     assert offsets(again(records)) == [0]
 
 
-def test_a_new_partition_that_is_not_new_any_more_is_refused(records):
+def test_a_partition_that_was_staged_meanwhile_is_rejected_as_new(records):
     stage(records, 0, 5, [0], planned=None)
 
     with pytest.raises(StalePlanError):
@@ -84,7 +84,7 @@ def test_a_new_partition_that_is_not_new_any_more_is_refused(records):
     assert offsets(again(records)) == [0]
 
 
-def test_a_known_version_needs_no_comparison_and_any_other_is_compared(records):
+def test_frontiers_are_compared_unless_the_version_is_known(records):
     known = stage(records, 0, 5, [0], planned=None)
     again(records).append([], txn_versions={ORDERS.app_id: 9})
 
@@ -92,7 +92,7 @@ def test_a_known_version_needs_no_comparison_and_any_other_is_compared(records):
         records.stage([], [segment(5, 6)], {ORDERS: 5}, known_version=known)
 
 
-def test_of_two_writers_with_the_same_plan_one_wins_and_records_are_there_once(records):
+def test_of_two_writers_with_the_same_plan_one_fails_and_records_are_committed_once(records):
     stage(records, 0, 5, [0], planned=None)
     other = again(records)
     other.refresh()
@@ -110,11 +110,11 @@ class RacedRecords(RecordsTable):
 
     def check_txn_versions(self, expected):
         super().check_txn_versions(expected)
-        rival = RecordsTable(self.path)
-        rival.stage([file(rival, 5)], [segment(5, 6, 1)], {ORDERS: 5})
+        other = RecordsTable(self.path)
+        other.stage([file(other, 5)], [segment(5, 6, 1)], {ORDERS: 5})
 
 
-def test_a_rival_that_commits_after_the_comparison_wins_and_nothing_is_written_twice(records):
+def test_a_concurrent_commit_after_the_comparison_makes_the_commit_fail(records):
     stage(records, 0, 5, [0], planned=None)
     raced = RacedRecords(records.path)
 
@@ -125,7 +125,7 @@ def test_a_rival_that_commits_after_the_comparison_wins_and_nothing_is_written_t
     assert again(records).frontier(ORDERS) == 6
 
 
-def test_a_range_of_markers_alone_moves_the_frontier_without_a_file(records):
+def test_a_range_of_transaction_markers_advances_the_frontier_without_a_file(records):
     stage(records, 0, 5, [0], planned=None)
 
     records.stage([], [segment(5, 9)], {ORDERS: 5})
@@ -134,13 +134,13 @@ def test_a_range_of_markers_alone_moves_the_frontier_without_a_file(records):
     assert len(again(records).files()) == 1
 
 
-def test_the_beginning_of_a_partition_is_on_record_also_where_it_holds_nothing(records):
+def test_the_frontier_of_an_empty_partition_is_committed(records):
     records.stage([], [segment(0, 0)], {ORDERS: None})
 
     assert again(records).frontier(ORDERS) == 0
 
 
-def test_many_partitions_move_in_one_commit(records):
+def test_many_frontiers_advance_in_one_commit(records):
     before = records.version
 
     records.stage(
@@ -155,7 +155,7 @@ def test_many_partitions_move_in_one_commit(records):
     assert (seen.frontier(ORDERS), seen.frontier(USERS), seen.txn_version("orders")) == (1, 4, 2)
 
 
-def test_what_was_committed_is_told_again_from_the_log_commit_by_commit(records):
+def test_segments_since_a_version_are_read_from_the_log_by_commit(records):
     first = stage(records, 0, 5, [0], planned=None)
     second = stage(records, 5, 7, [5])
 
@@ -178,7 +178,7 @@ def test_files_are_in_order_of_slot_and_sequence(records):
     assert {f.records for f in found} == {1}
 
 
-def test_paths_from_a_sequence_on_are_those_of_the_files_in_their_order(records):
+def test_paths_from_a_sequence_on_are_returned_in_order(records):
     parts = [(1, 12), (1, 9), (0, 30), (1, 100), (2, 5)]
     files = [file(records, i, slot=slot, sequence=n) for i, (slot, n) in enumerate(parts)]
     records.stage(files, [segment(0, 5, 5)], {ORDERS: None})
@@ -199,7 +199,7 @@ def test_paths_of_files_that_other_programs_wrote_are_left_out(records):
     assert again(records).paths_from({1: 0}) == {1: [ours.path]}
 
 
-def test_files_are_replaced_without_a_change_of_data(records):
+def test_replaced_files_keep_the_same_records(records):
     stage(records, 0, 5, [0, 1], planned=None)
     stage(records, 5, 7, [5, 6])
     joined = file(records, 0, 1, 5, 6, sequence=9)
@@ -212,7 +212,7 @@ def test_files_are_replaced_without_a_change_of_data(records):
     assert seen.frontier(ORDERS) == 7
 
 
-def test_files_that_are_gone_already_are_not_replaced_a_second_time(records):
+def test_files_that_another_process_replaced_are_not_replaced_again(records):
     stage(records, 0, 5, [0, 1], planned=None)
     old = records.files()
     other = again(records)
@@ -225,7 +225,7 @@ def test_files_that_are_gone_already_are_not_replaced_a_second_time(records):
     assert offsets(again(records)) == [0, 1]
 
 
-def test_what_retention_takes_is_told_in_the_same_commit(records):
+def test_retention_commits_the_first_kept_offset_together_with_the_removal(records):
     stage(records, 0, 5, [0, 1], planned=None)
     stage(records, 5, 7, [5, 6])
 
@@ -237,7 +237,7 @@ def test_what_retention_takes_is_told_in_the_same_commit(records):
     assert seen.frontier(ORDERS) == 7
 
 
-def test_statistics_let_readers_pass_files_over(records):
+def test_file_statistics_have_the_offset_bounds_and_the_record_count(records):
     stage(records, 0, 5, [1, 4], planned=None)
 
     stats = json.loads(file(records, 1, 4).stats_json)

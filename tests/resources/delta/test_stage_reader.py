@@ -1,4 +1,4 @@
-"""The staged log is read back along its offsets, from where it is wanted."""
+"""The staged log is read in offset order, from given offsets on."""
 
 import pytest
 
@@ -19,14 +19,14 @@ ODD = [
 
 
 class StagedLogHarness:
-    """Files being written, and read."""
+    """Writes files of the staged log and reads them."""
 
     def __init__(self, path):
         self._folder, self._files = RecordsDirectory(path), []
         self.log = StageReader(path)
 
     def write(self, *parts):
-        """Write a file of (partition, offsets or Saids by offset)."""
+        """Write a file with *parts*, each a partition and its offsets."""
         with self._folder.slot_file(0, len(self._files)) as file:
             for partition, offsets in parts:
                 shown = [(o, RecordContent(b"%d" % o)) for o in offsets]
@@ -54,7 +54,7 @@ def test_records_are_read_in_order_across_files_and_by_partition(staged):
     assert found == [(ORDERS, [0, 1]), (ORDERS_1, [5]), (ORDERS, [4]), (ORDERS_1, [6, 9])]
 
 
-def test_only_what_is_wanted_is_read_from_its_offset_on(staged):
+def test_only_wanted_partitions_are_read_from_their_offsets_on(staged):
     staged.write((ORDERS, [0, 1, 4]), (ORDERS_1, [5]))
 
     assert staged.read({ORDERS: 1}) == [(ORDERS, [1, 4])]
@@ -62,21 +62,21 @@ def test_only_what_is_wanted_is_read_from_its_offset_on(staged):
     assert staged.read({}) == []
 
 
-def test_incarnations_are_told_apart(staged):
+def test_incarnations_of_a_topic_are_read_separately(staged):
     staged.write((ORDERS, [0, 1]), (LATER, [0, 3]))
 
     assert staged.read({LATER: 0}) == [(LATER, [0, 3])]
     assert staged.read({ORDERS: 0, LATER: 1}) == [(ORDERS, [0, 1]), (LATER, [3])]
 
 
-def test_records_that_two_files_hold_are_given_once(staged):
+def test_a_record_in_two_files_is_returned_once(staged):
     staged.write((ORDERS, [0, 1, 2]))
     staged.write((ORDERS, [1, 2, 3]))
 
     assert staged.read({ORDERS: 0}) == [(ORDERS, [0, 1, 2]), (ORDERS, [3])]
 
 
-def test_row_groups_without_wanted_records_are_passed_over(tmp_path, monkeypatch):
+def test_row_groups_without_wanted_records_are_skipped(tmp_path, monkeypatch):
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 2)
     staged = StagedLogHarness(tmp_path)
     staged.write((ORDERS, [0, 1]), (ORDERS, [2, 3]), (ORDERS_1, [0, 1]))
@@ -85,7 +85,7 @@ def test_row_groups_without_wanted_records_are_passed_over(tmp_path, monkeypatch
     assert staged.read({ORDERS_1: 0}) == [(ORDERS_1, [0, 1])]
 
 
-def test_every_field_comes_back_as_it_was(tmp_path):
+def test_every_field_is_read_back_as_it_was_written(tmp_path):
     with RecordsDirectory(tmp_path).slot_file(0, 1) as file:
         file.write(rows(ORDERS, list(enumerate(ODD))))
         path = file.close().path
@@ -95,14 +95,14 @@ def test_every_field_comes_back_as_it_was(tmp_path):
     assert contents_of(batch) == ODD
 
 
-def test_a_missing_file_is_named(staged):
+def test_a_missing_file_raises_an_error_with_its_name(staged):
     staged.write((ORDERS, [0]))
 
     with pytest.raises(LakeError, match=r"slot=0/gone\.parquet cannot be read"):
         staged.read({ORDERS: 0}, ["slot=0/gone.parquet"])
 
 
-def test_a_torn_file_is_an_error_and_not_an_end(staged, tmp_path):
+def test_a_truncated_file_raises_an_error(staged, tmp_path):
     staged.write((ORDERS, [0]))
     (file,) = tmp_path.rglob("*.parquet")
     file.write_bytes(file.read_bytes()[:-20])
@@ -111,7 +111,7 @@ def test_a_torn_file_is_an_error_and_not_an_end(staged, tmp_path):
         staged.read({ORDERS: 0})
 
 
-def test_no_flipped_byte_of_a_file_is_ever_read(staged, tmp_path):
+def test_a_flipped_bit_at_any_byte_of_a_file_is_detected(staged, tmp_path):
     staged.write((ORDERS, list(range(20))))
     (file,) = tmp_path.rglob("*.parquet")
     whole = file.read_bytes()
@@ -120,17 +120,17 @@ def test_no_flipped_byte_of_a_file_is_ever_read(staged, tmp_path):
         content = bytearray(whole)
         content[at] ^= 1 << at % 8
         file.write_bytes(content)
-        with pytest.raises(StagedFileError, match="not what was written"):
+        with pytest.raises(StagedFileError, match="does not match its digest"):
             staged.read({ORDERS: 0})
 
 
-def test_of_an_altered_file_not_even_its_first_record_is_given(tmp_path, monkeypatch):
+def test_an_altered_file_returns_no_record_at_all(tmp_path, monkeypatch):
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 2)
     staged = StagedLogHarness(tmp_path)
     staged.write((ORDERS, [0, 1]), (ORDERS, [2, 3]), (ORDERS, [4, 5]))
     (file,) = tmp_path.rglob("*.parquet")
     content = bytearray(file.read_bytes())
-    content[-200] ^= 1  # behind all rows: in the footer
+    content[-200] ^= 1  # in the footer, after all rows
     file.write_bytes(content)
 
     read = staged.log.all_rows([file.relative_to(tmp_path).as_posix()])
@@ -138,8 +138,8 @@ def test_of_an_altered_file_not_even_its_first_record_is_given(tmp_path, monkeyp
         next(read)
 
 
-def test_offsets_that_fall_are_an_error(staged):
+def test_offsets_that_do_not_increase_raise_an_error(staged):
     staged.write((ORDERS, [0, 3, 2]))
 
-    with pytest.raises(LakeError, match="do not rise"):
+    with pytest.raises(LakeError, match="do not increase"):
         staged.read({ORDERS: 0})

@@ -1,4 +1,4 @@
-"""A slot's file: on disk when it is closed, gone when it is not."""
+"""A slot's file is on disk after it is closed, and deleted if it is not closed."""
 
 import json
 
@@ -30,7 +30,7 @@ def batch(*offsets, partition=ORDERS, value=b"v"):
     return rows(partition, [(offset, RecordContent(value)) for offset in offsets])
 
 
-def test_rows_are_written_as_they_came_with_what_a_commit_needs_to_know(folder, tmp_path):
+def test_rows_are_written_in_order_and_close_returns_the_metadata_for_the_commit(folder, tmp_path):
     with folder.slot_file(5, 12) as file:
         file.write(batch(7, 9))
         file.write(batch(2, 4, partition=USERS))
@@ -61,7 +61,7 @@ def test_large_files_have_row_groups_that_a_reader_can_skip(folder, tmp_path, mo
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [3, 3, 1]
 
 
-def test_two_files_of_one_slot_and_sequence_have_names_of_their_own(folder):
+def test_two_files_of_the_same_slot_and_sequence_have_different_names(folder):
     staged = []
     for _ in range(2):
         with folder.slot_file(0, 1) as file:
@@ -71,7 +71,7 @@ def test_two_files_of_one_slot_and_sequence_have_names_of_their_own(folder):
     assert staged[0].path != staged[1].path
 
 
-def test_a_file_without_rows_is_none(folder, tmp_path):
+def test_a_writer_without_rows_leaves_no_file(folder, tmp_path):
     with folder.slot_file(0, 1) as file:
         assert file.close() is None
 
@@ -79,7 +79,7 @@ def test_a_file_without_rows_is_none(folder, tmp_path):
 
 
 def write(folder, *offsets, then=None):
-    """Write a row group for each of *offsets*; before the last one do *then*."""
+    """Write a row group for each of *offsets*; call *then* before the last one."""
     with folder.slot_file(0, 1) as file:
         for offset in offsets:
             if then is not None and offset == offsets[-1]:
@@ -88,7 +88,7 @@ def write(folder, *offsets, then=None):
         file.close()
 
 
-def test_a_file_that_is_left_without_closing_is_removed(folder, tmp_path, monkeypatch):
+def test_a_file_that_is_not_closed_is_deleted(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 1)
 
     def stop():
@@ -102,7 +102,7 @@ def test_a_file_that_is_left_without_closing_is_removed(folder, tmp_path, monkey
 
 
 @pytest.mark.parametrize("room", [0, 4_096], ids=["before its first row", "in its middle"])
-def test_a_full_disk_is_an_error_of_the_lake_and_leaves_no_file(tmp_path, monkeypatch, room):
+def test_a_full_disk_raises_a_lake_error_and_leaves_no_file(tmp_path, monkeypatch, room):
     monkeypatch.setattr(slot_file_module, "ROW_GROUP_ROWS", 1)
 
     with small_disk(tmp_path / "disk", 2**18) as disk:
@@ -118,7 +118,7 @@ def test_a_full_disk_is_an_error_of_the_lake_and_leaves_no_file(tmp_path, monkey
         assert files(disk) == [before]
 
 
-def test_a_files_name_is_its_digest(folder, tmp_path):
+def test_the_name_of_a_file_has_its_digest(folder, tmp_path):
     with folder.slot_file(0, 1) as file:
         file.write(batch(1))
         path = file.close().path
@@ -130,7 +130,7 @@ def test_a_files_name_is_its_digest(folder, tmp_path):
     )
 
 
-def test_a_folder_that_cannot_be_written_is_an_error_of_the_lake(tmp_path):
+def test_a_folder_that_cannot_be_written_raises_a_lake_error(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(LakeError, match="cannot be written"):

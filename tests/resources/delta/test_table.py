@@ -1,4 +1,4 @@
-"""A table of the lake: rows and marks in one commit, on the snapshot that was compared."""
+"""A table of the lake commits rows and txn versions together, on the snapshot it compared."""
 
 import threading
 
@@ -26,14 +26,14 @@ def again(table):
     return LakeTable(table.path, table.table)
 
 
-def test_asking_for_a_table_does_not_make_it(table):
+def test_reading_a_missing_table_does_not_create_it(table):
     assert not table.exists()
     assert table.rows().num_rows == 0
     assert table.rows(["order"]).column_names == ["order"]
     assert not table.path.exists()
 
 
-def test_rows_are_read_back_as_they_were_appended_nulls_too(table):
+def test_rows_are_read_back_as_they_were_appended_with_nulls(table):
     table.append([order("pause"), order("resume", 2)])
 
     found = again(table).rows().sort_by("ordered_at_ms").to_pylist()
@@ -41,7 +41,7 @@ def test_rows_are_read_back_as_they_were_appended_nulls_too(table):
     assert found[0]["topic"] is None
 
 
-def test_rows_and_marks_are_one_commit(table):
+def test_rows_and_txn_versions_are_one_commit(table):
     before = table.version
 
     assert table.append([order()], txn_versions={"done": 7}) == before + 1
@@ -49,14 +49,14 @@ def test_rows_and_marks_are_one_commit(table):
     assert again(table).txn_version("other") is None
 
 
-def test_a_mark_moves_without_rows(table):
+def test_a_txn_version_can_be_set_without_rows(table):
     table.append([], txn_versions={"done": 3})
 
     assert again(table).txn_version("done") == 3
     assert again(table).rows().num_rows == 0
 
 
-def test_a_mark_that_is_not_the_expected_one_stops_the_commit_and_writes_nothing(table):
+def test_an_unexpected_txn_version_prevents_the_commit_and_nothing_is_written(table):
     table.append([order()], txn_versions={"done": 7})
 
     with pytest.raises(StalePlanError, match="done is at 7, not at 6"):
@@ -66,7 +66,7 @@ def test_a_mark_that_is_not_the_expected_one_stops_the_commit_and_writes_nothing
     assert again(table).txn_version("done") == 7
 
 
-def test_of_two_writers_that_compared_the_same_mark_one_wins(table):
+def test_of_two_writers_that_compared_the_same_txn_version_one_fails(table):
     table.append([order()], txn_versions={"done": 1})
     other = again(table)
     other.refresh()
@@ -81,7 +81,7 @@ def test_of_two_writers_that_compared_the_same_mark_one_wins(table):
     assert other.txn_version("done") == 2
 
 
-def test_writers_of_different_marks_do_not_disturb_one_another(table):
+def test_writers_of_different_txn_versions_do_not_conflict(table):
     table.append([order()])
     other = again(table)
     other.refresh()
@@ -93,7 +93,7 @@ def test_writers_of_different_marks_do_not_disturb_one_another(table):
     assert (again(table).txn_version("a"), again(table).txn_version("b")) == (1, 1)
 
 
-def test_a_table_made_by_two_at_once_is_one_table(table):
+def test_two_concurrent_writers_create_a_table_once(table):
     both = [again(table) for _ in range(2)]
     threads = [threading.Thread(target=each.append, args=([order()],)) for each in both]
     for thread in threads:
@@ -104,18 +104,18 @@ def test_a_table_made_by_two_at_once_is_one_table(table):
     assert again(table).rows().num_rows == 2
 
 
-def test_a_broken_table_is_named_in_one_line(table):
+def test_a_damaged_table_raises_a_one_line_error_with_its_name(table):
     table.append([order()])
     for file in table.path.glob("*.parquet"):
         file.write_bytes(b"torn")
 
-    with pytest.raises(TableDamagedError, match="control cannot be read") as told:
+    with pytest.raises(TableDamagedError, match="control cannot be read") as raised:
         again(table).rows()
 
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_many_small_files_become_one_with_the_same_rows_and_marks(table):
+def test_optimize_merges_small_files_and_keeps_rows_and_txn_versions(table):
     for i in range(MIN_SMALL_FILES):
         table.append([order(at=i)], txn_versions={"done": i})
 
@@ -128,7 +128,7 @@ def test_many_small_files_become_one_with_the_same_rows_and_marks(table):
     assert optimize(table) == 0
 
 
-def test_merging_does_not_stop_a_writer_and_loses_none_of_its_rows(table):
+def test_a_concurrent_optimize_neither_stops_a_writer_nor_loses_its_rows(table):
     for i in range(MIN_SMALL_FILES):
         table.append([order(at=i)])
     writer = again(table)
@@ -141,13 +141,13 @@ def test_merging_does_not_stop_a_writer_and_loses_none_of_its_rows(table):
 
 
 class Blind(LakeTable):
-    """Does not see what others commit."""
+    """A table that never reads the commits of other writers."""
 
     def refresh(self):
         return self.version
 
 
-def test_of_two_that_merge_the_same_files_one_is_refused(table):
+def test_of_two_concurrent_merges_of_the_same_files_one_fails(table):
     for i in range(MIN_SMALL_FILES):
         table.append([order(at=i)])
     other = Blind(table.path, table.table)
@@ -160,7 +160,7 @@ def test_of_two_that_merge_the_same_files_one_is_refused(table):
     assert again(table).rows().num_rows == MIN_SMALL_FILES
 
 
-def test_a_time_is_later_than_the_one_before_whatever_the_clock_says(table, monkeypatch):
+def test_next_time_is_later_than_the_last_one_even_if_the_clock_is_set_back(table, monkeypatch):
     first = table.next_time_ms()
     assert not table.exists()
     table.append([order()], txn_versions={CLOCK_APP_ID: first})
@@ -170,7 +170,7 @@ def test_a_time_is_later_than_the_one_before_whatever_the_clock_says(table, monk
 
 
 @pytest.mark.parametrize("file", ["00000000000000000001.json", "00000000000000000000.json"])
-def test_a_commit_that_is_missing_or_torn_is_an_error_and_not_an_older_table(table, file):
+def test_a_missing_or_truncated_commit_raises_an_error(table, file):
     for at in range(3):
         table.append([order(at=at)])
     commit = table.path / "_delta_log" / file
@@ -181,12 +181,14 @@ def test_a_commit_that_is_missing_or_torn_is_an_error_and_not_an_older_table(tab
         again(table).refresh()
 
     commit.unlink()
-    with pytest.raises(TableDamagedError, match="control cannot be read") as told:
+    with pytest.raises(TableDamagedError, match="control cannot be read") as raised:
         again(table).refresh()
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
 
 
-def test_a_torn_checkpoint_is_an_error_and_without_it_the_commits_tell_the_same(table):
+def test_a_truncated_checkpoint_raises_an_error_and_the_commits_without_it_have_the_same_state(
+    table,
+):
     for at in range(3):
         table.append([order(at=at)], txn_versions={"done": at})
     table.delta.create_checkpoint()
@@ -206,7 +208,7 @@ def test_a_torn_checkpoint_is_an_error_and_without_it_the_commits_tell_the_same(
 
 
 @pytest.mark.parametrize("content", [b"", b"\0torn", None], ids=["empty", "torn", "missing"])
-def test_a_damaged_last_checkpoint_is_done_without(table, content):
+def test_a_damaged_last_checkpoint_file_is_ignored(table, content):
     for at in range(3):
         table.append([order(at=at)])
     table.delta.create_checkpoint()
@@ -216,7 +218,7 @@ def test_a_damaged_last_checkpoint_is_done_without(table, content):
     assert again(table).rows().num_rows == 3
 
 
-def test_a_full_disk_says_so_in_one_line_and_room_is_all_it_takes(tmp_path):
+def test_a_full_disk_raises_a_one_line_error_and_the_table_works_again_with_free_space(tmp_path):
     with small_disk(tmp_path / "disk", 2**18) as disk:
         table = LakeTable(disk / "control", CONTROL)
         table.append([order()])
@@ -230,10 +232,10 @@ def test_a_full_disk_says_so_in_one_line_and_room_is_all_it_takes(tmp_path):
         filler.unlink()
         table.append([order(at=3)], txn_versions={"done": 2})
         assert again(table).rows()["ordered_at_ms"].to_pylist() == [3, 1]
-    assert all("\x1b" not in str(told.value) for told in (rows, commit))
+    assert all("\x1b" not in str(raised.value) for raised in (rows, commit))
 
 
-def test_a_mark_that_was_asked_for_is_that_of_the_newest_commit_whoever_made_it(table):
+def test_refresh_returns_the_txn_version_of_the_newest_commit_of_any_writer(table):
     table.append([], txn_versions={"done": 1})
     assert (table.txn_version("done"), table.txn_version("new")) == (1, None)
 
@@ -251,7 +253,7 @@ def checkpoints(table):
     )
 
 
-def test_a_commit_writes_a_checkpoint_where_nobody_else_has_for_long(table, monkeypatch):
+def test_a_commit_writes_a_checkpoint_only_if_none_was_written_recently(table, monkeypatch):
     monkeypatch.setattr("resources.delta.table.CHECKPOINT_EVERY", 4)
     for at in range(1, 10):
         table.append([], txn_versions={"done": at})
@@ -262,7 +264,7 @@ def test_a_commit_writes_a_checkpoint_where_nobody_else_has_for_long(table, monk
     assert again(table).txn_version("done") == 9
 
 
-def test_a_commit_counts_also_where_its_checkpoint_cannot_be_written(table, monkeypatch, caplog):
+def test_a_commit_is_valid_even_if_its_checkpoint_cannot_be_written(table, monkeypatch, caplog):
     table.append([order()])
     monkeypatch.setattr("resources.delta.table.CHECKPOINT_EVERY", 2)
 
@@ -273,10 +275,10 @@ def test_a_commit_counts_also_where_its_checkpoint_cannot_be_written(table, monk
     table.append([order(at=2)], txn_versions={"done": 1})
 
     assert again(table).txn_version("done") == 1
-    assert "gets no checkpoint: no room" in caplog.text
+    assert "can be written: no room" in caplog.text
 
 
-def test_a_log_is_tidied_to_its_last_commits(table, monkeypatch):
+def test_vacuum_keeps_the_last_commits_of_the_log(table, monkeypatch):
     monkeypatch.setattr("resources.delta.table_maintenance.KEPT_COMMITS", 3)
     for at in range(8):
         table.append([order(at=at)])

@@ -1,4 +1,4 @@
-"""The log is read and written commit by commit, and says what deltalake says of it."""
+"""The log is read and written commit by commit, with the same state as deltalake's."""
 
 import json
 import os
@@ -45,21 +45,21 @@ def added(name, **partition):
     return AddedFile(LiveFile(name, 10, 7, partition), 1, STATS)
 
 
-def commit(log, *names, marks=None, removed=()):
+def commit(log, *names, txn_versions=None, removed=()):
     files = [added(name) for name in names]
     gone = [RemovedFile(log.files[name], data_change=False) for name in removed]
-    return log.commit(files, gone, marks or {}, {})
+    return log.commit(files, gone, txn_versions or {}, {})
 
 
-def by_deltalake(path, *names, marks=None):
-    """Commit as another program does."""
+def by_deltalake(path, *names, txn_versions=None):
+    """Commit with deltalake, as another program does."""
     delta = DeltaTable(str(path))
     delta.create_write_transaction(
         [AddAction(name, 10, {}, 1, True, STATS) for name in names],
         mode="append",
         schema=delta.schema(),
         commit_properties=CommitProperties(
-            app_transactions=[Transaction(name, at) for name, at in (marks or {}).items()]
+            app_transactions=[Transaction(name, at) for name, at in (txn_versions or {}).items()]
         ),
     )
 
@@ -68,7 +68,7 @@ def commits(path):
     return sorted(file.name for file in (path / LOG_FOLDER).glob("*.json"))
 
 
-def test_what_is_committed_deltalake_reads(path):
+def test_deltalake_reads_our_commits(path):
     log = opened(path)
 
     version = log.commit([added("a.parquet"), added("b.parquet")], [], {"m": 5}, {"why": "x"})
@@ -96,38 +96,38 @@ def test_partitions_of_files_are_read_as_they_were_committed(tmp_path):
     assert DeltaTable(str(path)).file_uris() == []
 
 
-def test_what_others_commit_is_seen(path):
+def test_refresh_reads_the_commits_of_other_writers(path):
     log = opened(path)
-    by_deltalake(path, "a.parquet", marks={"m": 1})
-    by_deltalake(path, "b.parquet", marks={"n": 2})
+    by_deltalake(path, "a.parquet", txn_versions={"m": 1})
+    by_deltalake(path, "b.parquet", txn_versions={"n": 2})
 
     assert log.refresh() == 2
     assert set(log.files) == {"a.parquet", "b.parquet"}
     assert [log.txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
 
 
-def test_a_commit_that_came_between_is_passed_where_it_touches_something_else(path):
+def test_a_concurrent_commit_without_conflict_does_not_stop_a_commit(path):
     log = opened(path)
-    by_deltalake(path, "a.parquet", marks={"m": 1})
+    by_deltalake(path, "a.parquet", txn_versions={"m": 1})
 
-    assert commit(log, "b.parquet", marks={"n": 1}) == 2
+    assert commit(log, "b.parquet", txn_versions={"n": 1}) == 2
     assert set(log.files) == {"a.parquet", "b.parquet"}
     assert (log.txn_version("m"), log.txn_version("n")) == (1, 1)
 
 
-def test_a_mark_that_somebody_else_has_moved_meanwhile_stops_the_commit(path):
+def test_a_concurrent_commit_of_the_same_txn_version_stops_a_commit(path):
     log = opened(path)
-    by_deltalake(path, "a.parquet", marks={"m": 1})
+    by_deltalake(path, "a.parquet", txn_versions={"m": 1})
 
     with pytest.raises(StalePlanError, match="version 1 has changed m"):
-        commit(log, "b.parquet", marks={"m": 1})
+        commit(log, "b.parquet", txn_versions={"m": 1})
 
     assert log.version == 1
     assert len(commits(path)) == 2
     assert set(DeltaTable(str(path)).get_add_actions().column("path").to_pylist()) == {"a.parquet"}
 
 
-def test_a_file_that_somebody_else_has_removed_meanwhile_is_not_removed_again(path):
+def test_a_concurrent_removal_of_the_same_file_stops_a_commit(path):
     log = opened(path)
     commit(log, "a.parquet")
     other = opened(path)
@@ -139,22 +139,22 @@ def test_a_file_that_somebody_else_has_removed_meanwhile_is_not_removed_again(pa
     assert set(opened(path).files) == {"c.parquet"}
 
 
-def test_nothing_is_left_of_a_commit_that_was_refused(path):
+def test_a_rejected_commit_leaves_no_file_in_the_log(path):
     log = opened(path)
-    by_deltalake(path, marks={"m": 1})
+    by_deltalake(path, txn_versions={"m": 1})
     with pytest.raises(StalePlanError):
-        commit(log, marks={"m": 1})
+        commit(log, txn_versions={"m": 1})
 
     assert not list((path / LOG_FOLDER).glob("*.tmp"))
 
 
-def test_of_many_writers_at_once_every_commit_is_there_once(path):
+def test_every_commit_of_many_concurrent_writers_is_in_the_log_once(path):
     each, writers = 40, 4
 
     def write(number):
         log = opened(path)
         for i in range(each):
-            commit(log, f"{number}-{i}.parquet", marks={f"m{number}": i})
+            commit(log, f"{number}-{i}.parquet", txn_versions={f"m{number}": i})
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
     for thread in threads:
@@ -168,7 +168,7 @@ def test_of_many_writers_at_once_every_commit_is_there_once(path):
     assert {log.txn_version(f"m{number}") for number in range(writers)} == {each - 1}
 
 
-def test_of_writers_of_one_mark_each_value_is_taken_once(path):
+def test_concurrent_writers_of_a_txn_version_set_each_value_once(path):
     taken = []
 
     def count():
@@ -176,7 +176,7 @@ def test_of_writers_of_one_mark_each_value_is_taken_once(path):
         for _ in range(40):
             now = log.txn_version("m") or 0
             try:
-                commit(log, marks={"m": now + 1})
+                commit(log, txn_versions={"m": now + 1})
             except StalePlanError:
                 continue
             taken.append(now + 1)
@@ -193,7 +193,9 @@ def test_of_writers_of_one_mark_each_value_is_taken_once(path):
 
 _STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["ours", "other's", "deltalake", "remove", "checkpoint", "clean", "look"]),
+        st.sampled_from(
+            ["ours", "other's", "deltalake", "remove", "checkpoint", "clean", "refresh"]
+        ),
         st.integers(0, 3),
     ),
     max_size=14,
@@ -204,19 +206,19 @@ _STEPS = st.lists(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(_STEPS)
-def test_whoever_commits_what_is_known_is_what_deltalake_reads(tmp_path_factory, steps):
+def test_the_log_and_deltalake_agree_after_any_sequence_of_commits(tmp_path_factory, steps):
     path = make(tmp_path_factory.mktemp("lake") / "control")
     log, other = opened(path), opened(path)
     for number, (step, which) in enumerate(steps):
-        name, marks = f"{number}.parquet", {f"m{which}": number}
+        name, txn_versions = f"{number}.parquet", {f"m{which}": number}
         if step == "ours":
             log.refresh()
-            commit(log, name, marks=marks)
+            commit(log, name, txn_versions=txn_versions)
         elif step == "other's":
             other.refresh()
-            commit(other, name, marks=marks)
+            commit(other, name, txn_versions=txn_versions)
         elif step == "deltalake":
-            by_deltalake(path, name, marks=marks)
+            by_deltalake(path, name, txn_versions=txn_versions)
         elif step == "remove" and log.refresh() and log.files:
             commit(log, removed=[min(log.files)])
         elif step == "checkpoint":
@@ -224,7 +226,7 @@ def test_whoever_commits_what_is_known_is_what_deltalake_reads(tmp_path_factory,
         elif step == "clean":
             other.refresh()
             other.delete_expired_logs(which)
-        elif step == "look":
+        elif step == "refresh":
             log.refresh()
 
     delta = DeltaTable(str(path))
@@ -235,7 +237,7 @@ def test_whoever_commits_what_is_known_is_what_deltalake_reads(tmp_path_factory,
             assert seen.txn_version(f"m{which}") == delta.transaction_version(f"m{which}")
 
 
-def test_the_table_as_deltalake_has_it_is_of_the_version_last_seen(path):
+def test_the_deltalake_table_has_the_version_last_read(path):
     log = opened(path)
     assert log.delta.version() == 0
     commit(log, "a.parquet")
@@ -246,36 +248,36 @@ def test_the_table_as_deltalake_has_it_is_of_the_version_last_seen(path):
     assert (log.version, log.delta.version()) == (2, 2)
 
 
-def test_asking_for_a_mark_does_not_look_at_what_came_after_the_snapshot(path):
+def test_a_txn_version_is_that_of_the_snapshot_and_not_of_later_commits(path):
     log = opened(path)
-    commit(log, marks={"m": 1})
-    by_deltalake(path, marks={"m": 2, "new": 5})
+    commit(log, txn_versions={"m": 1})
+    by_deltalake(path, txn_versions={"m": 2, "new": 5})
 
     assert (log.txn_version("m"), log.txn_version("new"), log.version) == (1, None, 1)
     with pytest.raises(StalePlanError):
-        commit(log, marks={"new": 1})
+        commit(log, txn_versions={"new": 1})
     assert (log.txn_version("m"), log.txn_version("new"), log.version) == (2, 5, 2)
 
 
 @pytest.mark.parametrize("torn", [b"\0", None], ids=["torn", "missing"])
-def test_marks_are_told_also_where_the_last_checkpoint_is_not(path, torn):
+def test_txn_versions_are_read_without_the_last_checkpoint_file(path, torn):
     log = opened(path)
-    commit(log, marks={"m": 1})
+    commit(log, txn_versions={"m": 1})
     DeltaTable(str(path)).create_checkpoint()
-    commit(log, marks={"n": 2})
-    word = path / LOG_FOLDER / "_last_checkpoint"
-    word.unlink() if torn is None else word.write_bytes(torn)
+    commit(log, txn_versions={"n": 2})
+    last_checkpoint = path / LOG_FOLDER / "_last_checkpoint"
+    last_checkpoint.unlink() if torn is None else last_checkpoint.write_bytes(torn)
 
     assert [opened(path).txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
     (path / LOG_FOLDER / f"{0:020}.json").unlink()
     assert [opened(path).txn_version(name) for name in ("m", "n", "o")] == [1, 2, None]
 
 
-def test_many_marks_are_read_at_once(path, monkeypatch):
+def test_all_txn_versions_are_read_at_once(path, monkeypatch):
     log = opened(path)
-    commit(log, marks={f"m{i}": i for i in range(500)})
+    commit(log, txn_versions={f"m{i}": i for i in range(500)})
     DeltaTable(str(path)).create_checkpoint()
-    commit(log, marks={"m7": 70})
+    commit(log, txn_versions={"m7": 70})
 
     def refuse(*_):
         raise AssertionError("one at a time is slow")
@@ -285,10 +287,10 @@ def test_many_marks_are_read_at_once(path, monkeypatch):
     assert [seen.txn_version(f"m{i}") for i in (0, 7, 499, 500)] == [0, 70, 499, None]
 
 
-def test_the_log_is_cleaned_up_to_a_checkpoint_and_says_the_same(path):
+def test_deleting_logs_before_a_checkpoint_keeps_the_state(path):
     log = opened(path)
     for i in range(9):
-        commit(log, f"{i}.parquet", marks={"m": i})
+        commit(log, f"{i}.parquet", txn_versions={"m": i})
         if log.version in {3, 6, 8}:
             DeltaTable(str(path)).create_checkpoint()
     behind = opened(path)
@@ -304,7 +306,7 @@ def test_the_log_is_cleaned_up_to_a_checkpoint_and_says_the_same(path):
         assert seen.txn_version("m") == 8
 
 
-def test_without_a_checkpoint_far_enough_back_nothing_is_cleaned(path):
+def test_no_log_is_deleted_without_an_old_enough_checkpoint(path):
     log = opened(path)
     for i in range(4):
         commit(log, f"{i}.parquet")
@@ -315,7 +317,7 @@ def test_without_a_checkpoint_far_enough_back_nothing_is_cleaned(path):
     assert len(commits(path)) == 6
 
 
-def test_what_a_crash_left_half_made_is_cleaned_when_it_is_old(path):
+def test_old_drafts_of_commits_are_deleted(path):
     log = opened(path)
     old, new = (path / LOG_FOLDER / f"_commit_{name}.json.tmp" for name in ("old", "new"))
     for file in (old, new):
@@ -328,7 +330,7 @@ def test_what_a_crash_left_half_made_is_cleaned_when_it_is_old(path):
 
 
 @pytest.mark.parametrize("last", [b"\0torn", None], ids=["torn", "missing"])
-def test_a_checkpoint_is_due_so_many_commits_after_the_last(path, last):
+def test_a_checkpoint_is_due_after_a_number_of_commits(path, last):
     log = opened(path)
     for _ in range(3):
         commit(log)
@@ -340,22 +342,25 @@ def test_a_checkpoint_is_due_so_many_commits_after_the_last(path, last):
     assert delta_log.is_checkpoint_due(path, 1)
     assert not delta_log.is_checkpoint_due(path, 2)
 
-    word = path / LOG_FOLDER / "_last_checkpoint"
-    word.unlink() if last is None else word.write_bytes(last)
+    last_checkpoint = path / LOG_FOLDER / "_last_checkpoint"
+    last_checkpoint.unlink() if last is None else last_checkpoint.write_bytes(last)
     assert delta_log.is_checkpoint_due(path, 4)
 
 
-def test_infos_of_commits_are_told_newest_first_as_far_as_the_log_goes_back(path):
+def test_commit_infos_are_returned_newest_first_up_to_the_first_deleted_commit(path):
     log = opened(path)
-    for word in "abc":
-        log.commit([], [], {}, {"word": word})
-    assert [(v, info["word"]) for v, info in log.commits_since(1)] == [(3, "c"), (2, "b")]
+    for last_checkpoint in "abc":
+        log.commit([], [], {}, {"last_checkpoint": last_checkpoint})
+    assert [(v, info["last_checkpoint"]) for v, info in log.commits_since(1)] == [
+        (3, "c"),
+        (2, "b"),
+    ]
 
     (path / LOG_FOLDER / f"{2:020}.json").unlink()
     assert [v for v, _ in log.commits_since(0)] == [3]
 
 
-def test_a_commit_that_a_crash_left_empty_is_a_commit_of_nothing(path):
+def test_an_empty_commit_file_is_a_commit_without_actions(path):
     log = opened(path)
     (path / LOG_FOLDER / f"{1:020}.json").touch()
 
@@ -364,35 +369,35 @@ def test_a_commit_that_a_crash_left_empty_is_a_commit_of_nothing(path):
     assert DeltaTable(str(path)).version() == 2
 
 
-def test_a_torn_commit_is_an_error_with_its_version(path):
+def test_an_incomplete_commit_raises_an_error_with_its_version(path):
     log = opened(path)
     (path / LOG_FOLDER / f"{1:020}.json").write_bytes(b'{"commitInfo":{}}\n{"add":{"pa')
 
-    with pytest.raises(TableDamagedError, match="version 1 is torn"):
+    with pytest.raises(TableDamagedError, match="version 1 is incomplete"):
         log.refresh()
 
 
-def test_commits_that_were_seen_and_are_gone_are_an_error_with_both_versions(path):
+def test_missing_commits_that_were_read_before_raise_an_error_with_both_versions(path):
     log = opened(path)
     for _ in range(3):
         commit(log)
     for version in (2, 3):
         (path / LOG_FOLDER / f"{version:020}.json").unlink()
 
-    with pytest.raises(TableDamagedError, match="ends at version 1, but version 3 was seen"):
+    with pytest.raises(TableDamagedError, match="ends at version 1, but version 3 was read"):
         log.refresh()
 
 
-def test_a_table_that_another_program_raised_to_a_later_protocol_is_refused_with_the_versions(path):
+def test_a_later_protocol_version_raises_an_error_with_the_versions(path):
     log = opened(path)
     raised = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 4}}
     (path / LOG_FOLDER / f"{1:020}.json").write_text(json.dumps(raised) + "\n")
 
-    with pytest.raises(LakeError, match="reader version 1 and writer version 4 by another program"):
+    with pytest.raises(LakeError, match="reader version 1 and writer version 4"):
         log.refresh()
 
 
-def test_properties_that_another_program_set_are_no_hindrance(path):
+def test_table_properties_of_another_program_do_not_stop_commits(path):
     log = opened(path)
     DeltaTable(str(path)).alter.set_table_properties(
         {"delta.logRetentionDuration": "interval 9 days"}
@@ -403,13 +408,13 @@ def test_properties_that_another_program_set_are_no_hindrance(path):
     assert set(opened(path).files) == {"a.parquet"}
 
 
-def test_neither_a_look_nor_a_commit_needs_deltalake_to_read_the_log(path, monkeypatch):
+def test_refresh_and_commit_do_not_use_deltalake(path, monkeypatch):
     log, other = opened(path), opened(path)
     log.txn_version("m")
     monkeypatch.setattr(delta_log, "DeltaTable", None)
 
     for i in range(3):
-        commit(log, f"{i}.parquet", marks={"m": i})
+        commit(log, f"{i}.parquet", txn_versions={"m": i})
         assert other.refresh() == log.version
 
     assert set(other.files) == {"0.parquet", "1.parquet", "2.parquet"}

@@ -1,4 +1,4 @@
-"""The view `gaps` names every upstream offset that has no record, once, and no other."""
+"""The view `gaps` has every upstream offset without a record once, and no other offset."""
 
 import json
 
@@ -16,24 +16,27 @@ from schemas.views import GAPS
 
 
 class Stage:
-    """Segments and records of cluster `us-east`, as a test says they are."""
+    """Segments and records of cluster `us-east`, written by a test."""
 
     def __init__(self, root):
         self.lake = DeltaLake(root)
         self.versions = 0
 
-    def stage(self, start, log, *, topic="orders", life="life1", low=0, cause="why", held=None):
-        """Stage *log* from *start* on: `.` is an offset without a record. *held*: what is left."""
+    def stage(self, start, log, *, topic="orders", topic_id="life1", low=0, cause="why", held=None):
+        """Stage *log* from *start* on; `.` is an offset without a record.
+
+        *held* are the offsets of records that retention kept; None means all of them.
+        """
         offsets = [start + i for i, each in enumerate(log) if each != "."]
         self.versions += 1
         segment = {
-            "topic": topic, "topic_id": life, "partition": 0, "start": start,
+            "topic": topic, "topic_id": topic_id, "partition": 0, "start": start,
             "end": start + len(log), "count": len(offsets), "size_bytes": 0, "low": low,
             "stable": 0, "high": 0, "gap_cause": cause if len(offsets) < len(log) else "",
             "digest": "", "staged_at_ms": self.versions, "sequence": 1, "version": self.versions,
         }  # fmt: skip
         rows = [
-            {"topic": topic, "topic_id": life, "partition": 0, "offset": offset}
+            {"topic": topic, "topic_id": topic_id, "partition": 0, "offset": offset}
             for offset in (offsets if held is None else held)
         ]
         batch = pa.Table.from_pylist(rows, file_schema(RECORDS))
@@ -66,11 +69,11 @@ def _append(records, batch):
     records.commit([AddedFile(file, 0, stats)], txn_versions={})
 
 
-def test_where_nothing_is_staged_there_is_no_gap(lake):
+def test_an_empty_stage_has_no_gaps(lake):
     assert Stage(lake).gaps() == []
 
 
-def test_each_interval_has_its_cause_and_its_range(lake):
+def test_each_gap_has_its_range_and_its_cause(lake):
     stage = Stage(lake)
     stage.stage(0, "aa.a")
     stage.stage(4, "...", cause="expired, accepted")
@@ -84,7 +87,7 @@ def test_each_interval_has_its_cause_and_its_range(lake):
     ]
 
 
-def test_what_was_gone_or_left_out_before_staging_began_is_told(lake):
+def test_offsets_before_the_start_of_staging_are_gaps_with_their_cause(lake):
     stage = Stage(lake)
     stage.stage(5, "", low=3)
     stage.stage(5, "a", low=4)
@@ -95,11 +98,11 @@ def test_what_was_gone_or_left_out_before_staging_began_is_told(lake):
     ]
 
 
-def test_lives_of_a_topic_and_other_topics_are_kept_apart(lake):
+def test_gaps_of_incarnations_and_of_other_topics_are_separate(lake):
     stage = Stage(lake)
     stage.stage(0, "a.a")
-    stage.stage(0, "aaaa.", life="life2")
-    stage.stage(0, ".aaaa", topic="users", life="life3")
+    stage.stage(0, "aaaa.", topic_id="life2")
+    stage.stage(0, ".aaaa", topic="users", topic_id="life3")
 
     assert [gap[:4] for gap in stage.gaps()] == [
         ("orders", "life1", 1, 2),
@@ -110,7 +113,7 @@ def test_lives_of_a_topic_and_other_topics_are_kept_apart(lake):
     assert stage.gaps("it's none") == []
 
 
-def test_where_records_have_left_the_stage_the_gaps_between_them_are_only_counted(lake):
+def test_gaps_between_records_that_retention_removed_are_only_counted(lake):
     stage = Stage(lake)
     stage.stage(0, "a.a..a", held=[])
     stage.stage(6, "aaa", held=[])
@@ -119,7 +122,7 @@ def test_where_records_have_left_the_stage_the_gaps_between_them_are_only_counte
     assert [gap[2:] for gap in stage.gaps()] == [(0, 6, 3, "why"), (10, 11, 1, "why")]
 
 
-def test_records_that_no_segment_names_yet_are_no_part_of_it(lake):
+def test_records_without_a_segment_are_not_in_the_view(lake):
     stage = Stage(lake)
     stage.stage(0, "a.", held=[0, 2, 5])
 
@@ -128,7 +131,7 @@ def test_records_that_no_segment_names_yet_are_no_part_of_it(lake):
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text("a.", max_size=9), min_size=1, max_size=6))
-def test_gaps_and_records_are_together_every_offset_once(tmp_path_factory, logs):
+def test_gaps_and_records_cover_every_offset_once(tmp_path_factory, logs):
     stage, at, records = Stage(tmp_path_factory.mktemp("lake")), 0, []
     for log in logs:
         stage.stage(at, log)

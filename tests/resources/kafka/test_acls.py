@@ -1,4 +1,4 @@
-"""Access rules of topics on a broker with an authorizer, and on one without."""
+"""ACLs of topics on a broker with an authorizer, and on one without."""
 
 import pytest
 from confluent_kafka.admin import (
@@ -34,22 +34,22 @@ def cluster(broker):
     return KafkaCluster("eu-west", {"bootstrap.servers": broker.bootstrap_servers})
 
 
-def told(there, *principals):
+def listed(there, *principals):
     return {acl for acl in there.topic_acls() if acl.principal in principals}
 
 
-def test_rules_that_are_made_are_told_again_and_making_them_twice_is_making_them_once(guarded):
+def test_created_acls_are_listed_and_creating_them_twice_is_no_error(guarded):
     there = cluster(guarded)
 
     assert there.create_acls([READ, DENIED]) == {}
     assert there.create_acls([READ]) == {}
 
-    until(lambda: told(there, "User:bob", "User:amy") == {READ, DENIED}, "both are told", 30)
+    until(lambda: listed(there, "User:bob", "User:amy") == {READ, DENIED}, "both are listed", 30)
 
 
-def test_rules_of_prefixes_and_of_groups_are_not_told(guarded):
+def test_acls_of_prefixes_and_of_groups_are_not_listed(guarded):
     admin = AdminClient({"bootstrap.servers": guarded.bootstrap_servers})
-    rules = [
+    bindings = [
         AclBinding(kind, "x", pattern, "User:x", "*", AclOperation.READ, AclPermissionType.ALLOW)
         for kind, pattern in (
             (ResourceType.TOPIC, ResourcePatternType.PREFIXED),
@@ -57,14 +57,14 @@ def test_rules_of_prefixes_and_of_groups_are_not_told(guarded):
             (ResourceType.TOPIC, ResourcePatternType.LITERAL),
         )
     ]
-    for made in admin.create_acls(rules).values():
+    for made in admin.create_acls(bindings).values():
         made.result(30)
 
     there, expected = cluster(guarded), {TopicAcl("x", "User:x", "*", "READ", "ALLOW")}
-    until(lambda: told(there, "User:x") == expected, "the topic's alone is told", 30)
+    until(lambda: listed(there, "User:x") == expected, "only the topic's ACL is listed", 30)
 
 
-def test_a_cluster_without_an_authorizer_tells_none_and_refuses_to_make_any(source):
+def test_a_cluster_without_an_authorizer_lists_no_acls_and_refuses_to_create_any(source):
     there = cluster(source)
 
     assert there.topic_acls() == set()

@@ -1,4 +1,4 @@
-"""An administration client that stays silent is replaced, ever more rarely."""
+"""An AdminClient without answers is replaced, after times that double."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from schemas.errors import UnreachableError
 
 
 class Clock:
-    """The time, which only moves when it is told to."""
+    """A clock that a test sets."""
 
     def __init__(self):
         self.now = 0.0
@@ -27,7 +27,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def session(clock):
-    (port,) = free_ports(1)  # nobody listens there
+    (port,) = free_ports(1)  # no process listens there
     return AdminSession("eu-west", {"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
 
 
@@ -38,7 +38,7 @@ def _ask(session):
     return client
 
 
-def test_a_client_that_stays_silent_is_replaced_after_a_while(session, clock):
+def test_a_client_without_answers_is_replaced_after_a_while(session, clock):
     first = _ask(session)
     clock.now = 10
     assert _ask(session) is first
@@ -47,14 +47,14 @@ def test_a_client_that_stays_silent_is_replaced_after_a_while(session, clock):
     assert session.client is not first
 
 
-def test_the_next_one_is_given_twice_as_long(session, clock):
+def test_the_next_client_is_replaced_after_twice_that_time(session, clock):
     clients = set()
     for clock.now in range(0, 120, 2):
         clients.add(id(_ask(session)))
-    assert len(clients) == 4  # from 0, 16, 48 and 110 s on
+    assert len(clients) == 4  # created at 0, 16, 48 and 110 s
 
 
-def test_an_answer_makes_the_client_stay(session, clock):
+def test_an_answer_resets_the_time(session, clock):
     first = _ask(session)
     clock.now = 14
     with session.converted_errors("anything"):

@@ -45,7 +45,7 @@ def bootstrap(source):
 pytestmark = pytest.mark.kafka
 
 
-# Reaching it
+# Connections
 
 
 def test_a_probe_returns_when_the_cluster_answers(cluster):
@@ -54,17 +54,17 @@ def test_a_probe_returns_when_the_cluster_answers(cluster):
     assert len(cluster.cluster_id()) == 22
 
 
-def test_a_probe_of_nobody_says_so_in_time_with_alias_servers_and_reason():
+def test_a_probe_without_an_answer_raises_an_error_in_time_with_alias_servers_and_reason():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         servers = f"127.0.0.1:{taken.getsockname()[1]}"
-        nobody = KafkaCluster("eu-west", {"bootstrap.servers": servers})
+        unreachable = KafkaCluster("eu-west", {"bootstrap.servers": servers})
 
         with pytest.raises(UnreachableError, match=rf"eu-west \({servers}\).*refused"):
-            nobody.probe(timeout_s=1.0)
+            unreachable.probe(timeout_s=1.0)
 
 
-def test_a_login_that_fails_is_named_as_one_without_its_secret(tmp_path):
+def test_a_failed_login_raises_an_error_without_its_secret(tmp_path):
     broker, port = Broker("secured", tmp_path / "secured"), free_ports(1)[0]
     controller = f"CONTROLLER://127.0.0.1:{broker._state.controller_port}"
     plain, secured = f"PLAINTEXT://{broker.bootstrap_servers}", f"SASL_PLAINTEXT://127.0.0.1:{port}"
@@ -97,7 +97,7 @@ def _login(servers, user, password):
     }
 
 
-def test_a_setting_that_the_client_does_not_know_is_a_bad_configuration(bootstrap):
+def test_a_setting_that_the_client_does_not_know_is_a_configuration_error(bootstrap):
     with pytest.raises(ConfigError, match=r"us-east: .*no\.such"):
         KafkaCluster("us-east", {"bootstrap.servers": bootstrap, "no.such": 1}).probe()
 
@@ -105,19 +105,19 @@ def test_a_setting_that_the_client_does_not_know_is_a_bad_configuration(bootstra
 # Topics
 
 
-def test_topics_are_told_with_their_ids_and_partitions(cluster, orders):
+def test_topics_are_returned_with_their_ids_and_partitions(cluster, orders):
     found = cluster.topics([orders, "not-there"])
 
     assert found == {orders: Topic(orders, found[orders].topic_id, 2, is_internal=False)}
     assert cluster.topics()[orders] == found[orders]
 
 
-def test_asking_for_a_topic_does_not_make_it(cluster, names):
+def test_describing_a_missing_topic_does_not_create_it(cluster, names):
     assert cluster.topics([names("ghost")]) == {}
     assert names("ghost") not in cluster.topics()
 
 
-def test_a_topic_made_anew_has_another_id(cluster, names):
+def test_a_recreated_topic_has_another_id(cluster, names):
     first = cluster.create_topic(names(), 1, 1, {})
     cluster.delete_topics([names()])
 
@@ -144,7 +144,7 @@ def test_a_topic_id_is_written_as_kafkas_own_tools_write_it(text, topic_id):
     assert topic_id_text(text) == topic_id
 
 
-def test_of_many_topics_that_are_made_at_once_each_has_its_own_answer(cluster, names, monkeypatch):
+def test_each_of_many_created_topics_has_its_own_result(cluster, names, monkeypatch):
     monkeypatch.setattr(topics_module, "BATCH_SIZE", 3)
     there = cluster.create_topic(names("t0"), 1, 1, {})
     wanted = [TopicSpec(names(f"t{n}"), 2, 1, {}) for n in range(7)]
@@ -168,7 +168,7 @@ def test_of_many_topics_that_are_made_at_once_each_has_its_own_answer(cluster, n
         pytest.param([], [], id="none"),
     ],
 )
-def test_a_request_makes_so_many_topics_and_so_many_partitions(monkeypatch, partitions, batches):
+def test_a_create_request_is_limited_in_topics_and_partitions(monkeypatch, partitions, batches):
     monkeypatch.setattr(topics_module, "BATCH_SIZE", 3)
     monkeypatch.setattr(topics_module, "BATCH_PARTITIONS", 10)
     wanted = [TopicSpec(str(n), count, 1, {}) for n, count in enumerate(partitions)]
@@ -179,7 +179,7 @@ def test_a_request_makes_so_many_topics_and_so_many_partitions(monkeypatch, part
     assert [topic for batch in made for topic in batch] == wanted
 
 
-def test_making_a_topic_that_is_there_leaves_it_and_tells_its_id(cluster, names):
+def test_creating_an_existing_topic_returns_its_id_and_does_not_change_it(cluster, names):
     first = cluster.create_topic(names(), 2, 1, {"cleanup.policy": "compact"})
 
     assert cluster.create_topic(names(), 7, 1, {}) == first
@@ -193,9 +193,7 @@ def test_making_a_topic_that_is_there_leaves_it_and_tells_its_id(cluster, names)
         pytest.param((1, 5, {}), "INVALID_REPLICATION_FACTOR", id="too few brokers"),
     ],
 )
-def test_a_topic_that_the_cluster_refuses_is_an_error_of_that_topic(
-    cluster, names, arguments, reason
-):
+def test_a_refused_topic_has_its_own_error(cluster, names, arguments, reason):
     with pytest.raises(TargetTopicError, match=rf"us-east .*{names()}.*{reason}"):
         cluster.create_topic(names(), *arguments)
 
@@ -209,12 +207,12 @@ def test_partitions_are_added_once(cluster, names):
     assert cluster.topics([names()])[names()].partitions == 3
 
 
-def test_partitions_of_a_topic_that_is_not_there_cannot_be_added(cluster, names):
+def test_partitions_cannot_be_added_to_a_missing_topic(cluster, names):
     with pytest.raises(TargetTopicError, match=names()):
         cluster.add_partitions(names(), 3)
 
 
-def test_settings_tell_whose_word_they_are(cluster, names):
+def test_topic_configs_have_their_source(cluster, names):
     cluster.create_topic(names(), 1, 1, {"retention.ms": "-1"})
 
     found = cluster.topic_configs([names(), "not-there"])
@@ -228,7 +226,9 @@ def test_settings_tell_whose_word_they_are(cluster, names):
 # Offsets
 
 
-def test_watermarks_are_told_and_a_missing_partition_has_its_own_error(cluster, bootstrap, orders):
+def test_watermarks_are_returned_and_a_missing_partition_has_its_own_error(
+    cluster, bootstrap, orders
+):
     produce(bootstrap, orders, FIVE)
     there, empty = TopicPartition(orders, 0), TopicPartition(orders, 1)
     absent = [TopicPartition(orders, 9), TopicPartition("not-there", 0)]
@@ -240,7 +240,7 @@ def test_watermarks_are_told_and_a_missing_partition_has_its_own_error(cluster, 
     assert all(isinstance(found[each], TopicMissingError) for each in absent)
 
 
-def test_known_watermarks_are_answered_with_as_long_as_the_stable_end_is_the_same(
+def test_known_watermarks_are_returned_while_the_last_stable_offset_is_unchanged(
     cluster, bootstrap, orders
 ):
     idle, busy = TopicPartition(orders, 0), TopicPartition(orders, 1)
@@ -257,7 +257,7 @@ def test_known_watermarks_are_answered_with_as_long_as_the_stable_end_is_the_sam
     assert found == {idle: Watermarks(3, 5, 5, 0), busy: Watermarks(0, 10, 10, 0)}
 
 
-def test_the_stable_end_stays_before_an_open_transaction(cluster, bootstrap, orders, names):
+def test_the_last_stable_offset_stays_before_an_open_transaction(cluster, bootstrap, orders, names):
     produce(bootstrap, orders, FIVE)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": names("open")})
     producer.init_transactions(10)
@@ -274,12 +274,14 @@ def test_the_stable_end_stays_before_an_open_transaction(cluster, bootstrap, ord
 @pytest.mark.parametrize(
     ("low", "stable", "high", "fits"),
     [
-        pytest.param(2, 9, 5, (2, 5, 5), id="cut below the stable end"),
-        pytest.param(7, 9, 5, (5, 5, 5), id="cut below the start that was told"),
+        pytest.param(2, 9, 5, (2, 5, 5), id="truncated below the last stable offset"),
+        pytest.param(7, 9, 5, (5, 5, 5), id="truncated below the log start"),
         pytest.param(7, 9, 9, (7, 9, 9), id="nothing happened"),
     ],
 )
-def test_answers_from_before_a_cut_are_lowered_to_what_is_left(low, stable, high, fits):
+def test_watermarks_from_before_a_truncation_are_limited_by_the_high_watermark(
+    low, stable, high, fits
+):
     answers = [
         cluster_module.ListOffsetsResultInfo(offset, -1, 3) for offset in (low, stable, high)
     ]
@@ -287,9 +289,7 @@ def test_answers_from_before_a_cut_are_lowered_to_what_is_left(low, stable, high
     assert cluster_module._watermarks(*answers) == Watermarks(*fits, leader_epoch=3)
 
 
-def test_a_time_is_answered_with_the_first_record_at_or_past_it_or_the_end(
-    cluster, bootstrap, orders
-):
+def test_a_time_gives_the_first_record_at_or_after_it_or_the_end(cluster, bootstrap, orders):
     produce(bootstrap, orders, FIVE)
     first, second = TopicPartition(orders, 0), TopicPartition(orders, 1)
 
@@ -299,9 +299,9 @@ def test_a_time_is_answered_with_the_first_record_at_or_past_it_or_the_end(
         cluster.offsets_for_times({TopicPartition("not-there", 0): 0})
 
 
-@pytest.mark.timeout(90)  # a wait for each would be 150 s
-def test_a_frozen_cluster_costs_one_wait_for_all_of_its_partitions(make_broker, monkeypatch):
-    source = make_broker("frozen")  # of its own: after a freeze a broker may be away for a while
+@pytest.mark.timeout(90)  # one timeout per partition would take 150 s
+def test_all_partitions_of_a_frozen_cluster_fail_after_a_single_timeout(make_broker, monkeypatch):
+    source = make_broker("frozen")  # not shared: after a freeze a broker may be down for a while
     monkeypatch.setattr(cluster_module, "REQUEST_TIMEOUT_S", 1.0)
     frozen = KafkaCluster("us-east", {"bootstrap.servers": source.bootstrap_servers})
     partitions = [TopicPartition("a", number) for number in range(150)]
@@ -315,7 +315,7 @@ def test_a_frozen_cluster_costs_one_wait_for_all_of_its_partitions(make_broker, 
 
 
 @pytest.mark.story
-def test_offsets_are_told_also_where_the_client_knew_a_former_leader(make_broker, names):
+def test_offsets_are_returned_even_if_the_client_knew_an_earlier_leader(make_broker, names):
     broker, orders = make_broker("elected"), TopicPartition(names("orders"), 0)
     create_topic(broker.bootstrap_servers, orders.topic)
     first = watermarks(broker, orders).leader_epoch
@@ -325,7 +325,7 @@ def test_offsets_are_told_also_where_the_client_knew_a_former_leader(make_broker
     cluster = KafkaCluster("us-east", {"bootstrap.servers": broker.bootstrap_servers})
     assert isinstance(cluster.watermarks([orders])[orders], Watermarks)
 
-    # Epochs of its next life begin anew: lower ones than the client has heard of.
+    # The leader epochs of the next incarnation start again, below those that the client knows.
     cluster.delete_topics([orders.topic])
     create_topic(broker.bootstrap_servers, orders.topic)
     produce(broker.bootstrap_servers, orders.topic, FIVE)
@@ -333,8 +333,8 @@ def test_offsets_are_told_also_where_the_client_knew_a_former_leader(make_broker
     assert cluster.watermarks([orders])[orders] == Watermarks(0, 5, 5, 0)
 
 
-@pytest.mark.parametrize("way", ["made", "widened"])
-def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
+@pytest.mark.parametrize("way", ["created", "expanded"])
+def test_create_topics_waits_until_the_leader_of_each_partition_accepts_requests(
     cluster, unique_topic, monkeypatch, way
 ):
     ask, last = cluster._request_offsets, TopicPartition(unique_topic, 2)
@@ -345,11 +345,13 @@ def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
         if last in found and len(refused) < 5:
             refused.append(found.pop(last))
             code = "NOT_LEADER_FOR_PARTITION"
-            failures[last] = RequestRefusedError("us-east", f"tell the offsets of {last}", code, "")
+            failures[last] = RequestRefusedError(
+                "us-east", action=f"list offsets of {last}", code=code, reason=""
+            )
         return found, failures
 
     monkeypatch.setattr(cluster, "_request_offsets", late)
-    if way == "widened":
+    if way == "expanded":
         cluster.create_topic(unique_topic, 1, 1, {})
         cluster.add_partitions(unique_topic, 3)
     else:
@@ -359,14 +361,14 @@ def test_a_topic_is_there_once_the_leader_of_each_partition_knows_that_it_leads(
     assert isinstance(cluster.watermarks([last])[last], Watermarks)
 
 
-def test_an_offset_that_the_client_made_up_is_no_answer(cluster, orders, monkeypatch):
+def test_an_invalid_offset_set_by_the_client_is_an_error(cluster, orders, monkeypatch):
     wait_result = cluster._admin.wait_result
 
     def without_an_offset(future, what, *rest):
-        told = wait_result(future, what, *rest)
-        if what == f"tell the offsets of {orders}[1]":
-            told.offset = OFFSET_INVALID
-        return told
+        answer = wait_result(future, what, *rest)
+        if what == f"list offsets of {orders}[1]":
+            answer.offset = OFFSET_INVALID
+        return answer
 
     monkeypatch.setattr(cluster._admin, "wait_result", without_an_offset)
     found = cluster.watermarks([TopicPartition(orders, 0), TopicPartition(orders, 1)])

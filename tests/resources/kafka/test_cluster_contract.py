@@ -1,4 +1,4 @@
-"""What replay and staging are owed by a cluster: by the one in a dict, and by real brokers."""
+"""The contract of a cluster with replay and staging, for the fake cluster and for real brokers."""
 
 import pytest
 
@@ -24,7 +24,7 @@ STAGED = SourcePartition("orders", "life1", 0)
 
 
 class FakeClusterCase:
-    """The fake."""
+    """The fake cluster."""
 
     def __init__(self, names):
         self.cluster = FakeCluster()
@@ -38,15 +38,15 @@ class FakeClusterCase:
     def reader(self):
         return FakeSource(self.cluster)
 
-    def foreign(self, *said):
-        self.cluster.append(self.partition, *said)
+    def foreign(self, *contents):
+        self.cluster.append(self.partition, *contents)
 
     def shown(self):
         return self.cluster.visible(self.partition)
 
 
 class RealBrokerCase:
-    """The real one."""
+    """A real broker."""
 
     def __init__(self, broker, names):
         self._bootstrap = broker.bootstrap_servers
@@ -62,8 +62,8 @@ class RealBrokerCase:
     def reader(self):
         return RangeReader(self._settings)
 
-    def foreign(self, *said):
-        records = [Record(s.key, s.value, list(s.headers), s.timestamp_ms) for s in said]
+    def foreign(self, *contents):
+        records = [Record(s.key, s.value, list(s.headers), s.timestamp_ms) for s in contents]
         produce(self._bootstrap, self.partition.topic, records)
 
     def shown(self):
@@ -92,7 +92,7 @@ def at(next_offset):
 
 
 def transact(case, writer, *values, next_offset=None):
-    """Send *values* in a transaction of *writer*, fenced before; return their offsets."""
+    """Send *values* in a transaction of *writer*, which was fenced; return their offsets."""
     writer.begin()
     writer.send(case.partition, batch(*values))
     offsets = writer.flush().get(case.partition, [])
@@ -107,11 +107,11 @@ def fenced(case, slot=0):
 
 
 def values(case):
-    return [said.value for _, said in case.shown()]
+    return [content.value for _, content in case.shown()]
 
 
 def marks(case):
-    case.shown()  # a broker's markers land a moment after its answer
+    case.shown()  # a broker writes markers a moment after its answer
     return case.cluster.watermarks([case.partition])[case.partition]
 
 
@@ -126,7 +126,7 @@ def test_records_and_progress_arrive_together(case):
     assert writer.progress([case.partition]) == {case.partition: at(15)}
 
 
-def test_a_marker_takes_an_offset_behind_every_transaction(case):
+def test_a_marker_takes_an_offset_after_every_transaction(case):
     writer = fenced(case)
 
     assert transact(case, writer, b"a", b"b") == [0, 1]
@@ -145,7 +145,7 @@ def test_progress_alone_takes_no_offset(case):
     assert marks(case).high == 2
 
 
-def test_an_aborted_transaction_shows_nothing_and_keeps_its_offsets(case):
+def test_an_aborted_transaction_is_not_visible_and_keeps_its_offsets(case):
     writer = fenced(case)
     writer.begin()
     writer.send(case.partition, batch(b"gone"))
@@ -157,7 +157,7 @@ def test_an_aborted_transaction_shows_nothing_and_keeps_its_offsets(case):
     assert values(case) == [b"a"]
 
 
-def test_an_older_writer_is_fenced_and_shows_nothing(case):
+def test_an_older_writer_is_fenced_and_its_records_are_not_visible(case):
     zombie = fenced(case)
     zombie.begin()
     zombie.send(case.partition, batch(b"zombie"))
@@ -173,7 +173,7 @@ def test_an_older_writer_is_fenced_and_shows_nothing(case):
     assert writer.progress([case.partition]) == {case.partition: at(1)}
 
 
-def test_writers_of_other_slots_are_left_alone(case):
+def test_writers_of_other_slots_are_not_fenced(case):
     one, other = fenced(case, 1), fenced(case, 2)
 
     transact(case, other, b"a")
@@ -182,7 +182,7 @@ def test_writers_of_other_slots_are_left_alone(case):
     assert values(case) == [b"a", b"b"]
 
 
-def test_seeded_progress_is_told_and_moved(case):
+def test_seeded_progress_is_returned_and_advanced(case):
     writer = fenced(case)
     writer.commit_progress({case.partition: at(40)})
 
@@ -191,10 +191,10 @@ def test_seeded_progress_is_told_and_moved(case):
     assert case.writer().progress([case.partition]) == {case.partition: at(41)}
 
 
-def test_what_is_written_is_read_back_with_what_others_wrote_between(case):
+def test_read_back_returns_our_records_and_those_of_other_producers_between_them(case):
     writer = fenced(case)
     transact(case, writer, b"a")
-    case.shown()  # its marker lands a moment after the commit's answer, and has a place of its own
+    case.shown()  # its marker is written a moment after the commit's answer, at its own offset
     case.foreign(RecordContent(b"foreign"))
     transact(case, writer, b"b")
     case.shown()
@@ -206,7 +206,7 @@ def test_what_is_written_is_read_back_with_what_others_wrote_between(case):
 
 
 def read(case, start, end):
-    """Read a range; return how far it came and the (offset, record) pairs."""
+    """Read a range; return its result and the (offset, record) pairs."""
     source = SourcePartition(case.partition.topic, "life1", 0)
     wanted, found = OffsetRange(source, start, end, start, None, marks(case)), []
     reader = case.reader()
@@ -219,7 +219,7 @@ def read(case, start, end):
     return reached[wanted], found
 
 
-def test_a_range_is_read_to_its_end_also_behind_markers_and_aborted_records(case):
+def test_a_range_is_read_to_its_end_past_markers_and_aborted_records(case):
     writer = fenced(case)
     transact(case, writer, b"a", b"b")
     writer.begin()
@@ -231,10 +231,10 @@ def test_a_range_is_read_to_its_end_also_behind_markers_and_aborted_records(case
     reached, found = read(case, 1, marks(case).stable)
 
     assert (reached.end, reached.error) == (5, None)
-    assert [(offset, said.value) for offset, said in found] == [(1, b"b")]
+    assert [(offset, content.value) for offset, content in found] == [(1, b"b")]
 
 
-def test_a_range_ends_where_it_was_planned_to_end(case):
+def test_a_range_ends_at_its_planned_end(case):
     case.foreign(*(RecordContent(b"%d" % i) for i in range(9)))
 
     reached, found = read(case, 2, 5)
@@ -242,7 +242,7 @@ def test_a_range_ends_where_it_was_planned_to_end(case):
     assert (reached.end, [offset for offset, _ in found]) == (5, [2, 3, 4])
 
 
-def test_a_start_that_the_log_does_not_have_is_a_cut_log(case):
+def test_a_start_beyond_the_log_is_reported_as_truncation(case):
     case.foreign(RecordContent(b"a"))
 
     reached, found = read(case, 5, 7)

@@ -1,4 +1,4 @@
-"""Checkpoints land where MirrorMaker 2's tools look for them."""
+"""Records of compacted topics are written where MirrorMaker 2's tools read them."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_records_are_read_in_order_from_the_one_partition_of_a_compacted_topic(t
 
 
 @pytest.mark.kafka
-def test_a_producer_is_kept_for_the_next_records_until_one_fails(topic, target):
+def test_a_producer_is_reused_until_a_write_fails(topic, target):
     topic.ensure_exists(replication_factor=1)
 
     topic.write([(b"k", b"1")])
@@ -50,10 +50,10 @@ def test_a_producer_is_kept_for_the_next_records_until_one_fails(topic, target):
 
 
 @pytest.mark.kafka
-def test_a_topic_that_is_there_takes_no_right_to_make_one(target, unique_topic):
+def test_an_existing_topic_needs_no_create_permission(target, unique_topic):
     class Strict(KafkaCluster):
         def create_topic(self, *_):
-            raise AssertionError("not to be asked")
+            raise AssertionError("no request to create the topic is expected")
 
     settings = {"bootstrap.servers": target.bootstrap_servers}
     create_topic(target.bootstrap_servers, unique_topic)
@@ -62,16 +62,16 @@ def test_a_topic_that_is_there_takes_no_right_to_make_one(target, unique_topic):
 
 
 @pytest.mark.kafka
-def test_a_record_that_the_broker_refuses_is_named_with_cluster_and_topic(target, unique_topic):
+def test_a_refused_record_raises_an_error_with_cluster_and_topic(target, unique_topic):
     create_topic(target.bootstrap_servers, unique_topic, max_message_bytes=100)
     settings = {"bootstrap.servers": target.bootstrap_servers}
     topic = CompactedTopic(KafkaCluster("eu-west", settings), unique_topic, settings)
 
-    with pytest.raises(RequestRefusedError, match=f"eu-west refused to take .* {unique_topic}"):
+    with pytest.raises(RequestRefusedError, match=f"eu-west refused to accept .* {unique_topic}"):
         topic.write([(b"k", b"v" * 1000)])
 
 
-def test_a_cluster_that_is_down_is_unreachable_within_its_time(monkeypatch):
+def test_a_cluster_that_is_down_raises_unreachable_error_in_time(monkeypatch):
     monkeypatch.setattr("resources.kafka.compacted_topic.REQUEST_TIMEOUT_S", 1.0)
     settings = {"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}"}
     topic = CompactedTopic(KafkaCluster("eu-west", settings), "checkpoints", settings)

@@ -38,7 +38,7 @@ def bootstrap(source):
     return source.bootstrap_servers
 
 
-def test_a_new_group_is_seeded_and_read_back_with_its_metadata(cluster, orders, names):
+def test_offsets_of_a_new_group_are_set_and_read_back_with_metadata(cluster, orders, names):
     first, second = TopicPartition(orders, 0), TopicPartition(orders, 1)
     cluster.commit_offsets(names("group"), {first: (7, "1:AbCdEf0123456789-_Zz:x")})
 
@@ -68,7 +68,9 @@ def test_streams_groups_are_listed_and_share_groups_have_no_offsets(cluster, ord
         share.leave()
 
 
-def test_the_first_group_of_a_fresh_cluster_is_seeded_as_soon_as_it_has_a_coordinator(make_broker):
+def test_offsets_of_the_first_group_of_a_fresh_cluster_are_set_after_a_coordinator_is_elected(
+    make_broker,
+):
     servers = make_broker("fresh").bootstrap_servers
     create_topic(servers, "wide", partitions=60)
     fresh = KafkaCluster("eu-west", {"bootstrap.servers": servers})
@@ -79,15 +81,16 @@ def test_the_first_group_of_a_fresh_cluster_is_seeded_as_soon_as_it_has_a_coordi
 
 
 @pytest.mark.parametrize("attempt", range(2))
-def test_the_first_question_for_a_group_of_a_fresh_cluster_is_answered(make_broker, attempt):
+def test_the_first_request_for_a_group_of_a_fresh_cluster_succeeds(make_broker, attempt):
     # Processes of their own: librdkafka's administrative client dies of it three times in four.
     servers = make_broker(f"fresh-{attempt}").bootstrap_servers
 
-    assert _asked(servers, "cluster.committed('g', [TopicPartition('x', 0)])").endswith(": None}")
+    asked = _asked(servers, "cluster.committed_offsets('g', [TopicPartition('x', 0)])")
+    assert asked.endswith(": None}")
     assert _asked(servers, "cluster.group_offsets('another')") == "{}"
 
 
-def test_a_group_asked_for_while_its_cluster_is_away_is_answered_when_it_is_back(make_broker):
+def test_a_request_during_an_outage_of_the_cluster_succeeds_when_it_is_back(make_broker):
     # A request of librdkafka's that ran out of time kills the process when the broker is back.
     broker = make_broker("away")
 
@@ -102,7 +105,7 @@ def test_a_group_asked_for_while_its_cluster_is_away_is_answered_when_it_is_back
     assert told == "[{}, {}, {}, {}, {}]"
 
 
-def test_clients_without_an_answer_end_and_a_cluster_that_is_gone_is_named_in_time(
+def test_clients_without_a_response_end_and_an_unreachable_cluster_is_reported_in_time(
     make_broker, monkeypatch
 ):
     monkeypatch.setattr(groups, "COORDINATOR_TIMEOUT_S", 4.0)
@@ -150,14 +153,14 @@ def _asked(servers, *lines):
     return done.stdout.strip()
 
 
-def test_a_group_that_nobody_knows_has_committed_nothing(cluster, orders, names):
+def test_an_unknown_group_has_no_commits(cluster, orders, names):
     assert cluster.committed_offsets(names("new"), [TopicPartition(orders, 0)]) == {
         TopicPartition(orders, 0): None
     }
     assert cluster.group_offsets(names("new")) == {}
 
 
-def test_progress_is_read_as_the_last_transaction_left_it(cluster, bootstrap, orders, names):
+def test_progress_is_that_of_the_last_committed_transaction(cluster, bootstrap, orders, names):
     partition, group = TopicPartition(orders, 0), names("progress")
     cluster.commit_offsets(group, {partition: (0, "")})
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
@@ -179,7 +182,7 @@ def test_progress_is_read_as_the_last_transaction_left_it(cluster, bootstrap, or
     consumer.close()
 
 
-def test_an_open_transaction_is_waited_for_and_then_named(
+def test_a_read_waits_for_an_open_transaction_and_then_reports_it(
     cluster, bootstrap, orders, names, monkeypatch
 ):
     monkeypatch.setattr(groups, "REQUEST_TIMEOUT_S", 0.5)
@@ -203,7 +206,7 @@ def test_an_open_transaction_is_waited_for_and_then_named(
     consumer.close()
 
 
-def test_offsets_of_a_group_with_members_are_left_alone(cluster, bootstrap, orders, names):
+def test_offsets_of_a_group_with_members_are_not_changed(cluster, bootstrap, orders, names):
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": names("busy")})
     consumer.subscribe([orders])
     give_up_at = time.monotonic() + 30

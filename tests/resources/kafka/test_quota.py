@@ -1,4 +1,4 @@
-"""A call has its time, and no more."""
+"""A call is bounded by a timeout."""
 
 import threading
 
@@ -7,12 +7,12 @@ import pytest
 from resources.kafka.quota import NoResponseError, call_with_timeout
 
 
-def test_what_a_call_returns_is_returned():
+def test_the_result_of_a_call_is_returned():
     assert call_with_timeout(lambda: 7, 20) == 7
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("its own")])
-def test_what_a_call_raises_is_raised(error):
+def test_the_error_of_a_call_is_raised(error):
     def fails():
         raise error
 
@@ -22,7 +22,7 @@ def test_what_a_call_raises_is_raised(error):
     assert raised.value is error
 
 
-def test_a_call_that_does_not_return_is_left_to_itself():
+def test_a_call_that_does_not_return_raises_an_error_after_its_timeout():
     over = threading.Event()
 
     with pytest.raises(NoResponseError):

@@ -1,4 +1,4 @@
-"""Planned ranges are read exactly from a real broker, or end with an error that says why not."""
+"""Planned ranges are read exactly from a real broker, or end with an error that has the cause."""
 
 import time
 from pathlib import Path
@@ -27,11 +27,11 @@ from tests.support.unclean_leader import elect_again
 pytestmark = pytest.mark.kafka
 
 MANY = 2**40
-SPEAKERS, WORDS = 5, 600
+PARTITIONS, WORDS = 5, 600
 
 
 class ReaderHarness:
-    """A broker's topics, their watermarks, and what a reader makes of ranges."""
+    """A broker's topics, their watermarks, and the results of a reader."""
 
     def __init__(self, broker):
         self.bootstrap = broker.bootstrap_servers
@@ -50,7 +50,7 @@ class ReaderHarness:
         return OffsetRange(source, start, marks.stable if end is None else end, 0, epoch, marks)
 
     def read(self, *ranges, max_bytes=MANY):
-        """Read *ranges*; return how far each came. Records are in `found` by range."""
+        """Read *ranges*; return their results. `found` has the records by range."""
         self.found = {r: [] for r in ranges}
         reached = self.reader.read(ranges, max_bytes, lambda r, b: self.found[r].append(b))
         assert set(reached) == set(ranges)
@@ -59,7 +59,7 @@ class ReaderHarness:
     def offsets(self, r):
         return [o for batch in self.found[r] for o in batch.column("offset").to_pylist()]
 
-    def said(self, r):
+    def contents(self, r):
         return [s for batch in self.found[r] for s in contents_of(batch)]
 
     def delete_before(self, topic, offset):
@@ -96,7 +96,7 @@ def test_a_range_is_read_to_its_end_and_no_further(harness, topic):
     assert harness.offsets(wanted) == [2, 3, 4, 5, 6]
 
 
-def test_every_field_of_a_record_is_read_as_it_lies_there(harness, topic):
+def test_every_field_of_a_record_is_read_unchanged(harness, topic):
     odd = [
         Record(None, None),
         Record(b"", b""),
@@ -110,7 +110,7 @@ def test_every_field_of_a_record_is_read_as_it_lies_there(harness, topic):
 
     harness.read(wanted)
 
-    assert harness.said(wanted) == [
+    assert harness.contents(wanted) == [
         RecordContent(r.value, r.key, tuple(r.headers), r.timestamp) for r in stamped
     ]
     (batch,) = harness.found[wanted]
@@ -119,7 +119,7 @@ def test_every_field_of_a_record_is_read_as_it_lies_there(harness, topic):
     assert set(batch.column("topic_id").to_pylist()) == {"life1"}
 
 
-def test_times_that_the_broker_sets_are_told_apart(harness, unique_topic):
+def test_timestamps_that_the_broker_sets_are_marked(harness, unique_topic):
     create_topic(harness.bootstrap, unique_topic, message_timestamp_type="LogAppendTime")
     produce(harness.bootstrap, unique_topic, values(1))
     wanted = harness.range(unique_topic)
@@ -129,7 +129,9 @@ def test_times_that_the_broker_sets_are_told_apart(harness, unique_topic):
     assert harness.found[wanted][0].column("timestamp_type").to_pylist() == [2]
 
 
-def test_markers_and_aborted_records_at_the_tail_are_proven_read(harness, topic, names):
+def test_a_range_with_markers_and_aborted_records_at_its_end_is_read_to_its_end(
+    harness, topic, names
+):
     produce(harness.bootstrap, topic, values(3), transactional_id=names("tx"))
     produce(harness.bootstrap, topic, values(2), transactional_id=names("tx"), commit=False)
     consume_all(harness.bootstrap, topic)  # returns when the markers are there
@@ -164,7 +166,7 @@ def test_a_range_that_begins_on_a_marker_is_read(harness, topic, names):
     assert (reached.end, reached.error) == (3, None)
 
 
-def test_records_of_an_open_transaction_are_behind_the_range_and_not_shown(harness, topic, names):
+def test_records_of_an_open_transaction_after_the_range_are_not_returned(harness, topic, names):
     produce(harness.bootstrap, topic, values(2))
     held = Producer({**harness.settings, "transactional.id": names("tx")})
     held.init_transactions(10)
@@ -180,7 +182,7 @@ def test_records_of_an_open_transaction_are_behind_the_range_and_not_shown(harne
     assert (reached.end, reached.error) == (2, None)
 
 
-def test_a_range_past_the_last_stable_offset_is_an_error_in_time_and_never_the_end(
+def test_a_range_above_the_last_stable_offset_raises_an_error_in_time(
     harness, topic, names, monkeypatch
 ):
     monkeypatch.setattr(reader_module, "READ_TIMEOUT_S", 1.0)
@@ -197,7 +199,7 @@ def test_a_range_past_the_last_stable_offset_is_an_error_in_time_and_never_the_e
     assert isinstance(reached.error, RangeUnfinishedError)
 
 
-def test_a_start_below_the_log_start_is_an_expiry_with_its_interval(harness, topic):
+def test_a_start_below_the_log_start_is_reported_as_expiry_with_its_interval(harness, topic):
     produce(harness.bootstrap, topic, values(10))
     harness.delete_before(topic, 6)
 
@@ -208,7 +210,7 @@ def test_a_start_below_the_log_start_is_an_expiry_with_its_interval(harness, top
     assert "[2, 6) expired" in str(reached.error)
 
 
-def test_records_that_expire_between_planning_and_reading_are_no_cut_log(harness, topic):
+def test_records_that_expire_between_plan_and_read_are_not_reported_as_truncation(harness, topic):
     produce(harness.bootstrap, topic, values(10))
     planned = harness.range(topic, 2)
     harness.delete_before(topic, 6)
@@ -219,7 +221,7 @@ def test_records_that_expire_between_planning_and_reading_are_no_cut_log(harness
     assert "[2, 6) expired" in str(reached.error)
 
 
-def test_a_start_beyond_the_end_is_a_cut_log_with_both_numbers(harness, topic):
+def test_a_start_beyond_the_end_is_reported_as_truncation_with_both_offsets(harness, topic):
     produce(harness.bootstrap, topic, values(4))
     marks = harness.marks(topic)
 
@@ -231,15 +233,15 @@ def test_a_start_beyond_the_end_is_a_cut_log_with_both_numbers(harness, topic):
     assert "ends at 4" in str(reached.error)
 
 
-def test_a_sick_range_does_not_stop_its_neighbours(harness, topic, names):
+def test_a_failed_range_does_not_stop_the_others(harness, topic, names):
     other = names("other")
     create_topic(harness.bootstrap, other)
     produce(harness.bootstrap, topic, values(4))
     produce(harness.bootstrap, other, values(4))
     harness.delete_before(topic, 3)
-    sick, healthy = harness.range(topic, 0), harness.range(other)
+    expired, healthy = harness.range(topic, 0), harness.range(other)
 
-    first, second = harness.read(sick, healthy)
+    first, second = harness.read(expired, healthy)
 
     assert isinstance(first.error, RecordsExpiredError)
     assert (second.end, second.error) == (4, None)
@@ -255,7 +257,9 @@ def test_after_an_error_the_next_read_works(harness, topic):
     assert (reached.end, reached.error) == (4, None)
 
 
-def test_a_range_ends_at_a_record_boundary_when_there_is_enough_and_goes_on_there(harness, topic):
+def test_a_read_ends_at_a_record_boundary_at_its_size_limit_and_the_next_continues_there(
+    harness, topic
+):
     produce(harness.bootstrap, topic, values(40, size=900_000))
     whole = harness.range(topic)
     at, offsets, reads = 0, [], 0
@@ -269,10 +273,10 @@ def test_a_range_ends_at_a_record_boundary_when_there_is_enough_and_goes_on_ther
 
     assert offsets == list(range(40))
     assert reads > 1
-    assert all(len(s.value) == 900_000 for s in harness.said(part))
+    assert all(len(s.value) == 900_000 for s in harness.contents(part))
 
 
-def test_many_small_partitions_are_read_in_one_go(harness, unique_topic):
+def test_many_small_partitions_are_read_in_one_read(harness, unique_topic):
     create_topic(harness.bootstrap, unique_topic, partitions=60)
     produce(
         harness.bootstrap,
@@ -291,7 +295,7 @@ def test_many_small_partitions_are_read_in_one_go(harness, unique_topic):
     assert all(harness.offsets(r) == [0, 1, 2, 3, 4] for r in ranges)
 
 
-def test_a_backlog_behind_a_small_range_does_not_hold_up_the_others(harness, unique_topic):
+def test_a_backlog_after_a_small_range_does_not_delay_the_others(harness, unique_topic):
     create_topic(harness.bootstrap, unique_topic, partitions=4)
     produce(
         harness.bootstrap,
@@ -305,9 +309,9 @@ def test_a_backlog_behind_a_small_range_does_not_hold_up_the_others(harness, uni
     assert [(r.end, r.error) for r in reached] == [(10 ** (p + 1), None) for p in range(4)]
 
 
-def test_a_broker_that_falls_silent_ends_the_read_in_time(make_broker, names, monkeypatch):
+def test_a_broker_that_stops_answering_ends_the_read_in_time(make_broker, names, monkeypatch):
     monkeypatch.setattr(reader_module, "READ_TIMEOUT_S", 1.0)
-    # Of its own: after a freeze a broker may be away for a while.
+    # Not shared: after a freeze a broker may be down for a while.
     source, topic = make_broker("silent"), names()
     harness = ReaderHarness(source)
     create_topic(harness.bootstrap, topic)
@@ -324,7 +328,7 @@ def test_a_broker_that_falls_silent_ends_the_read_in_time(make_broker, names, mo
     assert harness.read(wanted)[0].error is None
 
 
-def test_offsets_that_compaction_took_are_a_gap(make_broker, names):
+def test_compacted_offsets_are_a_gap(make_broker, names):
     harness = ReaderHarness(make_broker("compacting", properties={"log.cleaner.backoff.ms": "100"}))
     topic = names()
     create_topic(
@@ -352,7 +356,7 @@ def test_offsets_that_compaction_took_are_a_gap(make_broker, names):
     assert offsets == sorted(offsets)
 
 
-def test_a_log_that_was_cut_and_has_grown_past_the_start_again_is_found_by_its_epoch(
+def test_a_truncated_log_that_has_grown_past_the_start_is_detected_by_its_leader_epoch(
     make_broker, names
 ):
     broker = make_broker("unclean")
@@ -378,7 +382,7 @@ def test_a_log_that_was_cut_and_has_grown_past_the_start_again_is_found_by_its_e
 
 
 def _read_in_the_end(harness, r):
-    """Read *r*, again while a broker that has just come back does not answer, as the loop does."""
+    """Read *r*; retry, as the loop does, while a restarted broker does not answer."""
     for _ in range(3):
         (reached,) = harness.read(r)
         if not isinstance(reached.error, RangeUnfinishedError):
@@ -387,7 +391,7 @@ def _read_in_the_end(harness, r):
 
 
 def _cut_log(home: Path, topic: str, kept: int) -> None:
-    """Leave the first *kept* records of a stopped broker's partition, each a batch of its own."""
+    """Keep only the first *kept* records of a stopped broker's partition; each is one batch."""
     folder = next(home.rglob(f"{topic}-0"))
     log = folder / f"{0:020}.log"
     content, at = log.read_bytes(), 0
@@ -407,11 +411,11 @@ def _words(partition):
 
 
 @pytest.fixture
-def spoken(harness, unique_topic):
-    """A topic of several partitions, each of whose records says where it was written."""
-    create_topic(harness.bootstrap, unique_topic, SPEAKERS)
-    said = [Record(None, word, (), None, p) for p in range(SPEAKERS) for word in _words(p)]
-    produce(harness.bootstrap, unique_topic, said)
+def topic_of_words(harness, unique_topic):
+    """A topic of several partitions; each record's value has its offset and its partition."""
+    create_topic(harness.bootstrap, unique_topic, PARTITIONS)
+    written = [Record(None, word, (), None, p) for p in range(PARTITIONS) for word in _words(p)]
+    produce(harness.bootstrap, unique_topic, written)
     return unique_topic
 
 
@@ -423,22 +427,24 @@ def _read_is_exact(harness, topic, starts, ends):
     assert [reached.error for reached in harness.read(*ranges)] == [None] * len(ranges)
     for r in ranges:
         words = _words(r.partition.partition)[r.start : r.end]
-        assert [said.value for said in harness.said(r)] == words
+        assert [content.value for content in harness.contents(r)] == words
 
 
-def test_records_behind_the_end_of_one_range_are_never_taken_for_those_of_another(harness, spoken):
-    # All but the last range end long before their logs do, and go on sending.
-    _read_is_exact(harness, spoken, [0] * SPEAKERS, [10] * (SPEAKERS - 1) + [WORDS])
-    _read_is_exact(harness, spoken, [10] * SPEAKERS, [20] * SPEAKERS)
+def test_records_after_the_end_of_a_range_are_never_returned_for_another_range(
+    harness, topic_of_words
+):
+    # All ranges except the last end long before their logs, so their partitions keep sending.
+    _read_is_exact(harness, topic_of_words, [0] * PARTITIONS, [10] * (PARTITIONS - 1) + [WORDS])
+    _read_is_exact(harness, topic_of_words, [10] * PARTITIONS, [20] * PARTITIONS)
 
 
 @given(data=st.data())
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_wherever_ranges_of_one_topic_begin_and_end_each_gets_its_own_records(
-    harness, spoken, data
+def test_ranges_of_one_topic_with_any_bounds_return_their_own_records(
+    harness, topic_of_words, data
 ):
-    ends = data.draw(st.lists(st.integers(0, WORDS), min_size=SPEAKERS, max_size=SPEAKERS))
+    ends = data.draw(st.lists(st.integers(0, WORDS), min_size=PARTITIONS, max_size=PARTITIONS))
     starts = [data.draw(st.integers(0, end)) for end in ends]
-    _read_is_exact(harness, spoken, starts, ends)
+    _read_is_exact(harness, topic_of_words, starts, ends)

@@ -1,4 +1,4 @@
-"""What the file says about security is what a real broker with a password asks for."""
+"""Clients with the security settings of the configuration file connect to a secured broker."""
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -28,7 +28,7 @@ eu-west.producer.buffer.memory = 67108864
 
 @pytest.fixture
 def secured(tmp_path):
-    """Return where a broker listens that lets `mirror` in and nobody else."""
+    """Yield the address of a broker that accepts only the user `mirror`."""
     broker = Broker("secured", tmp_path / "secured")
     controller, sasl = free_ports(2)
     plain = broker.bootstrap_servers
@@ -46,7 +46,7 @@ def secured(tmp_path):
 
 
 @pytest.mark.kafka
-def test_a_consumer_a_producer_and_an_admin_log_in_with_what_the_file_says(
+def test_consumer_producer_and_admin_client_log_in_with_the_configured_credentials(
     secured, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("MIRROR_PASSWORD", PASSWORD)

@@ -1,4 +1,4 @@
-"""A slot's transactions on a real broker: every field as it was, and nothing half done."""
+"""A slot's transactions on a real broker: fields are unchanged, transactions are atomic."""
 
 import threading
 
@@ -46,8 +46,8 @@ ODD = [
 ]
 
 
-def batch(*said, start=0):
-    return rows(ORDERS, list(enumerate(said, start)))
+def batch(*contents, start=0):
+    return rows(ORDERS, list(enumerate(contents, start)))
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def remote(target, unique_topic):
 
 @pytest.fixture
 def open_slot(target, flow):
-    """Open the slot as a process would: `open_slot()`."""
+    """Return a function that opens the slot as a new process does."""
     made = []
 
     def opened(**settings):
@@ -76,22 +76,22 @@ def open_slot(target, flow):
         slot.close()
 
 
-def send(slot, remote, *said, next_offset=None):
-    """Send *said* in a transaction; return the offsets they got."""
+def send(slot, remote, *contents, next_offset=None):
+    """Send *contents* in a transaction; return their offsets."""
     slot.fence()
     slot.begin()
-    slot.send(remote, batch(*said))
+    slot.send(remote, batch(*contents))
     offsets = slot.flush()[remote]
-    slot.commit({remote: at(next_offset or len(said))})
+    slot.commit({remote: at(next_offset or len(contents))})
     return offsets.tolist()
 
 
-def at(next_offset, life="life1"):
-    return Progress(next_offset, life, "AAAAAAAAAAAAAAAAAAAAAA")
+def at(next_offset, topic_id="life1"):
+    return Progress(next_offset, topic_id, "AAAAAAAAAAAAAAAAAAAAAA")
 
 
 def shown(target, remote, isolation="read_committed"):
-    """Return (offset, what it says) of the records that a reader is shown."""
+    """Return (offset, content) of the records that are visible with *isolation*."""
     return [
         (
             m.offset(),
@@ -102,13 +102,13 @@ def shown(target, remote, isolation="read_committed"):
     ]
 
 
-def test_every_field_arrives_as_it_was_at_the_offset_that_was_told(open_slot, remote, target):
+def test_every_field_arrives_unchanged_at_the_reported_offset(open_slot, remote, target):
     offsets = send(open_slot(), remote, *ODD)
 
     assert shown(target, remote) == list(zip(offsets, ODD, strict=True))
 
 
-def test_records_go_to_their_partition_whatever_their_key(open_slot, target, remote):
+def test_records_are_written_to_their_partition_regardless_of_their_key(open_slot, target, remote):
     other = TopicPartition(remote.topic, 1)
     slot = open_slot()
     slot.fence()
@@ -123,7 +123,7 @@ def test_records_go_to_their_partition_whatever_their_key(open_slot, target, rem
     assert [s.value for _, s in shown(target, other)] == [b"c"]
 
 
-def test_offsets_pass_the_marker_of_the_transaction_before(open_slot, remote):
+def test_offsets_skip_the_marker_of_the_previous_transaction(open_slot, remote):
     slot = open_slot()
 
     assert send(slot, remote, RecordContent(b"a"), RecordContent(b"b")) == [0, 1]
@@ -135,15 +135,15 @@ def test_a_large_transaction_has_an_offset_for_every_record(open_slot, remote):
     slot.fence()
     slot.begin()
     for start in range(0, 30_000, 10_000):
-        said = [RecordContent(b"x" * 50)] * 10_000
-        slot.send(remote, batch(*said, start=start))
+        contents = [RecordContent(b"x" * 50)] * 10_000
+        slot.send(remote, batch(*contents, start=start))
     offsets = slot.flush()[remote]
     slot.commit({remote: at(30_000)})
 
     assert np.array_equal(offsets, np.arange(30_000))
 
 
-def test_a_record_larger_than_the_clients_own_limit_arrives(open_slot, target, names):
+def test_a_record_larger_than_the_clients_default_limit_arrives(open_slot, target, names):
     topic = names("large")
     create_topic(target.bootstrap_servers, topic, max_message_bytes=5_000_000)
     large = TopicPartition(topic, 0)
@@ -153,7 +153,7 @@ def test_a_record_larger_than_the_clients_own_limit_arrives(open_slot, target, n
     assert [len(s.value) for _, s in shown(target, large)] == [3_000_000]
 
 
-def test_progress_is_there_with_its_incarnation_and_no_sooner(open_slot, remote):
+def test_progress_is_committed_with_the_transaction_and_its_incarnation(open_slot, remote):
     slot = open_slot()
     slot.fence()
     assert slot.progress([remote]) == {}
@@ -167,20 +167,20 @@ def test_progress_is_there_with_its_incarnation_and_no_sooner(open_slot, remote)
     assert open_slot().progress([remote]) == {remote: at(12, "life1+2")}
 
 
-def test_progress_whose_metadata_others_wrote_without_a_nul_is_read_as_it_is(
-    open_slot, remote, flow, target
-):
+def test_progress_metadata_without_a_trailing_nul_byte_is_read(open_slot, remote, flow, target):
     cluster = KafkaCluster("eu-west", {"bootstrap.servers": target.bootstrap_servers})
     slot = open_slot()
     slot.fence()
-    for number, life in enumerate(("l", "life1", "a-life-of-a-much-greater-length" * 3)):
-        told = at(number, life)
-        cluster.commit_offsets(flow.progress_group, {remote: (number, told.metadata)})
+    for number, topic_id in enumerate(("l", "life1", "a-life-of-a-much-greater-length" * 3)):
+        written = at(number, topic_id)
+        cluster.commit_offsets(flow.progress_group, {remote: (number, written.metadata)})
 
-        assert slot.progress([remote]) == {remote: told}
+        assert slot.progress([remote]) == {remote: written}
 
 
-def test_progress_moves_without_a_record_and_leaves_no_marker(open_slot, remote, target):
+def test_progress_alone_is_committed_without_a_record_and_without_a_marker(
+    open_slot, remote, target
+):
     slot = open_slot()
     slot.fence()
     slot.begin()
@@ -191,7 +191,7 @@ def test_progress_moves_without_a_record_and_leaves_no_marker(open_slot, remote,
     assert high_watermarks(target.bootstrap_servers, remote.topic)[0] == 0
 
 
-def test_progress_that_is_seeded_is_told_and_then_moved_by_transactions(open_slot, remote):
+def test_seeded_progress_is_returned_and_then_advanced_by_transactions(open_slot, remote):
     slot = open_slot()
     slot.fence()
     slot.commit_progress({remote: at(40)})
@@ -201,7 +201,7 @@ def test_progress_that_is_seeded_is_told_and_then_moved_by_transactions(open_slo
     assert slot.progress([remote]) == {remote: at(41)}
 
 
-def test_an_abort_leaves_nothing_that_is_shown_and_the_next_try_works(open_slot, remote, target):
+def test_an_aborted_transaction_is_not_visible_and_the_next_one_works(open_slot, remote, target):
     slot = open_slot()
     send(slot, remote, RecordContent(b"before"))
     slot.begin()
@@ -215,7 +215,7 @@ def test_an_abort_leaves_nothing_that_is_shown_and_the_next_try_works(open_slot,
     assert slot.progress([remote]) == {remote: at(2)}
 
 
-def test_what_a_dead_process_left_open_is_settled_by_the_next(open_slot, remote, target):
+def test_the_next_process_aborts_the_open_transaction_of_a_dead_one(open_slot, remote, target):
     dead = open_slot()
     dead.fence()
     dead.begin()
@@ -227,7 +227,7 @@ def test_what_a_dead_process_left_open_is_settled_by_the_next(open_slot, remote,
     assert [s.value for _, s in shown(target, remote)] == [b"a"]
 
 
-def test_a_zombie_is_fenced_and_nothing_of_it_is_ever_shown(open_slot, remote, target):
+def test_a_zombie_is_fenced_and_none_of_its_records_is_visible(open_slot, remote, target):
     zombie = open_slot()
     zombie.fence()
     zombie.begin()
@@ -255,7 +255,9 @@ def test_a_zombie_that_was_idle_is_fenced_when_it_sends(open_slot, remote, targe
 
 
 @pytest.mark.parametrize("milliseconds", [5_000, 30_000])
-def test_a_transaction_may_be_limited_to_any_time(open_slot, remote, milliseconds):
+def test_a_transaction_timeout_below_the_request_timeout_is_accepted(
+    open_slot, remote, milliseconds
+):
     slot = open_slot(**{"transaction.timeout.ms": milliseconds})
 
     assert send(slot, remote, RecordContent(b"v")) == [0]
@@ -281,7 +283,7 @@ EXACT = [
 
 
 @pytest.mark.parametrize("odd", EXACT, ids=["timestamp 0", "not UTF-8", "NUL"])
-def test_a_record_that_confluents_producer_would_alter_lies_there_as_it_was(
+def test_a_record_that_confluents_producer_would_alter_is_written_unchanged(
     open_slot, remote, target, odd
 ):
     slot, plain = open_slot(), RecordContent(b"v", b"k", (("h", b"1"),), 5)
@@ -294,14 +296,14 @@ def test_a_record_that_confluents_producer_would_alter_lies_there_as_it_was(
 
     sent = [plain, odd, plain, odd, plain]
     found = {w.offset: w[1:] for w in read_log(target.home, remote.topic)}
-    assert [found[o] for o in offsets] == [_as_written(said) for said in sent]
+    assert [found[o] for o in offsets] == [_as_written(content) for content in sent]
     assert [m.offset() for m in _messages(target, remote)] == offsets
     assert slot.progress([remote]) == {remote: at(5)}
 
 
-def _as_written(said):
-    headers = [(k.encode() if isinstance(k, str) else k, v) for k, v in said.headers]
-    return said.timestamp_ms, said.key, said.value, headers
+def _as_written(content):
+    headers = [(k.encode() if isinstance(k, str) else k, v) for k, v in content.headers]
+    return content.timestamp_ms, content.key, content.value, headers
 
 
 def _messages(target, remote):
@@ -311,11 +313,11 @@ def _messages(target, remote):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        pytest.param("STAMP", 88, id="not in its place"),
-        pytest.param("is_layout_known", lambda: False, id="a release that is not known"),
+        pytest.param("TIMESTAMP_POSITION", 88, id="not at its known position"),
+        pytest.param("is_layout_known", lambda: False, id="an unknown release"),
     ],
 )
-def test_a_record_whose_timestamp_0_cannot_be_written_is_named(
+def test_a_record_with_timestamp_0_raises_an_error_with_its_offset(
     open_slot, remote, target, monkeypatch, name, value
 ):
     monkeypatch.setattr(bindings, name, value)
@@ -334,17 +336,17 @@ def test_a_record_whose_timestamp_0_cannot_be_written_is_named(
 
 
 @pytest.mark.parametrize(
-    "said", [RecordContent(timestamp_ms=5), EXACT[0]], ids=["plain", "timestamp 0"]
+    "content", [RecordContent(timestamp_ms=5), EXACT[0]], ids=["plain", "timestamp 0"]
 )
-def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
-    open_slot, target, names, said
+def test_a_topic_that_sets_its_own_timestamps_is_refused_and_gets_no_visible_record(
+    open_slot, target, names, content
 ):
     topic = names("stamped")
     create_topic(target.bootstrap_servers, topic, message_timestamp_type="LogAppendTime")
     stamped, slot = TopicPartition(topic, 0), open_slot()
     slot.fence()
     slot.begin()
-    slot.send(stamped, batch(said))
+    slot.send(stamped, batch(content))
 
     with pytest.raises(BatchRejectedError, match="LogAppendTime") as refused:
         slot.flush()
@@ -355,7 +357,7 @@ def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "content"),
     [
         pytest.param({"max_message_bytes": 2_000}, RecordContent(b"\xff" * 9_000), id="too large"),
         pytest.param(
@@ -368,13 +370,15 @@ def test_a_topic_that_sets_its_own_timestamps_is_refused_and_shows_nothing(
         ),
     ],
 )
-def test_what_the_broker_refuses_names_its_partition(open_slot, target, names, settings, said):
+def test_a_record_that_the_broker_refuses_raises_an_error_with_its_partition(
+    open_slot, target, names, settings, content
+):
     topic = names("strict")
     create_topic(target.bootstrap_servers, topic, **settings)
     strict, slot = TopicPartition(topic, 0), open_slot()
     slot.fence()
     slot.begin()
-    slot.send(strict, batch(said))
+    slot.send(strict, batch(content))
 
     with pytest.raises(BatchRejectedError) as refused:
         slot.flush()
@@ -384,27 +388,29 @@ def test_what_the_broker_refuses_names_its_partition(open_slot, target, names, s
     assert shown(target, strict) == []
 
 
-def test_only_the_refused_partition_is_named_and_at_once_however_much_waits_behind_it(
+def test_a_refused_record_names_only_its_partition_without_waiting_for_queued_records(
     open_slot, target, names, monkeypatch
 ):
-    monkeypatch.setattr(producer_module, "RESPONSE_TIMEOUT_S", 600.0)  # who waits for it never ends
+    monkeypatch.setattr(
+        producer_module, "RESPONSE_TIMEOUT_S", 600.0
+    )  # a wait for it hits the limit
     topic = names("mixed")
     create_topic(target.bootstrap_servers, topic, partitions=2, max_message_bytes=2_000)
-    sick, healthy = (TopicPartition(topic, i) for i in (0, 1))
+    refusing, healthy = (TopicPartition(topic, i) for i in (0, 1))
     slot = open_slot(**{"batch.size": 1_000})
     slot.fence()
     slot.begin()
-    slot.send(sick, batch(RecordContent(b"\xff" * 9_000)))
+    slot.send(refusing, batch(RecordContent(b"\xff" * 9_000)))
     slot.send(healthy, batch(*[RecordContent(b"x" * 100)] * 20_000))
 
     with pytest.raises(BatchRejectedError) as refused:
         slot.flush()
     slot.abort()
 
-    assert set(refused.value.partitions) == {sick}
+    assert set(refused.value.partitions) == {refusing}
 
 
-def test_a_partition_that_is_not_there_is_refused(open_slot, remote):
+def test_a_missing_partition_is_refused(open_slot, remote):
     slot = open_slot()
     slot.fence()
     slot.begin()
@@ -421,14 +427,14 @@ def test_a_partition_that_is_not_there_is_refused(open_slot, remote):
     assert set(refused.value.partitions) == {nowhere}
 
 
-class TestATargetThatFallsSilent:
-    """On a broker of its own: after a freeze a broker may be away for a while."""
+class TestATargetThatStopsAnswering:
+    """Uses its own broker, because after a freeze a broker may be down for a while."""
 
     @pytest.fixture
     def target(self, make_broker):
-        return make_broker("silent")
+        return make_broker("frozen")
 
-    def test_a_target_that_does_not_answer_is_told_within_its_time(
+    def test_a_target_that_does_not_answer_raises_an_error_in_time(
         self, open_slot, remote, target, monkeypatch
     ):
         slot = open_slot()
@@ -438,18 +444,18 @@ class TestATargetThatFallsSilent:
         monkeypatch.setattr(producer_module, "RESPONSE_TIMEOUT_S", 1.0)
         target.freeze()
         try:
-            with pytest.raises(DeltamirrorError) as silent:
+            with pytest.raises(DeltamirrorError) as first:
                 slot.flush()
             slot.abort()
-            with pytest.raises(DeltamirrorError) as still:
+            with pytest.raises(DeltamirrorError) as second:
                 open_slot().fence()
         finally:
             target.thaw()
 
-        assert isinstance(silent.value, UnreachableError)
-        assert isinstance(still.value, UnreachableError)
+        assert isinstance(first.value, UnreachableError)
+        assert isinstance(second.value, UnreachableError)
 
-    def test_a_batch_that_was_sent_twice_is_no_sign_of_a_topic_that_sets_its_own_timestamps(
+    def test_a_batch_that_was_sent_twice_is_not_mistaken_for_a_topic_that_sets_timestamps(
         self, open_slot, remote, target
     ):
         slot = open_slot(**{"socket.timeout.ms": 1_500})
@@ -468,11 +474,11 @@ class TestATargetThatFallsSilent:
 
         assert slot._fenced_producer().first_restamped is not None
         read_log = shown(target, remote, "read_uncommitted")[1:]
-        assert [(offset, said.value) for offset, said in read_log] == [
+        assert [(offset, content.value) for offset, content in read_log] == [
             *zip(offsets.tolist(), (b"b", b"c"), strict=True)
         ]
 
-    def test_a_commit_that_got_no_answer_is_found_out_by_the_next_process(
+    def test_the_next_process_finds_the_outcome_of_a_commit_without_an_answer(
         self, open_slot, remote, target, monkeypatch
     ):
         slot = open_slot(**{"socket.timeout.ms": 1_500})
@@ -511,7 +517,7 @@ def read_back(slot, remote, start=0):
     return found
 
 
-def test_what_is_written_is_read_back_as_it_was_from_an_offset_on(open_slot, remote):
+def test_written_records_are_read_back_unchanged_from_an_offset_on(open_slot, remote):
     slot = open_slot()
     offsets = send(slot, remote, *ODD)
     send(slot, remote, RecordContent(b"last"), next_offset=20)
@@ -520,7 +526,7 @@ def test_what_is_written_is_read_back_as_it_was_from_an_offset_on(open_slot, rem
     assert read_back(slot, remote, len(ODD)) == [(len(ODD) + 1, RecordContent(b"last"))]
 
 
-def test_reading_back_ends_behind_markers_and_at_the_logs_end(open_slot, remote):
+def test_read_back_ends_after_markers_at_the_end_of_the_log(open_slot, remote):
     slot = open_slot()
     send(slot, remote, RecordContent(b"a"))
 
@@ -528,7 +534,9 @@ def test_reading_back_ends_behind_markers_and_at_the_logs_end(open_slot, remote)
     assert read_back(slot, TopicPartition(remote.topic, 1)) == []
 
 
-def test_a_log_says_where_it_begins_and_whether_it_is_compacted(open_slot, target, names):
+def test_a_target_log_returns_its_start_offset_and_whether_it_is_compacted(
+    open_slot, target, names
+):
     plain, compacted = TopicPartition(names("plain"), 0), TopicPartition(names("compacted"), 0)
     create_topic(target.bootstrap_servers, plain.topic)
     create_topic(target.bootstrap_servers, compacted.topic, cleanup_policy="compact,delete")
@@ -543,23 +551,25 @@ def test_a_log_says_where_it_begins_and_whether_it_is_compacted(open_slot, targe
     assert not slot.is_compacted(TopicPartition(names("missing"), 0))
 
 
-def test_aborted_records_are_not_read_back_and_foreign_ones_are(open_slot, remote, target):
+def test_read_back_skips_aborted_records_and_includes_those_of_other_producers(
+    open_slot, remote, target
+):
     slot = open_slot()
     slot.fence()
     slot.begin()
     slot.send(remote, batch(RecordContent(b"gone")))
     slot.flush()
     slot.abort()
-    slot.fence()  # the abort's marker is there
+    slot.fence()  # waits for the abort's marker
     produce(target.bootstrap_servers, remote.topic, [Record(None, b"foreign", timestamp=9)])
 
     assert [s.value for _, s in read_back(slot, remote)] == [b"foreign"]
 
 
-def test_records_hidden_by_another_transaction_are_waited_for_and_never_taken_for_absent(
+def test_read_back_waits_for_records_hidden_by_an_open_transaction(
     open_slot, remote, target, names, monkeypatch
 ):
-    monkeypatch.setattr("resources.kafka.range_reader.RESPONSE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("resources.kafka.range_reader.READ_TIMEOUT_S", 1.0)
     held = Producer(
         {"bootstrap.servers": target.bootstrap_servers, "transactional.id": names("foreign")}
     )

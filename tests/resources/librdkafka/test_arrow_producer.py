@@ -22,7 +22,7 @@ RECORDS = [
 
 
 @pytest.mark.parametrize("record", RECORDS)
-def test_a_record_lies_in_the_log_as_it_was_given(target, unique_topic, record):
+def test_a_record_is_in_the_log_exactly_as_it_was_sent(target, unique_topic, record):
     create_topic(target.bootstrap_servers, unique_topic)
     before, after = Record(b"k", b"v", [("h", b"1")], 1), Record(b"k", b"v", [], 2)
 
@@ -39,6 +39,6 @@ def _bytes(key):
     return key.encode() if isinstance(key, str) else key
 
 
-def test_settings_that_are_wrong_are_told():
+def test_wrong_settings_are_reported():
     with pytest.raises(KafkaException, match="No such configuration property"):
         ArrowProducer({"no.such.setting": 1}, "")

@@ -14,7 +14,7 @@ print(into.tobytes().decode())
 """
 
 
-def test_where_nothing_can_be_kept_loops_are_compiled_for_the_process_alone():
+def test_loops_are_compiled_for_the_process_only_if_no_folder_is_writable():
     # Only within IPython has this one a folder to offer.
     nowhere = {"NUMBA_CACHE_LOCATOR_CLASSES": "IPythonCacheLocator"}
 

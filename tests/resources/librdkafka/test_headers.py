@@ -54,7 +54,7 @@ ODD_KEYS = [
 
 
 @pytest.mark.parametrize("key", ODD_KEYS)
-def test_every_byte_of_a_header_key_is_read_and_its_neighbours_are_as_they_were(
+def test_every_byte_of_a_header_key_is_read_and_other_headers_are_unaltered(
     read, source, unique_topic, key
 ):
     odd = Record(b"k", b"v", [("a", b"1"), (key, b"\0x"), (key, None)], 5)
@@ -76,9 +76,7 @@ def test_header_keys_are_kept_as_bytes_only_where_one_is_not_utf8(read):
     assert [h["key"] for h in batch.column("headers")[1].as_py()] == ["h", "\ufffd"]
 
 
-def test_an_unknown_release_of_the_client_cuts_a_header_key_at_its_nul_and_nothing_else(
-    read, monkeypatch
-):
+def test_an_unknown_release_of_librdkafka_only_cuts_header_keys_at_a_nul(read, monkeypatch):
     monkeypatch.setattr(record_headers, "is_layout_known", lambda: False)
     odd = [("h", b"1"), ("", b"\0x"), (b"\xff\xfe", None), ("h", b""), (b"a\0b", b"2"), ("b", b"3")]
     records = [Record(b"k", b"v", headers, 5) for headers in ([], odd, [("h", None)], [])]
@@ -91,5 +89,5 @@ def test_an_unknown_release_of_the_client_cuts_a_header_key_at_its_nul_and_nothi
     assert headers_of(batch) == told
 
 
-def test_this_release_of_the_client_is_known():
+def test_the_layout_of_the_installed_librdkafka_is_known():
     assert is_layout_known()

@@ -22,7 +22,7 @@ NEEDS = """<dependencies><dependency>
 
 
 def publish(root, name, more=""):
-    """Put an artifact into the Maven repository at *root*, as a release is."""
+    """Write an artifact to the Maven repository at *root*, as for a release."""
     folder = root / "org" / "example" / name / "1.0"
     folder.mkdir(parents=True)
     for file, content in ((f"{name}-1.0.pom", POM.format(name=name, more=more)), (".jar", name)):
@@ -48,7 +48,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_set_of_jars_comes_with_all_it_needs_and_leaves_nothing_else_behind(maven, tmp_path):
+def test_jars_are_fetched_with_their_dependencies_and_no_other_file_stays(maven, tmp_path):
     publish(maven, "bottom")
     publish(maven, "top", NEEDS)
 
@@ -60,14 +60,14 @@ def test_a_set_of_jars_comes_with_all_it_needs_and_leaves_nothing_else_behind(ma
     assert names(folder.parent) == [".small-1.0.lock", "small-1.0"]
 
 
-def test_what_is_there_is_not_fetched_again(maven, tmp_path, monkeypatch):
+def test_an_existing_folder_is_not_fetched_again(maven, tmp_path, monkeypatch):
     (tmp_path / "cache" / "small-1.0").mkdir(parents=True)
     monkeypatch.setattr(downloads, "_run_ivy", None)
 
     assert fetch(SMALL) == tmp_path / "cache" / "small-1.0"
 
 
-def test_two_who_ask_at_the_same_time_fetch_once(maven, monkeypatch):
+def test_two_concurrent_fetches_download_once(maven, monkeypatch):
     fetched = []
 
     def run_ivy(work, name):
@@ -83,7 +83,7 @@ def test_two_who_ask_at_the_same_time_fetch_once(maven, monkeypatch):
     assert len(fetched) == 1
 
 
-def test_a_hiccup_is_tried_again(maven, monkeypatch):
+def test_a_failed_attempt_is_retried(maven, monkeypatch):
     answers = ["connection reset", "connection reset", None]
 
     def run_ivy(work, name):
@@ -96,7 +96,7 @@ def test_a_hiccup_is_tried_again(maven, monkeypatch):
     assert answers == []
 
 
-def test_what_is_not_to_be_had_is_an_error_that_names_it_and_leaves_no_folder(maven, tmp_path):
+def test_a_missing_artifact_raises_an_error_with_its_name_and_leaves_no_folder(maven, tmp_path):
     publish(maven, "top", NEEDS)
 
     with pytest.raises(DownloadFailedError, match=r"small-1\.0 could not be fetched") as error:
@@ -108,8 +108,8 @@ def test_what_is_not_to_be_had_is_an_error_that_names_it_and_leaves_no_folder(ma
     assert not (tmp_path / "cache" / "small-1.0").exists()
 
 
-def test_an_error_shows_no_password_of_the_repository(maven, monkeypatch):
-    # Port 1 of this machine: refused at once.
+def test_errors_do_not_contain_the_password_of_the_repository(maven, monkeypatch):
+    # Port 1 of this machine refuses connections at once.
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "https://me:secret@127.0.0.1:1/releases")
 
     with pytest.raises(DownloadFailedError) as error:
@@ -144,13 +144,13 @@ def test_a_mirror_in_maven_s_settings_is_used_when_it_mirrors_central(
     assert repository() == expected
 
 
-def test_the_environment_goes_before_maven_s_settings(maven, monkeypatch):
+def test_the_environment_variable_overrides_maven_s_settings(maven, monkeypatch):
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "https://company.example/maven")
 
     assert repository() == "https://company.example/maven/"
 
 
-def test_the_cache_is_where_the_environment_says(monkeypatch):
+def test_the_environment_variables_set_the_cache_folder(monkeypatch):
     monkeypatch.delenv("DELTAMIRROR_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/var/cache/me")
     assert cache_root() == Path("/var/cache/me/deltamirror")
@@ -159,7 +159,7 @@ def test_the_cache_is_where_the_environment_says(monkeypatch):
     assert cache_root() == Path("/srv/jars")
 
 
-def test_a_command_ends_with_one_line_when_nothing_can_be_fetched(maven):
+def test_the_command_prints_one_line_if_nothing_can_be_fetched(maven):
     done = subprocess.run(
         [sys.executable, "-m", "resources.spark.jars"], capture_output=True, text=True, timeout=120
     )
@@ -170,7 +170,7 @@ def test_a_command_ends_with_one_line_when_nothing_can_be_fetched(maven):
 
 
 @pytest.mark.kafka
-def test_the_jars_hold_a_broker_mirrormaker_and_delta():
+def test_the_jars_contain_a_broker_mirrormaker_and_delta():
     kafka = [path.name for path in kafka_home().iterdir()]
     delta = [path.name for path in delta_jars()]
 

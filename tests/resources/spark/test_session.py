@@ -1,4 +1,4 @@
-"""Spark's JVM takes its classes from an archive, which set-up makes once."""
+"""Spark's JVM loads its classes from an archive, which `make setup` writes once."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ import pytest
 from resources.spark.jars import DELTA, fetch
 from tests.support.brokers import cli_environment
 
-# Ends with 0 where Spark's JVM has mapped a file of this name.
+# Exits with 0 if Spark's JVM has mapped a file of this name.
 IS_MAPPED = """
 import sys
 from pathlib import Path
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def archived(tmp_path_factory):
-    """A cache, whose path has a space, after set-up: Delta's jars and the archive are there."""
+    """A cache with Delta's jars and the archive, as after `make setup`. Its path has a space."""
     folder = tmp_path_factory.mktemp("made") / "a cache"
     folder.mkdir()
     (folder / DELTA.name).symlink_to(fetch(DELTA))
@@ -39,7 +39,7 @@ def archived(tmp_path_factory):
 
 @pytest.fixture
 def cache(archived, tmp_path):
-    """A copy of `archived` to be changed."""
+    """A copy of `archived` that a test may change."""
     return shutil.copytree(archived, tmp_path / "a cache", symlinks=True)
 
 
@@ -58,7 +58,7 @@ def python(cache, *arguments):
     )
 
 
-def test_spark_takes_its_classes_from_the_archive(archived):
+def test_spark_loads_its_classes_from_the_archive(archived):
     assert python(archived, "-c", IS_MAPPED, archive_of(archived).name).returncode == 0
 
 
@@ -69,13 +69,13 @@ def test_classes_are_archived_once(archived):
     assert archive_of(archived).stat() == made
 
 
-def test_an_archive_that_is_older_than_the_jars_is_not_taken(cache):
+def test_an_archive_that_is_older_than_the_jars_is_not_used(cache):
     os.utime(archive_of(cache), (0, 0))
 
     assert python(cache, "-c", IS_MAPPED, archive_of(cache).name).returncode == 1
 
 
-def test_spark_starts_and_says_nothing_of_an_archive_that_java_cannot_use(cache):
+def test_spark_starts_without_output_if_java_cannot_use_the_archive(cache):
     archive_of(cache).chmod(0o644)
     archive_of(cache).write_bytes(b"of no use")
 

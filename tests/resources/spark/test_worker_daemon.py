@@ -1,4 +1,4 @@
-"""What is loaded before workers are forked is what they run, and no thread gets lost by it."""
+"""The daemon loads libraries and compiled code before it forks workers, and loses no thread."""
 
 import json
 import os
@@ -32,7 +32,7 @@ print(json.dumps(sorted(names - {name("/proc/self")})))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-def test_no_thread_runs_before_workers_are_forked_but_one_that_sees_to_forks_itself():
+def test_only_the_fork_safe_thread_of_jemalloc_runs_before_workers_are_forked():
     done = subprocess.run(
         [sys.executable, "-c", THREADS],
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
@@ -45,7 +45,7 @@ def test_no_thread_runs_before_workers_are_forked_but_one_that_sees_to_forks_its
 
 
 @pytest.mark.kafka
-def test_what_workers_run_was_compiled_before_they_were_forked(source, target, names, tmp_path):
+def test_compiled_functions_are_loaded_before_workers_are_forked(source, target, names, tmp_path):
     topic = names("orders")
     create_topic(source.bootstrap_servers, topic)
     records = [Record(b"k", b"v", [("name", b"value")]), Record(None, b"v"), Record(b"k", None)]

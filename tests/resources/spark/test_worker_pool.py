@@ -1,4 +1,4 @@
-"""Spark's workers stay and answer job after job, and tell in one line why one of them did not."""
+"""Resident Spark workers run many jobs, and report a failed job in one line."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from tests.support.world import until
 
 
 @pytest.fixture
-def crew_of():
+def pool_of():
     worker_pools = []
 
     def made(make):
@@ -30,7 +30,7 @@ def crew_of():
 
 
 class Sums:
-    """Keeps a sum from job to job, and says whose process it is in."""
+    """Keeps a sum from job to job, and returns it with its process id."""
 
     def __init__(self):
         self.sum = 0
@@ -64,28 +64,28 @@ def _die_of_none(number):
     return [number]
 
 
-def _sleep(begun):
-    begun.touch()
+def _sleep(started):
+    started.touch()
     time.sleep(20)
     return []
 
 
-def test_each_job_is_answered(crew_of):
-    assert sorted(crew_of(_double).run({0: 1, 1: 2})) == [2, 4]
+def test_each_job_is_answered(pool_of):
+    assert sorted(pool_of(_double).run({0: 1, 1: 2})) == [2, 4]
 
 
-def test_workers_are_reached_where_names_of_temporary_files_are_long(
-    crew_of, tmp_path, monkeypatch
+def test_workers_connect_even_if_the_temporary_folder_has_a_long_path(
+    pool_of, tmp_path, monkeypatch
 ):
     long = tmp_path / ("n" * 200)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
 
-    assert crew_of(_double).run({0: 1}) == [2]
+    assert pool_of(_double).run({0: 1}) == [2]
 
 
-def test_a_worker_is_the_same_from_job_to_job_and_keeps_what_it_made(crew_of):
-    worker_pool = crew_of(Sums)
+def test_a_worker_keeps_its_process_and_state_between_jobs(pool_of):
+    worker_pool = pool_of(Sums)
 
     ((first, _),) = worker_pool.run({1: 3})
     ((again, total),) = worker_pool.run({1: 4})
@@ -93,15 +93,15 @@ def test_a_worker_is_the_same_from_job_to_job_and_keeps_what_it_made(crew_of):
     assert (again, total) == (first, 7)
 
 
-def test_each_number_is_a_worker_of_its_own(crew_of):
-    answers = crew_of(Sums).run({0: 1, 1: 1})
+def test_each_number_has_its_own_worker(pool_of):
+    answers = pool_of(Sums).run({0: 1, 1: 1})
 
     assert len({pid for pid, _ in answers}) == 2
     assert os.getpid() not in {pid for pid, _ in answers}
 
 
 @pytest.mark.parametrize(
-    ("work", "told"),
+    ("work", "message"),
     [
         pytest.param(_fail, "a Spark task failed: ValueError: 7 is not a number", id="an error"),
         pytest.param(
@@ -109,15 +109,15 @@ def test_each_number_is_a_worker_of_its_own(crew_of):
         ),
     ],
 )
-def test_a_job_that_fails_tells_why_in_one_line(crew_of, work, told):
+def test_a_failed_job_raises_a_one_line_error_with_the_cause(pool_of, work, message):
     with pytest.raises(SparkFailedError) as failure:
-        crew_of(lambda: work).run({0: 7})
+        pool_of(lambda: work).run({0: 7})
 
-    assert str(failure.value) == told
+    assert str(failure.value) == message
 
 
-def test_a_worker_whose_work_raised_does_the_next_job(crew_of):
-    worker_pool = crew_of(lambda: lambda number: [1 // number, os.getpid()])
+def test_a_worker_runs_the_next_job_after_a_failed_one(pool_of):
+    worker_pool = pool_of(lambda: lambda number: [1 // number, os.getpid()])
     (_, pid) = worker_pool.run({0: 1})
 
     with pytest.raises(SparkFailedError):
@@ -126,19 +126,19 @@ def test_a_worker_whose_work_raised_does_the_next_job(crew_of):
     assert worker_pool.run({0: 1}) == [1, pid]
 
 
-def test_the_next_job_is_answered_by_a_new_worker_where_one_died(crew_of):
-    worker_pool = crew_of(lambda: _die_of_none)
+def test_a_worker_that_died_is_replaced_at_the_next_job(pool_of):
+    worker_pool = pool_of(lambda: _die_of_none)
     with pytest.raises(SparkFailedError):
         worker_pool.run({0: None})
 
     assert worker_pool.run({0: 5}) == [5]
 
 
-def test_a_worker_that_was_called_and_did_not_begin_is_told_and_another_does_the_next_job(
-    crew_of, tmp_path
+def test_a_worker_that_did_not_start_raises_an_error_and_is_replaced_at_the_next_job(
+    pool_of, tmp_path
 ):
     repaired = tmp_path / "repaired"
-    worker_pool = crew_of(partial(_double_once, repaired))
+    worker_pool = pool_of(partial(_double_once, repaired))
     worker_pool.start(1)
 
     with pytest.raises(SparkFailedError, match="it is not repaired"):
@@ -148,35 +148,35 @@ def test_a_worker_that_was_called_and_did_not_begin_is_told_and_another_does_the
     assert worker_pool.run({0: 1}) == [2]
 
 
-def test_where_one_dies_the_others_are_waited_for_and_stay(crew_of):
-    worker_pool = crew_of(lambda: _die_of_none)
+def test_if_a_worker_dies_the_others_finish_their_jobs_and_stay(pool_of):
+    worker_pool = pool_of(lambda: _die_of_none)
     with pytest.raises(SparkFailedError):
         worker_pool.run({0: None, 1: 1})
 
     assert sorted(worker_pool.run({0: 2, 1: 3})) == [2, 3]
 
 
-def test_who_waits_for_an_answer_is_told_when_the_crew_is_closed(crew_of, tmp_path):
-    worker_pool = crew_of(lambda: _sleep)
+def test_closing_the_pool_ends_a_waiting_run_with_an_error(pool_of, tmp_path):
+    worker_pool = pool_of(lambda: _sleep)
     failures = []
 
     def wait():
         try:
-            worker_pool.run({0: tmp_path / "begun"})
+            worker_pool.run({0: tmp_path / "started"})
         except SparkFailedError as error:
             failures.append(error)
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    until((tmp_path / "begun").exists, "the job has begun")
+    until((tmp_path / "started").exists, "the job has started")
     worker_pool.close()
     waiting.join(15)
 
     assert len(failures) == 1
 
 
-def test_a_worker_that_is_let_go_before_it_began_is_no_failure_to_spark(crew_of):
-    worker_pool = crew_of(Sums)
+def test_a_worker_that_is_shut_down_before_it_started_is_no_failure_for_spark(pool_of):
+    worker_pool = pool_of(Sums)
     worker_pool.start(1)
     (worker,) = worker_pool._workers.values()
 
@@ -187,8 +187,8 @@ def test_a_worker_that_is_let_go_before_it_began_is_no_failure_to_spark(crew_of)
     assert worker._error is None
 
 
-def test_a_worker_that_was_let_go_ends(crew_of):
-    worker_pool = crew_of(Sums)
+def test_a_worker_ends_after_shutdown(pool_of):
+    worker_pool = pool_of(Sums)
     worker_pool.run({0: 1})
     (worker,) = worker_pool._workers.values()
 
@@ -199,7 +199,7 @@ def test_a_worker_that_was_let_go_ends(crew_of):
     assert worker._error is None
 
 
-def test_a_process_ends_in_silence_though_a_thread_still_waits_for_an_answer_of_spark():
+def test_a_process_ends_without_output_while_a_thread_waits_for_an_answer_of_spark():
     script = r"""
 import atexit, contextlib, sys, threading
 from resources.spark.session import spark_context

@@ -36,23 +36,23 @@ def config(*flows):
     ("topic", "replicated"),
     [
         pytest.param("orders", True, id="a topic"),
-        pytest.param("C.orders", True, id="a topic on its way from a third cluster"),
-        pytest.param("B.orders", False, id="a topic that came from the target"),
-        pytest.param("C.B.orders", False, id="a topic that came from the target, by way of C"),
+        pytest.param("C.orders", True, id="a topic of a third cluster"),
+        pytest.param("B.orders", False, id="a topic from the target"),
+        pytest.param("C.B.orders", False, id="a topic from the target via C"),
         pytest.param("A.checkpoints.internal", False, id="an internal topic"),
         pytest.param("__consumer_offsets", False, id="an excluded topic"),
-        pytest.param("heartbeats", True, id="heartbeats, though the filter excludes them"),
+        pytest.param("heartbeats", True, id="heartbeats, even if the filter excludes them"),
     ],
 )
-def test_a_flow_replicates_what_mirrormaker_would(topic, replicated):
+def test_a_flow_replicates_the_topics_that_mirrormaker_2_would(topic, replicated):
     assert flow().replicates(topic) is replicated
 
 
-def test_heartbeats_are_left_to_the_filter_on_demand():
+def test_the_topic_filter_applies_to_heartbeats_if_configured():
     assert not flow(heartbeats_replication=False).replicates("heartbeats")
 
 
-def test_a_config_travels_to_a_task_and_comes_back_equal():
+def test_a_pickled_config_is_equal_to_the_original():
     before = config(flow())
 
     assert pickle.loads(pickle.dumps(before)) == before

@@ -20,7 +20,7 @@ from schemas.mm2.name_filter import NameFilter
     ("text", "entries"),
     [("", ()), (" ", ()), ("a", ("a",)), (" a , b,c ", ("a", "b", "c")), ("a,,b", ("a", "", "b"))],
 )
-def test_a_list_is_split_at_commas_and_the_blanks_around_them(text, entries):
+def test_a_list_is_split_at_commas_and_entries_are_trimmed(text, entries):
     assert split_list(text) == entries
 
 
@@ -37,7 +37,7 @@ def test_an_integer_is_written_in_digits(text):
         parse_integer(text)
 
 
-def test_an_integer_has_its_least():
+def test_an_integer_has_a_minimum():
     assert parse_integer(" -1 ", -1) == -1
     with pytest.raises(ValueError, match="at least 1"):
         parse_integer("0", 1)
@@ -46,7 +46,7 @@ def test_an_integer_has_its_least():
 @pytest.mark.parametrize(
     ("bits", "most"), [(16, 32767), (32, 2147483647), (64, 9223372036854775807)]
 )
-def test_an_integer_is_as_wide_as_javas(bits, most):
+def test_an_integer_has_the_range_of_javas_type(bits, most):
     assert parse_integer(f"+{most}", bits=bits) == most
     assert parse_integer(str(-most - 1), bits=bits) == -most - 1
     for number in (most + 1, -most - 2):
@@ -57,12 +57,12 @@ def test_an_integer_is_as_wide_as_javas(bits, most):
 @pytest.mark.parametrize(
     ("text", "why"), [("a,,b", "empty"), ("a,", "empty"), ("a, b ,a", "twice")]
 )
-def test_a_list_with_an_empty_entry_or_one_twice_is_refused(text, why):
+def test_a_list_with_an_empty_or_repeated_entry_is_rejected(text, why):
     with pytest.raises(ValueError, match=why):
         check_list(text)
 
 
-def test_the_names_of_clusters_may_repeat_but_not_be_empty():
+def test_the_list_of_clusters_may_have_repeated_but_no_empty_names():
     check_list("a, b, a", allows_duplicates=True)
     with pytest.raises(ValueError, match="empty"):
         check_list("a,,a", allows_duplicates=True)
@@ -77,24 +77,24 @@ def test_the_names_of_clusters_may_repeat_but_not_be_empty():
         "sasl.oauthbearer.client.credentials.client.secret",
     ],
 )
-def test_a_secret_is_not_shown_but_a_reference_to_one_is(key):
+def test_a_secret_is_redacted_but_a_reference_to_one_is_shown(key):
     assert redact(key, "hunter2", KeyStatus.HONOURED) == MASK
     assert redact(key, "${env:PASSWORD}", KeyStatus.HONOURED) == "${env:PASSWORD}"
 
 
-def test_a_key_that_may_be_a_line_of_pem_is_cut():
+def test_a_key_that_may_be_a_line_of_pem_is_shortened():
     line = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"
 
     assert redact_key(line) == f"MIGH{MASK}"
     assert redact_key(f"A.{line}") == f"A.{line}"
 
 
-def test_the_value_of_an_unknown_key_is_not_shown_because_it_may_be_a_misspelt_password():
+def test_the_value_of_an_unknown_key_is_redacted():
     assert redact("A.ssl.kye.pasword", "hunter2", KeyStatus.UNKNOWN) == MASK
 
 
 @pytest.mark.parametrize("key", ["topics", "key.converter", "sasl.oauthbearer.token.endpoint.url"])
-def test_what_is_no_secret_is_shown(key):
+def test_values_that_are_no_secrets_are_shown(key):
     assert redact(key, "x", KeyStatus.HONOURED) == "x"
 
 
@@ -105,7 +105,7 @@ def test_no_key_is_described_twice():
 
 
 @pytest.mark.parametrize("key", [key for key in KEYS.values() if key.default])
-def test_every_default_is_a_value_that_the_key_would_take(key):
+def test_every_default_is_a_valid_value_of_its_key(key):
     if key.name == "tasks.max":  # its default is counted on the machine
         return
     assert key.check(key.default).status is not KeyStatus.REFUSED or key.status is KeyStatus.REFUSED
@@ -113,6 +113,6 @@ def test_every_default_is_a_value_that_the_key_would_take(key):
         NameFilter(split_list(key.default))
 
 
-def test_a_client_property_has_a_name_there_or_a_reason_why_not():
+def test_a_client_property_has_a_librdkafka_name_or_a_reason_why_not():
     assert all(bool(key.librdkafka) != bool(key.note) for key in CLIENT_KEYS)
     assert all(is_connection_key(name) for name in CONNECTION_KEYS)

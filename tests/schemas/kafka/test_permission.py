@@ -15,11 +15,11 @@ IDS = Permission("Write", "transactional-id", "deltamirror.us-east->eu-west.", i
         (IDS, "Write on transactional-id deltamirror.us-east->eu-west.*"),
     ],
 )
-def test_a_permission_is_said_as_a_sentence_has_it(permission, sentence):
+def test_a_permission_is_shown_as_operation_on_resource(permission, sentence):
     assert str(permission) == sentence
 
 
-def test_a_permission_is_granted_by_arguments_that_a_shell_leaves_whole():
+def test_the_arguments_of_a_permission_are_quoted_for_a_shell():
     assert shlex.split(IDS.arguments) == [
         *("--operation", "Write", "--resource-pattern-type", "prefixed"),
         *("--transactional-id", "deltamirror.us-east->eu-west."),
@@ -34,7 +34,7 @@ def test_a_permission_is_granted_by_arguments_that_a_shell_leaves_whole():
         ("UNKNOWN_TOPIC_OR_PART", False),
     ],
 )
-def test_kafkas_error_tells_on_which_kind_of_resource_a_permission_is_missing(code, is_missed):
+def test_kafkas_error_code_shows_the_resource_of_a_missing_permission(code, is_missed):
     assert IDS.is_missed_by(code) is is_missed
 
 

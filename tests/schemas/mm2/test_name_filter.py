@@ -8,31 +8,31 @@ from schemas.mm2.name_filter import NameFilter
     ("include", "name", "matches"),
     [
         pytest.param(("orders",), "orders", True, id="a name"),
-        pytest.param(("orders",), "orders2", False, id="the whole name has to match"),
+        pytest.param(("orders",), "orders2", False, id="the full name must match"),
         pytest.param(("a.*", "b"), "b", True, id="any entry"),
         pytest.param(("a|ab",), "ab", True, id="the second alternative, where the first is short"),
         pytest.param((), "orders", False, id="an empty list matches nothing"),
         pytest.param((r"\w+",), "grün", False, id="\\w is ASCII, as in Java"),
-        pytest.param(("a(x", "y)b"), "axb", True, id="entries are joined before they are read"),
+        pytest.param(("a(x", "y)b"), "axb", True, id="entries are joined before they are compiled"),
     ],
 )
 def test_the_joined_expression_matches_the_whole_name(include, name, matches):
     assert NameFilter(include).matches(name) is matches
 
 
-def test_what_is_excluded_is_left_out_whatever_is_included():
+def test_exclude_overrides_include():
     assert not NameFilter((".*",), ("__.*",)).matches("__consumer_offsets")
 
 
 @pytest.mark.parametrize("bad", [r"\p{Lu}.*", "a[b&&c]", "(", r"\Qa.b\E", "a[b[c]]", "(?<n>a)"])
-def test_an_expression_that_python_reads_otherwise_than_java_is_named(bad):
+def test_a_pattern_with_another_meaning_in_java_is_rejected_and_named(bad):
     with pytest.raises(InvalidPatternError) as error:
         NameFilter(("fine.*", bad))
 
     assert f"the regular expression {bad} " in str(error.value)
 
 
-def test_names_are_the_entries_that_can_be_a_name_as_they_stand():
+def test_names_are_the_entries_that_are_valid_names():
     assert NameFilter(("orders", "ord.*", "team.orders_1", "a|b")).names == (
         "orders",
         "team.orders_1",

@@ -1,4 +1,4 @@
-"""Offset syncs byte for byte: the golden bytes were made by MirrorMaker 2's own class."""
+"""Offset syncs have MirrorMaker 2's bytes; its own class made the golden bytes."""
 
 import pytest
 
@@ -9,15 +9,15 @@ KEY = bytes.fromhex("0006 6f7264657273 00000003")
 VALUE = bytes.fromhex("0000000000000064 000000000000002a")
 
 
-def test_an_offset_sync_is_the_bytes_that_mirrormaker_2_writes():
+def test_an_offset_sync_has_the_bytes_that_mirrormaker_2_writes():
     assert (SYNC.key, SYNC.value) == (KEY, VALUE)
 
 
-def test_an_offset_sync_of_mirrormaker_2_is_read():
+def test_an_offset_sync_that_mirrormaker_2_wrote_can_be_read():
     assert OffsetSync.read(KEY, VALUE) == SYNC
 
 
 @pytest.mark.parametrize(("key", "value"), [(KEY[:-1], VALUE), (KEY, VALUE[:-1]), (b"", VALUE)])
-def test_a_record_that_is_cut_is_no_offset_sync(key, value):
+def test_a_truncated_offset_sync_is_an_error(key, value):
     with pytest.raises(ValueError, match=r"not an offset sync|no string"):
         OffsetSync.read(key, value)

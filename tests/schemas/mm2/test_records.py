@@ -1,4 +1,4 @@
-"""Checkpoints and heartbeats are byte for byte what MirrorMaker 2 4.3 writes."""
+"""Checkpoints and heartbeats have the bytes that MirrorMaker 2 4.3 writes."""
 
 import pytest
 from hypothesis import given
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from schemas.mm2.records import MAX_STRING_BYTES, Checkpoint, Heartbeat, encode_string
 
-# Bytes that MirrorMaker 2's own classes produced. Never to be changed.
+# Bytes that MirrorMaker 2's own classes produced. Never change them.
 GOLDEN_CHECKPOINTS = [
     pytest.param(
         Checkpoint("g1", "A.orders", 3, 100, 42),
@@ -26,17 +26,17 @@ longs = st.integers(-(2**63), 2**63 - 1)
 
 
 @pytest.mark.parametrize(("checkpoint", "key", "value"), GOLDEN_CHECKPOINTS)
-def test_a_checkpoint_is_the_bytes_that_mirrormaker_2_writes(checkpoint, key, value):
+def test_a_checkpoint_has_the_bytes_that_mirrormaker_2_writes(checkpoint, key, value):
     assert checkpoint.key == bytes.fromhex(key)
     assert checkpoint.value == bytes.fromhex(value)
 
 
 @pytest.mark.parametrize(("checkpoint", "key", "value"), GOLDEN_CHECKPOINTS)
-def test_a_checkpoint_of_mirrormaker_2_is_read(checkpoint, key, value):
+def test_a_checkpoint_that_mirrormaker_2_wrote_can_be_read(checkpoint, key, value):
     assert Checkpoint.read(bytes.fromhex(key), bytes.fromhex(value)) == checkpoint
 
 
-def test_a_heartbeat_is_the_bytes_that_mirrormaker_2_writes():
+def test_a_heartbeat_has_the_bytes_that_mirrormaker_2_writes():
     heartbeat = Heartbeat("A", "B", 1_700_000_000_000)
 
     assert heartbeat.key == bytes.fromhex("0001 41 0001 42")
@@ -45,20 +45,20 @@ def test_a_heartbeat_is_the_bytes_that_mirrormaker_2_writes():
 
 
 @given(texts, texts, st.integers(0, 2**31 - 1), longs, longs, texts)
-def test_any_checkpoint_is_read_as_it_was_written(group, topic, partition, up, down, metadata):
+def test_an_encoded_checkpoint_can_be_decoded(group, topic, partition, up, down, metadata):
     checkpoint = Checkpoint(group, topic, partition, up, down, metadata)
 
     assert Checkpoint.read(checkpoint.key, checkpoint.value) == checkpoint
 
 
-def test_bytes_behind_a_value_are_ignored_as_mirrormaker_2_does():
+def test_bytes_after_the_end_of_a_value_are_ignored_as_in_mirrormaker_2():
     checkpoint = Checkpoint("g1", "A.orders", 3, 100, 42)
 
     assert Checkpoint.read(checkpoint.key, checkpoint.value + b"later version") == checkpoint
 
 
 @pytest.mark.parametrize("cut", range(20))
-def test_a_record_that_was_cut_is_an_error(cut):
+def test_a_truncated_record_is_an_error(cut):
     checkpoint = Checkpoint("g1", "A.orders", 3, 100, 42)
     heartbeat = Heartbeat("A", "B", 1)
 
@@ -70,6 +70,6 @@ def test_a_record_that_was_cut_is_an_error(cut):
         Heartbeat.read(heartbeat.key, heartbeat.value[: cut % 10])
 
 
-def test_a_name_that_no_field_can_hold_is_an_error():
+def test_a_name_that_is_too_long_for_a_field_is_an_error():
     with pytest.raises(ValueError, match="32768 bytes"):
         encode_string("x" * (MAX_STRING_BYTES + 1))

@@ -6,7 +6,7 @@ DEFAULT = DefaultPolicy()
 IDENTITY = IdentityPolicy(source_alias="A")
 
 
-def test_a_remote_topic_begins_with_the_alias_it_came_from():
+def test_a_remote_topic_begins_with_its_source_alias():
     remote = DEFAULT.remote_topic("us-east", "orders")
 
     assert remote == "us-east.orders"
@@ -18,14 +18,14 @@ def test_a_remote_topic_begins_with_the_alias_it_came_from():
     ("topic", "source", "upstream"),
     [
         pytest.param("orders", None, None, id="a topic of its own cluster"),
-        pytest.param("my.topic.v1", "my", "topic.v1", id="a dotted topic reads as remote"),
+        pytest.param("my.topic.v1", "my", "topic.v1", id="a topic with a dot counts as remote"),
         pytest.param(".orders", "", "orders", id="an empty alias"),
-        pytest.param("orders.", None, None, id="Java's split drops what is empty at the end"),
-        pytest.param("a..", None, None, id="also twice"),
-        pytest.param("a..b", "a", ".b", id="a separator is all of it"),
+        pytest.param("orders.", None, None, id="Java's split drops an empty last part"),
+        pytest.param("a..", None, None, id="Java's split drops two empty last parts"),
+        pytest.param("a..b", "a", ".b", id="an empty part in the middle is kept"),
     ],
 )
-def test_a_name_is_read_as_mirrormaker_reads_it(topic, source, upstream):
+def test_a_name_is_parsed_as_mirrormaker_2_parses_it(topic, source, upstream):
     assert DEFAULT.source_of(topic) == source
     assert DEFAULT.upstream_topic(topic) == upstream
 
@@ -75,18 +75,18 @@ def test_a_topic_that_has_been_on_the_target_is_a_cycle(topic, cycle):
     assert is_cycle(DEFAULT, topic, "B") is cycle
 
 
-def test_the_identity_policy_sees_no_cycle_but_by_its_own_alias():
+def test_the_identity_policy_detects_cycles_only_by_its_own_alias():
     assert not is_cycle(IDENTITY, "B.orders", "B")
     assert is_cycle(IDENTITY, "B.heartbeats", "B")
 
 
-def test_heartbeats_are_known_at_any_distance():
+def test_heartbeats_topics_are_recognised_over_any_number_of_clusters():
     assert DEFAULT.is_heartbeats_topic("heartbeats")
     assert DEFAULT.is_heartbeats_topic("A.C.heartbeats")
     assert not DEFAULT.is_heartbeats_topic("A.my-heartbeats")
 
 
-def test_a_separator_is_used_for_internal_topics_too_unless_kept_apart():
+def test_the_separator_applies_to_internal_topics_unless_they_have_their_own():
     joined, apart = DefaultPolicy("_", "_"), DefaultPolicy("_", ".")
 
     assert joined.checkpoints_topic("A") == "A_checkpoints_internal"

@@ -1,4 +1,4 @@
-"""Joined lots of numbers spread as all of them do."""
+"""Merged statistics equal the statistics of all numbers."""
 
 import pytest
 from hypothesis import given
@@ -16,12 +16,12 @@ def spread(numbers):
 
 
 @given(NUMBERS, NUMBERS)
-def test_two_lots_spread_as_one(first, second):
+def test_merged_stats_equal_the_stats_of_all_numbers(first, second):
     assert spread(first) + spread(second) == spread(first + second)
 
 
 @given(NUMBERS.filter(bool), st.integers(0, 2**40))
-def test_the_distances_to_a_time_spread_as_each_of_them(numbers, now):
+def test_ages_at_a_time_equal_the_stats_of_all_ages(numbers, now):
     distances = spread([now - number for number in numbers])
 
     assert spread(numbers).ages_at(now) == distances

@@ -121,7 +121,7 @@ def test_a_topic_is_staged_and_then_replayed_by_two_materializations(
     assert materialize("us-east__eu-west", "offset_map", topic)["records"] == 0
 
 
-def test_the_other_assets_and_the_jobs_work_on_what_was_mirrored(
+def test_the_other_assets_and_the_jobs_work_on_mirrored_topics(
     materialize, defs, instance, target, topic
 ):
     materialize("us-east", "records", topic)
@@ -184,7 +184,7 @@ def test_a_materialization_reports_what_the_running_mirror_staged(path, topic, m
     assert staged["dagster/row_count"] == replayed["dagster/row_count"] == 70
 
 
-def test_a_run_of_the_command_line_is_seen_in_dagster(path, topic, tmp_path):
+def test_dagster_shows_materializations_of_a_run_of_the_command_line(path, topic, tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     done = run_cli(
@@ -202,7 +202,7 @@ def test_a_run_of_the_command_line_is_seen_in_dagster(path, topic, tmp_path):
             assert instance.get_dynamic_partitions(f"{owner}__topics") == [topic]
 
 
-def test_a_topic_that_is_not_there_is_a_sentence(path, source):
+def test_a_missing_topic_is_an_error_with_a_plain_sentence(path, source):
     context = MirrorContext(read_config(path))
 
     with pytest.raises(TopicMissingError, match="there is no topic nowhere on us-east"):
@@ -360,7 +360,7 @@ def is_up(ui):
 
 
 @pytest.mark.timeout(900)
-def test_a_topic_is_found_materialized_mirrored_and_the_mirror_ends_cleanly_when_terminated(
+def test_a_topic_is_discovered_materialized_and_mirrored_and_the_mirror_ends_cleanly_when_terminated(
     ui, source, target, topic, lake
 ):
     # The discovery sensor makes it a partition; nobody did it by hand.

@@ -1,12 +1,13 @@
-"""`kill -9` at every step of staging and of replay: what it leaves, and that the next run heals it.
+"""`kill -9` at every step of staging and replay: the state after it, and recovery by the next run.
 
-The table is the crash matrix. A row says where, who dies, and what broker and lake hold then; what
-must hold after every death and after every recovery is below.
+ROWS is the crash matrix. A row has the call, the processes that die, and the state of broker and
+lake after the crash. `left` and `whole` check what must hold after every crash and recovery.
 """
 
 from __future__ import annotations
 
 import os
+import pkgutil
 import re
 import signal
 import time
@@ -48,21 +49,21 @@ from tests.support.world import FLOW, World, contents, until
 pytestmark = [pytest.mark.kafka, pytest.mark.story, pytest.mark.crash]
 
 PARTITIONS = 2
-RECORDS = 250  # of a partition: 120 of a transaction, its marker, 130
+RECORDS = 250  # per partition: 120 in a transaction, its marker, then 130
 END = RECORDS + 1
 CHUNK = 100
 CHUNKS = [(100, 100), (200, 201), (250, 251)]  # records and progress after each of a partition
 TIMEOUT_MS = 300_000
-"""How long a transaction may last: a recovery that waits for that instead of fencing is a stall."""
+"""Transaction timeout. A recovery that waits for it, instead of fencing, fails the test."""
 
 SHORT_MS = 10_000
-"""How long it may last where it is to end by that."""
+"""Transaction timeout of rows in which the timeout must abort the transaction."""
 
-SETTLED_S = 30.0
-"""How long a broker that is back, or that has answered a commit, may take to show how it ends."""
+RECOVERED_S = 30.0
+"""Seconds in which a restarted broker must have ended the transaction."""
 
 MET_S = 240.0
-"""How long a run may take to come to its death, or to its end, on a machine that is busy."""
+"""Seconds in which a run must reach its crash or its end, on a busy machine."""
 
 FILE = "resources.delta.stage_writer:ParquetSlotFileWriter"
 READER = "resources.kafka.range_reader:RangeReader"
@@ -88,7 +89,10 @@ ALL_SENT = {**ALL_STAGED, "visible": 500, "open": 0, "progress": [END, END]}
 
 @dataclass(frozen=True)
 class Row:
-    """A death, and what it leaves; what is not named is not asked. *broker*: which one it meets."""
+    """A crash and the state that it leaves.
+
+    Keys that *leaves* does not have are not checked. *broker* is the cluster whose broker dies.
+    """
 
     name: str
     where: str
@@ -98,9 +102,12 @@ class Row:
     leaves: dict[str, Any] = field(default_factory=dict)
     broker: str = "target"
 
+    def __post_init__(self) -> None:
+        pkgutil.resolve_name(self.where)  # a renamed method must not turn a crash into none
+
 
 ROWS = [
-    # Staging: the read, each slot's file, the commit, the seal.
+    # Staging: the read, each slot's file, the commit, sealing.
     Row("before a range is read, the source dies", f"{READER}.read", "before", 1, BROKER,
         {**NOTHING_STAGED, "orphans": 0}, "source"),
     Row("in the middle of a read, the source dies too", f"{READING}.process", "after", 1,
@@ -122,7 +129,7 @@ ROWS = [
     Row("before sealing", f"{COMMITTER}.seal", "before", 1, DRIVER_ALONE,
         {**UNSEALED, "high": [], "mapped": 0}),
     Row("after sealing", f"{COMMITTER}.seal", "after", 1, DRIVER_ALONE, ALL_STAGED),
-    # Replay: the worker's transactions, then the driver's map.
+    # Replay: the worker's transactions, then the driver's offset map.
     Row("after FENCE", f"{SLOT}.fence", "after", 1, BOTH, {**NOTHING_SENT, "progress": []}),
     Row("after FENCE, and the run lives", f"{SLOT}.fence", "after", 1, WORKER,
         {**NOTHING_SENT, "progress": []}),
@@ -160,9 +167,9 @@ ROWS = [
 
 @pytest.fixture(scope="module")
 def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for the rows that kill or freeze one, either cluster's; it looks often at timeouts.
+    """A broker for the rows that kill or freeze one. It checks transaction timeouts often.
 
-    Shared by these rows, each of which brings it back.
+    These rows share it, and each row restarts it.
     """
     often = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
     broker = Broker("victim", tmp_path_factory.mktemp("victim"), properties=often).start()
@@ -171,7 +178,7 @@ def victim(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: re.sub(r"\W+", "-", row.name))
-def test_a_death_leaves_what_the_matrix_says_and_the_next_run_is_exact(
+def test_a_crash_leaves_the_state_of_the_crash_matrix_and_the_next_run_is_exact(
     row, request, unique_topic, tmp_path, monkeypatch
 ):
     here = world(row, request, unique_topic, tmp_path)
@@ -182,7 +189,7 @@ def test_a_death_leaves_what_the_matrix_says_and_the_next_run_is_exact(
         broker = getattr(here, row.broker)
         broker.thaw()
         broker.start()
-        if row.fate is not BROKER_ALONE:  # else the run is at work already
+        if row.fate is not BROKER_ALONE:  # then the run has already continued
             left(here, unique_topic, row.leaves)
 
         recover(here, row, run, witness)
@@ -191,13 +198,13 @@ def test_a_death_leaves_what_the_matrix_says_and_the_next_run_is_exact(
         if row.fate is ZOMBIE:
             wake(here, witness)
             whole(here, unique_topic)
-        until(lambda: not of_session(run.pid), "nothing is left of the run", MET_S)
-        until(lambda: started_at(witness) is None, "nor of who was at the crash")
+        until(lambda: not of_session(run.pid), "all processes of the run have ended", MET_S)
+        until(lambda: started_at(witness) is None, "the process that crashed has ended")
     finally:
         here.end()
 
 
-def test_a_map_that_is_made_anew_after_a_death_is_made_behind_the_dead_runs_transaction(
+def test_an_offset_map_rebuild_after_a_crash_first_ends_the_dead_runs_transaction(
     request, unique_topic, tmp_path, monkeypatch
 ):
     one_chunk = {**ALL_STAGED, "visible": 100, "progress": [100]}
@@ -220,12 +227,12 @@ def test_a_map_that_is_made_anew_after_a_death_is_made_behind_the_dead_runs_tran
 
 
 def world(row, request, topic, home):
-    """Return the clusters of *row*: the one that dies is no other test's."""
+    """Return the world of *row*. A broker that dies is not shared with other tests."""
     names = dict.fromkeys(("source", "target"))
     for name in names:
         is_met = name == row.broker and (row.fate.befalls("broker") or row.fate is ASLEEP)
         names[name] = request.getfixturevalue("victim" if is_met else name)
-    # One task at a time, so that only the one that dies writes.
+    # One task, so that only the process that dies writes.
     extra = {
         "tasks.max": "1",
         "deltamirror.replay.chunk.records": str(CHUNK),
@@ -237,7 +244,7 @@ def world(row, request, topic, home):
 
 
 def fill(source, topic):
-    """Write two partitions: offsets of a transaction, its marker, offsets without one."""
+    """Write two partitions: records of a transaction, its marker, records without one."""
     create_topic(source.bootstrap_servers, topic, PARTITIONS)
 
     def records(first, last):
@@ -252,7 +259,7 @@ def fill(source, topic):
 
 
 def die(here, row, monkeypatch):
-    """Start a run, wait for its crash; return it and the process that met the crash."""
+    """Start a run and wait for its crash; return the run and the crashed process's id."""
     crash = Crash(row.where, row.when, row.call, row.fate)
     folder = here.home / "crash"
     with monkeypatch.context() as patch:
@@ -276,7 +283,7 @@ def die(here, row, monkeypatch):
 
 
 def recover(here, row, run, witness):
-    """Let go on who was stopped; where the driver is dead, mirror anew."""
+    """Continue stopped processes and wait for the end; if the driver is dead, mirror again."""
     if "driver" in row.fate.killed:
         here.mirror()
         return
@@ -287,28 +294,28 @@ def recover(here, row, run, witness):
 
 
 def end(pid, began):
-    """Kill process *pid* if it is still the one that began then."""
+    """Kill process *pid* if it is still the process that started at *began*."""
     if began is not None and started_at(pid) == began:
         os.kill(pid, signal.SIGKILL)
 
 
 def wake(here, witness):
-    """Let a worker of a dead run go on behind the run that took over: it gets nowhere."""
+    """Continue a worker of a dead run after another run has finished: it must be fenced."""
     os.kill(witness, signal.SIGCONT)
     until(lambda: started_at(witness) is None, "the worker that woke up has ended")
     assert "_FENCED" in outcome(here.home / "crash").read_text()
 
 
-def places(here, topic):
-    """Return the lake and the remote topic of *topic*, as independent readers know them."""
+def probes(here, topic):
+    """Return independent readers of the lake and of the remote topic of *topic*."""
     lake = LakeProbe(here.home / "lake", "us-east", "eu-west", topic)
     group = f"deltamirror.{FLOW}"
     return lake, TopicProbe(here.target.bootstrap_servers, here.remote(topic), PARTITIONS, group)
 
 
 def found(here, topic):
-    """Return what lake and broker hold now, in the words of the table."""
-    lake, log = places(here, topic)
+    """Return the present state of lake and broker, with the keys of ROWS."""
+    lake, log = probes(here, topic)
     high, stable, visible = log.high(), log.stable(), log.visible()
     return {
         "staged": len(lake.staged()),
@@ -326,33 +333,33 @@ def found(here, topic):
 
 
 def left(here, topic, expected):
-    """Assert what a death left: the row's words, and what every death has to leave."""
-    deadline = time.monotonic() + SETTLED_S
+    """Assert the state after a crash: *expected*, and what must hold after every crash."""
+    deadline = time.monotonic() + RECOVERED_S
     while True:
         now: dict[str, Any] = {}
-        with suppress(KafkaException):  # a broker that has just come back
+        with suppress(KafkaException):  # of a broker that has just restarted
             now = found(here, topic)
-            # Visible and progress are one transaction's: both or neither.
+            # Records and progress are committed in one transaction: both or none.
             reached = [records for records, at in CHUNKS for p in now["progress"] if p == at]
             exact = now["records of each partition"] == sorted(reached)
             if exact and {key: now[key] for key in expected} == expected:
                 break
         assert time.monotonic() < deadline, f"{now}, not {expected}"
         time.sleep(0.1)
-    lake, log = places(here, topic)
+    lake, log = probes(here, topic)
     original = consume_all(here.source.bootstrap_servers, topic)
     for partition in range(PARTITIONS):
         arrived = contents([m for m in log.visible() if m.partition() == partition])
         wanted = contents([m for m in original if m.partition() == partition])
-        assert arrived == wanted[: len(arrived)], "what is seen is a beginning"
+        assert arrived == wanted[: len(arrived)], "visible records are a prefix"
     offsets = {(m.partition(), m.offset()) for m in original}
     assert len(lake.staged()) == len(set(lake.staged()))
     assert set(lake.staged()) <= offsets
 
 
 def whole(here, topic):
-    """Assert that each record is there once, in order, staged, sealed, sent and mapped."""
-    lake, log = places(here, topic)
+    """Assert that each record is staged, sealed, sent and mapped once, in order."""
+    lake, log = probes(here, topic)
     original = consume_all(here.source.bootstrap_servers, topic)
     arrived = consume_all(here.target.bootstrap_servers, here.remote(topic))
     assert len(original) == PARTITIONS * RECORDS

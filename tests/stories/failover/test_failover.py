@@ -1,6 +1,6 @@
-"""A group works on the source, the source is given up, the group goes on at the target.
+"""A group reads on the source, the source is abandoned, the group resumes on the target.
 
-Nothing here knows the inside: a file, the commands, and consumers as applications have them.
+The test uses only the configuration file, the commands, and ordinary consumers.
 """
 
 import json
@@ -30,7 +30,7 @@ FLOW = "us-east->eu-west"
 
 
 class Mirrored(NamedTuple):
-    """A file, its clusters, a topic, and what a group read of it on the source before the run."""
+    """A configuration, its clusters, a topic, and the values that a group read before the run."""
 
     file: Path
     source: str
@@ -42,7 +42,7 @@ class Mirrored(NamedTuple):
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory, clusters):
-    """A run that has come and gone, behind a group that has read part of the topic."""
+    """A finished run, after a group has read a part of the topic."""
     source, target = (broker.start().bootstrap_servers for broker in clusters)
     mark = uuid.uuid4().hex[:8]
     topic, group = f"orders-{mark}", f"billing-{mark}"
@@ -61,12 +61,12 @@ def here(tmp_path_factory, clusters):
         """
     )
     before = consume(source, group, topic, at_most=47)
-    asked(path, "run", "--until-caught-up")
+    command_json(path, "run", "--until-caught-up")
     return Mirrored(path, source, target, topic, group, before)
 
 
 def fill(source, topic):
-    """Write values p-n, unique: plain ones, whole transactions, and aborted ones between them."""
+    """Write unique values p-n: without transactions, in committed and in aborted ones."""
     create_topic(source, topic, partitions=PARTITIONS)
     everywhere = range(PARTITIONS)
     aborted = [Record(b"k", b"aborted", partition=part) for part in everywhere for _ in range(3)]
@@ -82,7 +82,7 @@ def fill(source, topic):
 
 
 def consume(bootstrap, group, topic, at_most=None):
-    """Read as a member of *group* to the end or *at_most* values, commit each, return them."""
+    """Read as a member of *group* to the end or *at_most* values; commit and return them."""
     ends = high_watermarks(bootstrap, topic)
     consumer = Consumer(
         {
@@ -115,20 +115,20 @@ def consume(bootstrap, group, topic, at_most=None):
     return values
 
 
-def asked(file, *arguments):
+def command_json(file, *arguments):
     answer = run_cli(*arguments, "--config", file, "--format", "json")
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return json.loads(answer.stdout)
 
 
 def test_a_group_that_fails_over_reads_each_record_once(here):
-    answer = asked(here.file, "translate", "--flow", FLOW, "--group", here.group)
+    answer = command_json(here.file, "translate", "--flow", FLOW, "--group", here.group)
     resumes = {
         (at["target_topic"], at["target_partition"]): at["downstream_offset"]
         for at in answer["partitions"]
     }
     commit_group(here.target, here.group, resumes)
-    # Partitions in which the group had read nothing yet begin at their first record.
+    # In partitions that the group had not read, it begins at the first record.
     after = consume(here.target, here.group, f"us-east.{here.topic}")
 
     every = Counter(f"{part}-{n}" for part in range(PARTITIONS) for n in range(40))
@@ -136,8 +136,8 @@ def test_a_group_that_fails_over_reads_each_record_once(here):
     assert Counter(here.before + after) == every
 
 
-def test_status_shows_that_all_has_arrived(here):
-    (flow,) = asked(here.file, "status")["flows"]
+def test_status_shows_that_all_records_have_arrived(here):
+    (flow,) = command_json(here.file, "status")["flows"]
 
     assert (flow["flow"], flow["state"], flow["error"]) == (FLOW, "stopped", None)
     assert [at["lag"] for at in flow["partitions"]] == [0] * PARTITIONS
@@ -145,10 +145,10 @@ def test_status_shows_that_all_has_arrived(here):
     assert all(at["source_end"] == at["staged"] == at["replayed"] for at in flow["partitions"])
 
 
-def test_each_offset_translates_there_and_back(here):
+def test_each_offset_translates_to_the_target_and_back(here):
     def translate(offset, *more):
         place = ("--topic", here.topic, "--partition", 0, "--offset", offset)
-        return asked(here.file, "translate", "--flow", FLOW, *place, *more)
+        return command_json(here.file, "translate", "--flow", FLOW, *place, *more)
 
     there = translate(12)
     back = translate(there["downstream_offset"], "--reverse")

@@ -1,4 +1,4 @@
-"""Groups are set on the target by themselves and resume there: nothing again, nothing skipped."""
+"""Groups are synced to the target automatically and resume there: no record repeated or skipped."""
 
 import pytest
 from confluent_kafka import Consumer, KafkaError
@@ -30,7 +30,7 @@ CLASSIC, NEW = "classic", "consumer"
 
 @pytest.fixture
 def here(world, unique_topic, names):
-    """A mirrored topic, 0 to 5,999, with aborted records in the middle that shift all offsets."""
+    """A mirrored topic with values 0 to 5,999; aborted records in the middle shift the offsets."""
     here = world(
         unique_topic,
         **{
@@ -50,7 +50,7 @@ def here(world, unique_topic, names):
 
 
 def stop_at(here, topic, group, lag, metadata=""):
-    """Let *group* have read all of the source's records but the last *lag*."""
+    """Commit offsets of *group* as if it had read all source records except the last *lag*."""
     offsets = [message.offset() for message in consume_all(here.source.bootstrap_servers, topic)]
     here.context.cluster("us-east").commit_offsets(
         group, {TopicPartition(topic, 0): ([*offsets, offsets[-1] + 1][-lag - 1], metadata)}
@@ -58,7 +58,7 @@ def stop_at(here, topic, group, lag, metadata=""):
 
 
 def sync(here):
-    """Look at the source's groups, and set the target's."""
+    """Read the source's groups, and sync them to the target."""
     context = here.context
     snapshot_groups(context, "us-east")
     return sync_groups(context, context.config.flow(FLOW))
@@ -79,7 +79,7 @@ def member(bootstrap, group, protocol=CLASSIC):
 
 
 def read_on(bootstrap, group, topic, protocol=CLASSIC, at_most=RECORDS):
-    """Read as a member of *group* to the end, or *at_most*; commit, leave, return the values."""
+    """Read as a member of *group* to the end or *at_most* values; commit, leave, return them."""
     consumer = member(bootstrap, group, protocol)
     consumer.subscribe([topic])
     values = []
@@ -101,7 +101,7 @@ def read_on(bootstrap, group, topic, protocol=CLASSIC, at_most=RECORDS):
 
 
 @pytest.mark.parametrize("protocol", [CLASSIC, NEW])
-def test_each_group_resumes_at_its_very_next_record_however_far_behind_it_is(
+def test_each_group_resumes_at_its_next_record_regardless_of_its_lag(
     here, unique_topic, names, protocol
 ):
     groups = {lag: f"{names('group')}-{lag}" for lag in LAGS}
@@ -117,7 +117,7 @@ def test_each_group_resumes_at_its_very_next_record_however_far_behind_it_is(
         assert read == list(range(RECORDS - lag, RECORDS))
 
 
-def test_a_group_of_the_new_protocol_is_carried_over(here, unique_topic, names):
+def test_a_group_of_the_new_protocol_is_synced(here, unique_topic, names):
     group = names("group")
     before = read_on(here.source.bootstrap_servers, group, unique_topic, NEW, at_most=1_234)
     until(lambda: sync(here).moved == {group: 1}, "the group is idle and moved")
@@ -127,7 +127,7 @@ def test_a_group_of_the_new_protocol_is_carried_over(here, unique_topic, names):
     assert before + after == list(range(RECORDS))
 
 
-def test_javas_own_console_consumer_resumes_at_the_very_next_record(here, unique_topic, names):
+def test_kafkas_console_consumer_resumes_at_the_next_record(here, unique_topic, names):
     stop_at(here, unique_topic, names("group"), lag=100)
     sync(here)
 
@@ -138,8 +138,8 @@ def test_javas_own_console_consumer_resumes_at_the_very_next_record(here, unique
     assert read == [str(n) for n in range(RECORDS - 100, RECORDS)]
 
 
-def test_what_a_group_keeps_beside_its_offsets_comes_along(here, unique_topic, names):
-    # As Kafka Streams does: base64 of a version and the stream's time.
+def test_the_metadata_of_committed_offsets_is_synced(here, unique_topic, names):
+    # Like Kafka Streams: base64 of a version and the stream's time.
     stop_at(here, unique_topic, names("group"), 100, metadata="AgAAAYvP5WgA")
 
     sync(here)
@@ -148,9 +148,7 @@ def test_what_a_group_keeps_beside_its_offsets_comes_along(here, unique_topic, n
     assert commit[1] == "AgAAAYvP5WgA"
 
 
-def test_a_streams_group_is_carried_over_and_left_alone_where_it_is_active(
-    here, unique_topic, names
-):
+def test_a_streams_group_is_synced_unless_it_is_active_on_the_target(here, unique_topic, names):
     remote, group = TopicPartition(here.remote(unique_topic), 0), names("group")
     target = here.context.cluster("eu-west")
     with mm2_tools() as gateway:
@@ -174,15 +172,13 @@ def test_a_streams_group_is_carried_over_and_left_alone_where_it_is_active(
     assert (len(left), metadata) == (100, "AgAAAYvP5WgA")
 
 
-def test_an_active_group_is_left_alone_and_follows_when_its_members_are_gone(
-    here, unique_topic, names
-):
+def test_an_active_group_is_not_changed_until_its_members_are_gone(here, unique_topic, names):
     stop_at(here, unique_topic, names("group"), lag=100)
     remote = here.remote(unique_topic)
     consumer = member(here.target.bootstrap_servers, names("group"))
     try:
         consumer.subscribe([remote])
-        until(lambda: consumer.poll(0.1) is not None, "the group is at work")
+        until(lambda: consumer.poll(0.1) is not None, "the group has a member")
         consumer.commit(offsets=[KafkaPartition(remote, 0, 3)], asynchronous=False)
 
         assert sync(here).active == [names("group")]
@@ -205,7 +201,7 @@ def test_a_group_that_is_ahead_on_the_target_is_not_moved_back(here, unique_topi
     assert committed_offsets(here.target.bootstrap_servers, names("group")) == {(remote, 0): end}
 
 
-def test_a_run_that_is_to_end_leaves_its_groups_set(here, unique_topic, names):
+def test_a_run_syncs_its_groups_before_it_ends(here, unique_topic, names):
     stop_at(here, unique_topic, names("group"), lag=100)
 
     here.mirror()

@@ -1,4 +1,4 @@
-"""`kill -9` in the middle, and a second run."""
+"""A run is killed with `kill -9` or stopped with SIGTERM, and a second run continues."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _fill(bootstrap, topic):
 
 
 def _arrived(here, topic):
-    """Return how far the target's log is: 0 for a topic that is not there yet, or not led."""
+    """Return the end of the target's log, 0 if the topic does not exist or has no leader yet."""
     try:
         return sum(high_watermarks(here.target.bootstrap_servers, here.remote(topic)).values())
     except (KeyError, KafkaException):
@@ -35,7 +35,7 @@ def _arrived(here, topic):
 
 
 @pytest.mark.timeout(300)
-def test_a_run_killed_in_the_middle_of_300_000_records_loses_and_doubles_none(
+def test_a_run_killed_in_the_middle_of_300_000_records_neither_loses_nor_duplicates_any(
     world, source, unique_topic
 ):
     _fill(source.bootstrap_servers, unique_topic)
@@ -43,7 +43,7 @@ def test_a_run_killed_in_the_middle_of_300_000_records_loses_and_doubles_none(
     run = here.start("--until-caught-up")
     until(lambda: _arrived(here, unique_topic) > 20_000, "20,000 records arrive")
     kill(run)
-    assert _arrived(here, unique_topic) < RECORDS, "it was not in the middle"
+    assert _arrived(here, unique_topic) < RECORDS, "the run was killed after its end"
 
     here.mirror()
 
@@ -55,7 +55,7 @@ def test_a_run_killed_in_the_middle_of_300_000_records_loses_and_doubles_none(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_that_is_told_to_stop_ends_within_10_s_and_the_next_one_goes_on(
+def test_a_run_ends_within_10_s_of_a_stop_signal_and_the_next_run_continues(
     world, source, unique_topic, how
 ):
     create_topic(source.bootstrap_servers, unique_topic)

@@ -1,4 +1,4 @@
-"""A run that Prometheus watches, and one that is ready to take over, on real brokers."""
+"""A run that Prometheus scrapes, and a standby that takes over, on real brokers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from tests.support.world import FLOW, kill, until
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 ANY_PORT = {"deltamirror.metrics.listen": "127.0.0.1:0"}
-TAKEN_OVER_S = 15.0
-"""What `--standby` promises, from the holder's `kill -9` on."""
+TAKEOVER_S = 15.0
+"""Seconds in which a standby must replay after `kill -9` of the holder, as documented."""
 
 
 def address(here):
-    """Return where the run that replays the flow serves its metrics; None: not yet."""
-    said = here.context.status_file.read(f"replay {FLOW}")
-    return said and said["metrics"]
+    """Return the metrics address of the run that replays the flow, or None if it has none yet."""
+    status = here.context.status_file.read(f"replay {FLOW}")
+    return status and status["metrics"]
 
 
 def scrape(url):
-    """Return every value of a scrape by name and labels."""
+    """Return all values of a scrape by name and labels."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
         families = text_string_to_metric_families(answer.read().decode())
         return {
@@ -50,13 +50,13 @@ def scrape(url):
 
 
 def labels(**named):
-    """Return label values as Prometheus sorts them: by the labels' names."""
+    """Return label values in Prometheus' order: sorted by the labels' names."""
     return tuple(named[name] for name in sorted(named))
 
 
 @contextmanager
 def written(here, topic):
-    """Write a record every few ms beside the test; give the numbers acknowledged by now."""
+    """Write a record every 5 ms during the block; yield the list of acknowledged numbers."""
     stop, numbers = threading.Event(), []
     producer = Producer({"bootstrap.servers": here.source.bootstrap_servers})
 
@@ -78,7 +78,7 @@ def written(here, topic):
 
 
 def arrived(here, topic):
-    """Return how far the target's log is: 0 for a topic that is not there yet, or not led."""
+    """Return the end of the target's log, 0 if the topic does not exist or has no leader yet."""
     try:
         return sum(high_watermarks(here.target.bootstrap_servers, here.remote(topic)).values())
     except (KeyError, KafkaException):
@@ -86,12 +86,12 @@ def arrived(here, topic):
 
 
 def replayed(here, topic):
-    """Return how far the flow's progress is: the next offset of the source to replay."""
+    """Return the flow's progress: the next source offset to replay."""
     found = committed_offsets(here.target.bootstrap_servers, f"deltamirror.{FLOW}")
     return found.get((here.remote(topic), 0), 0)
 
 
-def test_prometheus_sees_what_moves_and_healthz_says_that_all_is_well(
+def test_prometheus_scrapes_the_replayed_records_and_healthz_reports_healthy(
     world, source, unique_topic, names
 ):
     group = names("billing")
@@ -100,25 +100,25 @@ def test_prometheus_sees_what_moves_and_healthz_says_that_all_is_well(
     records = [Record(b"k", b"12345", timestamp=old) for _ in range(1_000)]
     produce(source.bootstrap_servers, unique_topic, records)
     commit_group(source.bootstrap_servers, group, {(unique_topic, 0): 400})
-    said = {"groups": group, "emit.checkpoints.interval.seconds": "1"}
-    here = world(unique_topic, **ANY_PORT, **said)
+    extra = {"groups": group, "emit.checkpoints.interval.seconds": "1"}
+    here = world(unique_topic, **ANY_PORT, **extra)
     here.start()
-    until(lambda: address(here) is not None, "the run tells where it is watched")
+    until(lambda: address(here) is not None, "the run has a metrics address")
     url = address(here)
     flow = {"source": "us-east", "target": "eu-west"}
-    place = labels(**flow, topic=here.remote(unique_topic), partition="0")
+    partition = labels(**flow, topic=here.remote(unique_topic), partition="0")
     grouped = labels(**flow, topic=here.remote(unique_topic), partition="0", group=group)
 
-    until(lambda: scrape(url).get((m.RECORD_COUNT.name, *place)) == 1_000, "1,000 are counted")
-    until(lambda: scrape(url).get((m.LAG.name, *place)) == 0, "the lag is 0")
+    until(lambda: scrape(url).get((m.RECORD_COUNT.name, *partition)) == 1_000, "1,000 are counted")
+    until(lambda: scrape(url).get((m.LAG.name, *partition)) == 0, "the lag is 0")
     checkpoint = (m.CHECKPOINT_LATENCY[0].name, *grouped)
     until(lambda: checkpoint in scrape(url), "the group's checkpoint is written")
 
     seen = scrape(url)
-    assert seen[(m.BYTE_COUNT.name, *place)] == 5_000
-    assert seen[(m.SOURCE_END.name, *place)] == seen[(m.REPLAYED.name, *place)] == 1_000
+    assert seen[(m.BYTE_COUNT.name, *partition)] == 5_000
+    assert seen[(m.SOURCE_END.name, *partition)] == seen[(m.REPLAYED.name, *partition)] == 1_000
     for metrics in (m.RECORD_AGE, m.REPLICATION_LATENCY):
-        last, low, high, mean = (seen[(metric.name, *place)] for metric in metrics)
+        last, low, high, mean = (seen[(metric.name, *partition)] for metric in metrics)
         assert 60_000 <= low <= mean <= high
         assert low <= last <= high
     assert seen[(m.GROUP_LAG.name, *grouped)] == 600
@@ -130,7 +130,7 @@ def test_prometheus_sees_what_moves_and_healthz_says_that_all_is_well(
 
 
 @pytest.mark.timeout(300)
-def test_a_standby_goes_on_within_15_s_of_the_holders_kill_and_loses_and_doubles_nothing(
+def test_a_standby_takes_over_within_15_s_of_a_kill_without_loss_or_duplicates(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -143,7 +143,7 @@ def test_a_standby_goes_on_within_15_s_of_the_holders_kill_and_loses_and_doubles
 
         kill(holder)
         killed_at, wanted = time.monotonic(), len(numbers) + 1
-        until(lambda: replayed(here, unique_topic) >= wanted, "it goes on", TAKEN_OVER_S)
+        until(lambda: replayed(here, unique_topic) >= wanted, "the standby replays", TAKEOVER_S)
         print(f"taken over after {time.monotonic() - killed_at:.1f} s")  # noqa: T201 - for people
 
         assert standby.poll() is None, here.log()

@@ -70,7 +70,7 @@ def has_copied(here, number):
     return look
 
 
-def test_it_goes_on_at_the_very_next_record_after_a_clean_stop(here, unique_topic, names):
+def test_an_import_after_a_clean_stop_continues_at_the_next_record(here, unique_topic, names):
     create_topic(here.source.bootstrap_servers, unique_topic, partitions=PARTITIONS)
     group = names("billing")
     write(here, 0, 300)
@@ -104,7 +104,9 @@ def test_it_goes_on_at_the_very_next_record_after_a_clean_stop(here, unique_topi
         assert left == [b"%d" % i for i in range(unread * 2 + partition, 400, 2)]
 
 
-def test_what_a_killed_one_copied_and_did_not_note_is_not_copied_again(here, unique_topic, names):
+def test_an_import_does_not_copy_again_what_a_killed_mirrormaker_2_copied_without_a_commit(
+    here, unique_topic, names
+):
     create_topic(here.source.bootstrap_servers, unique_topic, partitions=PARTITIONS)
     with mm2(here, **{"eu-west.offset.flush.interval.ms": "3600000"}) as judge:
         write(here, 0, 100)
@@ -136,7 +138,7 @@ def test_what_a_killed_one_copied_and_did_not_note_is_not_copied_again(here, uni
     assert found.totals["foreign"] == 10
 
 
-def test_what_mirrormaker_2_never_copied_is_told_and_stays_uncopied(here, unique_topic):
+def test_records_that_mirrormaker_2_never_copied_are_reported_and_not_copied(here, unique_topic):
     create_topic(here.source.bootstrap_servers, unique_topic, partitions=PARTITIONS)
     write(here, 0, 60)
     with mm2(here, **{"us-east.consumer.auto.offset.reset": "latest"}) as judge:
@@ -156,7 +158,9 @@ def test_what_mirrormaker_2_never_copied_is_told_and_stays_uncopied(here, unique
     assert found.is_same, found.to_json()
 
 
-def test_mirrormaker_2_goes_on_where_deltamirror_stopped_and_hands_back(here, unique_topic):
+def test_mirrormaker_2_continues_where_deltamirror_stopped_and_the_other_way_round(
+    here, unique_topic
+):
     create_topic(here.source.bootstrap_servers, unique_topic, partitions=PARTITIONS)
     write(here, 0, 100)
     here.mirror()
@@ -181,7 +185,7 @@ def test_mirrormaker_2_goes_on_where_deltamirror_stopped_and_hands_back(here, un
     assert verify(here.context).is_same
 
 
-def test_a_source_topic_made_anew_with_fewer_partitions_is_told_and_not_taken_over(
+def test_a_re_created_source_topic_with_fewer_partitions_is_reported_and_not_imported(
     here, unique_topic
 ):
     create_topic(here.source.bootstrap_servers, unique_topic, partitions=PARTITIONS)

@@ -79,7 +79,7 @@ def test_no_key_that_mirrormaker_2_reads_is_unknown_here(read_at, ours, place):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_key_that_mirrormaker_2_reads_elsewhere_only_has_no_effect_and_a_reason(
+def test_a_key_that_mirrormaker_2_reads_only_in_other_modes_has_no_effect_and_a_reason(
     read_at, ours, place
 ):
     elsewhere = frozenset().union(*read_at.values()) - read_at[place]
@@ -119,7 +119,7 @@ def definition_of(mm2):
 
 
 @pytest.mark.parametrize("value", VALUES)
-def test_a_value_is_refused_where_mirrormaker_2_refuses_it(mm2, definition_of, ours, value):
+def test_a_value_is_refused_if_mirrormaker_2_refuses_it(mm2, definition_of, ours, value):
     theirs = set()
     for definition in set(definition_of.values()):
         names = [name for name, each in definition_of.items() if each == definition]
@@ -141,7 +141,7 @@ CLIENT_VALUES = (
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_value_of_a_client_is_refused_where_java_refuses_it(mm2, ours, role):
+def test_a_client_setting_is_refused_if_java_refuses_it(mm2, ours, role):
     names = [n for n in client_names(role) if (key := client_key(role, n)) and key.librdkafka]
 
     for value in CLIENT_VALUES:
@@ -150,7 +150,7 @@ def test_a_value_of_a_client_is_refused_where_java_refuses_it(mm2, ours, role):
         assert refused == mm2.bad_values(role, dict.fromkeys(names, value)), value
 
 
-def test_a_key_has_mirrormaker_2s_default(mm2, definition_of):
+def test_each_key_has_mirrormaker_2s_default(mm2, definition_of):
     taken = {name: each for name, each in definition_of.items() if KEYS[name].status in TAKEN}
     filled_in = mm2.filled_in()
     theirs = {name: filled_in.get(name) or mm2.default(each, name) for name, each in taken.items()}
@@ -232,7 +232,7 @@ TOGETHER = {
 
 
 @pytest.mark.parametrize(("said", "theirs", "our"), TOGETHER.values(), ids=TOGETHER)
-def test_keys_that_cannot_stand_together_are_refused_as_by_mirrormaker_2(
+def test_keys_that_contradict_each_other_are_refused_as_by_mirrormaker_2(
     mm2, ours, said, theirs, our
 ):
     said = {"A->B.enabled": "true", **said}
@@ -243,14 +243,14 @@ def test_keys_that_cannot_stand_together_are_refused_as_by_mirrormaker_2(
     assert bool(theirs) == bool(our) or theirs in ON_PURPOSE
 
 
-def test_each_difference_is_in_the_table():
+def test_each_difference_in_keys_is_in_the_table_of_the_docs():
     assert STRICTER.keys() | LAXER.keys() | DEFAULTS <= ON_PURPOSE
 
 
 SWITCHES = ("enabled", "A->B.enabled", "emit.heartbeats.enabled", "B->A.emit.heartbeats.enabled")
 
 
-def test_the_flows_that_run_and_those_that_emit_heartbeats_are_mirrormaker_2s(mm2, tmp_path):
+def test_the_same_flows_run_and_emit_heartbeats_as_with_mirrormaker_2(mm2, tmp_path):
     for values in product((None, "true", "false"), repeat=len(SWITCHES)):
         pairs = zip(SWITCHES, values, strict=True)
         said = {key: value for key, value in pairs if value is not None}
@@ -281,7 +281,7 @@ NAMES = {
 
 @pytest.mark.parametrize("what", NAMES)
 @pytest.mark.parametrize("client", ROLES)
-def test_of_two_places_of_a_clients_key_the_same_wins(mm2, tmp_path, client, what):
+def test_the_same_prefix_of_a_client_key_wins_as_with_mirrormaker_2(mm2, tmp_path, client, what):
     asked = {"consumer": mm2.consumer, "producer": mm2.producer, "admin": mm2.source_admin}[client]
     of_its_own = asked({})
     names = [name for name in mm2.free_names(*NAMES[what][client]) if name not in of_its_own]

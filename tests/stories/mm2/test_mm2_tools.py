@@ -112,13 +112,13 @@ def ours(here):
     }
 
 
-def test_translate_offsets_says_what_our_translate_says(here, gateway, ours):
+def test_translate_offsets_returns_the_offsets_of_our_translate(here, gateway, ours):
     for group, expected in ours.items():
         found = translate_offsets(gateway, here.target.bootstrap_servers, "us-east", group)
         assert found == {at: offset for at, (offset, _) in expected.items()}
 
 
-def test_translate_offsets_of_all_groups_at_once_says_what_our_translate_says(here, gateway, ours):
+def test_translate_offsets_of_all_groups_returns_the_offsets_of_our_translate(here, gateway, ours):
     found = translate_groups(gateway, here.target.bootstrap_servers, "us-east", ".*")
 
     assert found == ours
@@ -131,11 +131,11 @@ def client(here, gateway):
     made.close()
 
 
-def test_remote_consumer_offsets_are_ours_with_what_the_groups_keep_beside_them(client, ours):
+def test_remote_consumer_offsets_returns_our_offsets_with_the_groups_metadata(client, ours):
     assert {group: client.offsets("us-east", group) for group in GROUPS} == ours
 
 
-def test_remote_consumer_offsets_of_a_pattern_of_groups_are_those_that_our_translate_gives(
+def test_remote_consumer_offsets_of_a_group_pattern_returns_the_offsets_of_our_translate(
     client, ours
 ):
     found = client.offsets_of_groups("us-east", "billing|l.*")
@@ -160,7 +160,7 @@ def _lives(here):
 
 
 @pytest.mark.parametrize("knows_former", [True, False])
-def test_mirrormaker_2s_translation_by_our_offset_syncs_is_never_ahead_of_ours(
+def test_mirrormaker_2s_translation_with_our_offset_syncs_is_never_ahead_of_ours(
     here, gateway, knows_former
 ):
     sides = [(broker.name, broker.bootstrap_servers) for broker in (here.source, here.target)]
@@ -183,7 +183,7 @@ def test_mirrormaker_2s_translation_by_our_offset_syncs_is_never_ahead_of_ours(
     assert all(len(again) >= least for again in found.values())
 
 
-def test_our_offset_syncs_are_places_of_records_on_a_compacted_topic_of_the_source(here):
+def test_our_offset_syncs_are_exact_offset_pairs_in_a_compacted_topic_on_the_source(here):
     places = defaultdict(list)
     for each in consume_all(here.source.bootstrap_servers, SYNCS):
         sync = OffsetSync.read(each.key(), each.value())

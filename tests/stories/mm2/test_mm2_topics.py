@@ -172,7 +172,7 @@ def agree(judge: MirrorMaker, brokers, look, has_come, what):
     return look(brokers["ours"])
 
 
-def test_topics_partitions_and_settings_come_out_the_same(both, brokers):
+def test_topics_partitions_and_settings_equal_mirrormaker_2s(both, brokers):
     found = agree(
         both[0],
         brokers,
@@ -190,7 +190,7 @@ def test_topics_partitions_and_settings_come_out_the_same(both, brokers):
     assert found["us-east.wide-beforehand"] == (3, {"flush.messages": "7", **of_all})
 
 
-def test_a_new_topic_a_new_partition_and_a_changed_setting_follow_alike(both, brokers):
+def test_new_topics_new_partitions_and_changed_settings_follow_as_with_mirrormaker_2(both, brokers):
     source = cluster(brokers["source"])
     make(brokers["source"], LATE)
     fill(brokers["source"], LATE)
@@ -210,7 +210,7 @@ def test_a_new_topic_a_new_partition_and_a_changed_setting_follow_alike(both, br
     )
 
 
-def test_acls_come_out_the_same(both, brokers):
+def test_acls_equal_mirrormaker_2s(both, brokers):
     found = agree(
         both[0], brokers, lambda b: cluster(b).topic_acls(), lambda there: len(there) == 17, "ACLs"
     )
@@ -219,7 +219,7 @@ def test_acls_come_out_the_same(both, brokers):
     assert {"us-east.*", "us-east.not-there"} <= {acl.topic for acl in found}
 
 
-def test_the_topics_that_are_not_replicated_ones_differ_as_the_page_on_parity_lists(both, brokers):
+def test_internal_topics_differ_exactly_as_the_parity_page_lists(both, brokers):
     theirs, ours = (
         cluster(brokers[name]).topics().keys() - remote_topics(brokers[name])
         for name in ("theirs", "ours")
@@ -231,7 +231,7 @@ def test_the_topics_that_are_not_replicated_ones_differ_as_the_page_on_parity_li
     assert [name for name in theirs ^ ours if f"`{name}`" not in page] == []
 
 
-def test_a_sources_defaults_come_out_the_same_where_the_flow_asks_for_them(both, brokers):
+def test_source_defaults_equal_mirrormaker_2s_if_the_flow_requests_them(both, brokers):
     judge, ours = both
     judge.stop()
     kill(ours.runs[-1])
@@ -268,7 +268,7 @@ def more(both, brokers):
     return len(records) + 1
 
 
-def test_records_come_out_the_same(both, brokers, more):
+def test_records_equal_mirrormaker_2s(both, brokers, more):
     found = agree(both[0], brokers, contents_of_plain, lambda there: len(there) == more, "records")
 
     assert [None, b"no key"] in [[key, value] for _, key, value, *_ in found]
@@ -281,7 +281,7 @@ def contents_of_plain(broker):
         return []
 
 
-def test_heartbeats_and_checkpoints_come_out_the_same_by_key(both, brokers, more):
+def test_heartbeats_and_checkpoints_equal_mirrormaker_2s_by_key(both, brokers, more):
     offsets = {("plain", p): end for p, end in ((0, 30), (1, 20), (2, 34))}
     commit_group(brokers["source"].bootstrap_servers, "billing", offsets)
 

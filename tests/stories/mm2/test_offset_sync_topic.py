@@ -11,7 +11,7 @@ ON_SOURCE, ON_TARGET = "mm2-offset-syncs.eu-west.internal", "mm2-offset-syncs.us
 
 
 @pytest.mark.parametrize("said", ["source", "target", "nowhere"])
-def test_offset_syncs_are_written_where_the_file_says(world, unique_topic, said):
+def test_offset_syncs_are_written_to_the_configured_cluster(world, unique_topic, said):
     is_emitted = said != "nowhere"
     location = {"offset-syncs.topic.location": said} if is_emitted else {}
     here = world(unique_topic, **{"emit.offset-syncs.enabled": str(is_emitted).lower(), **location})

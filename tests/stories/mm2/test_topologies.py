@@ -81,7 +81,7 @@ def everywhere(topic):
     return rf"(.*\.)?{topic}"
 
 
-def test_active_passive_brings_records_one_way_only(join, source, target, unique_topic):
+def test_active_passive_mirrors_records_in_one_direction_only(join, source, target, unique_topic):
     write(source, unique_topic, "a1", "a2")
     mesh = join("A->B", topics=everywhere(unique_topic))
 
@@ -107,7 +107,7 @@ def test_active_active_makes_no_loop(join, source, target, unique_topic):
     assert verify(mesh.context).is_same
 
 
-def test_an_aggregate_has_each_cluster_s_topic_under_its_own_name(
+def test_an_aggregate_cluster_has_one_remote_topic_for_each_source(
     join, source, target, third, unique_topic
 ):
     write(source, unique_topic, "a1", "a2")
@@ -133,7 +133,7 @@ def test_a_source_of_two_flows_is_read_once(join, source, target, third, unique_
     assert sorted(staged["offset"].to_pylist()) == list(range(50))
 
 
-def test_spokes_get_each_other_s_topics_through_the_hub_and_never_their_own(
+def test_spokes_get_topics_of_other_spokes_through_the_hub_and_never_their_own(
     join, source, target, third, unique_topic
 ):
     hub = third
@@ -164,7 +164,7 @@ def chain(tmp_path, third):
         yield made | {"C": third}
 
 
-def test_a_chain_carries_names_groups_and_signs_of_life_over_two_hops_that_mirrormaker_2_counts(
+def test_a_chain_carries_topics_groups_and_heartbeats_over_two_hops(
     chain, tmp_path, unique_topic, names
 ):
     group, far = names("billing"), f"B.A.{unique_topic}"
@@ -227,7 +227,7 @@ def resumes_at(mesh, flow, group):
     return partition["downstream_offset"]
 
 
-def test_a_migration_keeps_names(join, source, target, unique_topic):
+def test_a_migration_keeps_topic_names(join, source, target, unique_topic):
     write(source, unique_topic, "a1", "a2", "a3")
     policy = {"replication.policy.class": "IdentityReplicationPolicy"}
     mesh = join("A->B", topics=unique_topic, **policy)
@@ -238,7 +238,7 @@ def test_a_migration_keeps_names(join, source, target, unique_topic):
     assert read(target, unique_topic) == ["a1", "a2", "a3"]
 
 
-def test_a_rule_of_the_user_s_own_names_the_remote_topics(
+def test_a_custom_replication_policy_names_the_remote_topics(
     join, source, target, unique_topic, tmp_path, monkeypatch
 ):
     (tmp_path / "acme.py").write_text(RULE)
@@ -252,9 +252,7 @@ def test_a_rule_of_the_user_s_own_names_the_remote_topics(
     assert read(target, f"{unique_topic}-of-A") == ["a1"]
 
 
-def test_isolated_topics_leave_the_cluster_neither_for_the_target_nor_for_the_lake(
-    join, source, target, unique_topic
-):
+def test_excluded_topics_reach_neither_the_target_nor_the_lake(join, source, target, unique_topic):
     public, private = f"public-{unique_topic}", f"private-{unique_topic}"
     write(source, public, "shown")
     write(source, private, "never shown")

@@ -45,43 +45,43 @@ def _told(done, code, *words):
     assert all(word in done.stderr for word in words), done.stderr
 
 
-def test_a_missing_file_is_told_with_its_name(tmp_path):
+def test_a_missing_file_is_reported_with_its_name(tmp_path):
     done = run_cli("status", "--config", str(tmp_path / "none.properties"))
 
     _told(done, 2, "none.properties")
 
 
-def test_an_unknown_key_is_told_with_the_nearest_known_one(file):
+def test_an_unknown_key_is_reported_with_the_nearest_known_key(file):
     file.write_text(file.read_text() + "replication.facto = 2\n")
 
     _told(run_cli("status", "--config", str(file)), 2, "replication.facto", "replication.factor")
 
 
-def test_an_unknown_alias_in_a_flow_is_told(file):
+def test_an_unknown_alias_in_a_flow_is_reported(file):
     file.write_text(file.read_text() + "us-east->mars.enabled = true\n")
 
     _told(run_cli("status", "--config", str(file)), 2, "mars")
 
 
-def test_an_unknown_flow_is_told_with_the_known_ones(file):
+def test_an_unknown_flow_is_reported_with_the_known_flows(file):
     done = run_cli("run", "--flow", "a->b", "--config", str(file))
 
     _told(done, 2, "a->b", "us-east->eu-west")
 
 
-def test_a_file_without_an_enabled_flow_has_nothing_to_run(file):
+def test_a_run_without_an_enabled_flow_is_an_error(file):
     file.write_text(file.read_text().replace("enabled = true", "enabled = false"))
 
     _told(run_cli("run", "--config", str(file)), 2, "no flow is enabled")
 
 
-def test_an_unreachable_broker_is_told_and_not_waited_for(file, nobody):
+def test_an_unreachable_broker_is_reported_at_once(file, nobody):
     done = run_cli("run", "--until-caught-up", "--config", str(file), timeout=60)
 
     _told(done, 1, nobody, "does not answer")
 
 
-def test_a_lake_that_another_process_replays_from_is_told(file):
+def test_a_lake_that_another_process_replays_is_reported(file):
     leases = file.parent / "lake" / "leases"
     leases.mkdir(parents=True)
     with (leases / "replay_us-east__eu-west.lock").open("w") as held:
@@ -91,7 +91,7 @@ def test_a_lake_that_another_process_replays_from_is_told(file):
     _told(done, 1, "another process")
 
 
-def test_a_lake_that_is_no_folder_is_told(file):
+def test_a_lake_that_is_not_a_folder_is_reported(file):
     (file.parent / "lake").write_text("this is a file")
 
     done = run_cli("run", "--until-caught-up", "--config", str(file), timeout=60)
@@ -99,7 +99,7 @@ def test_a_lake_that_is_no_folder_is_told(file):
     _told(done, 1, "lake")
 
 
-def test_a_lake_whose_table_is_broken_is_told(file):
+def test_a_damaged_table_of_the_lake_is_reported(file):
     log = file.parent / "lake" / "flows" / "us-east__eu-west" / "offset_map" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{0:020d}.json").write_text("this is no commit\n")
@@ -110,7 +110,7 @@ def test_a_lake_whose_table_is_broken_is_told(file):
 
 
 @pytest.mark.kafka
-def test_java_that_is_missing_is_told(file, source, target, tmp_path):
+def test_missing_java_is_reported(file, source, target, tmp_path):
     file.write_text(FILE.format(source=source.bootstrap_servers, target=target.bootstrap_servers))
     nothing = tmp_path / "bin"
     nothing.mkdir()
@@ -131,7 +131,7 @@ def test_an_error_as_json_is_one_object_on_stdout(file):
     assert done.returncode == 2
 
 
-def test_a_mistake_leaves_nothing_behind(file):
+def test_a_wrong_command_creates_no_files(file):
     before = set(file.parent.iterdir())
 
     run_cli("run", "--flow", "a->b", "--config", str(file))

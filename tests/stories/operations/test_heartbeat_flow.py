@@ -33,7 +33,7 @@ def pairs(broker, topic):
     return {(beat.source, beat.target) for beat in beats}
 
 
-def test_one_way_replication_brings_the_other_directions_heartbeats(here):
+def test_one_way_replication_brings_heartbeats_of_the_other_direction(here):
     there, back = ("us-east", "eu-west"), ("eu-west", "us-east")
     here.start()
 
@@ -44,7 +44,7 @@ def test_one_way_replication_brings_the_other_directions_heartbeats(here):
     assert " WARNING " not in here.log()
 
 
-def test_a_run_that_is_to_end_does_so_while_heartbeats_keep_coming(here):
+def test_a_run_until_caught_up_ends_while_heartbeats_keep_coming(here):
     create_topic(here.source.bootstrap_servers, "heartbeats")
     is_over = threading.Event()
 

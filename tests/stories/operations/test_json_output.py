@@ -40,7 +40,7 @@ deltamirror.metrics.listen =
 """
 
 
-def test_what_commands_print_as_json_is_as_recorded(tmp_path, make_broker):
+def test_the_json_of_every_command_equals_the_golden_files(tmp_path, make_broker):
     with ThreadPoolExecutor() as starters:
         source, target = starters.map(make_broker, ("us-east", "eu-west"))
     golden = Golden(tmp_path / "mm2.properties")

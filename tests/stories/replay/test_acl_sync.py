@@ -1,4 +1,4 @@
-"""Access rules of source topics are made for remote topics, on brokers that keep them."""
+"""ACLs of source topics are created for remote topics, on brokers with an authorizer."""
 
 import logging
 from dataclasses import replace
@@ -32,9 +32,9 @@ def guarded(tmp_path_factory):
 def between(tmp_path, unique_topic):
     made = []
 
-    def make(source, target, **said):
-        said = {"sync.topic.acls.interval.seconds": "1", **said}
-        made.append(World(tmp_path, source, target, [unique_topic], said))
+    def make(source, target, **extra):
+        extra = {"sync.topic.acls.interval.seconds": "1", **extra}
+        made.append(World(tmp_path, source, target, [unique_topic], extra))
         return made[-1]
 
     yield make
@@ -52,7 +52,7 @@ def syncs(world, context=None):
 
 
 def become(cluster, topic, *expected):
-    """Wait until the rules of *topic* are the *expected* ones: a broker learns them late."""
+    """Wait until *topic* has the *expected* ACLs: a broker applies them after a delay."""
 
     def there():
         return {acl for acl in cluster.topic_acls() if acl.topic == topic}
@@ -61,7 +61,7 @@ def become(cluster, topic, *expected):
 
 
 def test_sync_topic_acls(guarded, between, read):
-    """As testSyncTopicACLsUseProvidedForwardingAdmin of MirrorMaker 2, and what it leaves out."""
+    """Like testSyncTopicACLsUseProvidedForwardingAdmin of MirrorMaker 2, with excluded ACLs."""
     here = between(*guarded)
     us_east, eu_west = here.context.cluster("us-east"), here.context.cluster("eu-west")
     describe, write = replace(read, operation="DESCRIBE"), replace(read, operation="WRITE")
@@ -74,7 +74,7 @@ def test_sync_topic_acls(guarded, between, read):
     become(eu_west, remote, replace(read, topic=remote), replace(describe, topic=remote))
 
 
-def test_a_rule_that_goes_on_the_source_stays_and_nothing_is_made_twice(
+def test_an_acl_that_is_deleted_on_the_source_stays_and_none_is_created_twice(
     guarded, between, read, monkeypatch
 ):
     here = between(*guarded)
@@ -101,7 +101,7 @@ def test_a_rule_that_goes_on_the_source_stays_and_nothing_is_made_twice(
     assert sent == []
 
 
-def test_a_source_that_tells_no_rules_is_told_once(source, guarded, between, caplog):
+def test_a_source_that_returns_no_acls_is_logged_once(source, guarded, between, caplog):
     caplog.set_level(logging.INFO, "deltamirror.topics.acls")
     sync = syncs(between(source, guarded[1]))
 
@@ -109,10 +109,10 @@ def test_a_source_that_tells_no_rules_is_told_once(source, guarded, between, cap
     sync.sync()
 
     (line,) = [r for r in caplog.records if r.name == "deltamirror.topics.acls"]
-    assert (line.levelname, "us-east tells none" in line.getMessage()) == ("INFO", True)
+    assert (line.levelname, "us-east returns no ACLs" in line.getMessage()) == ("INFO", True)
 
 
-def test_a_target_without_an_authorizer_is_told_once(guarded, target, between, read, caplog):
+def test_a_target_without_an_authorizer_is_logged_once(guarded, target, between, read, caplog):
     caplog.set_level(logging.INFO, "deltamirror.topics.acls")
     here = between(guarded[0], target)
     here.context.cluster("us-east").create_acls([read])
@@ -127,13 +127,11 @@ def test_a_target_without_an_authorizer_is_told_once(guarded, target, between, r
     assert line.getMessage() == "ACLs are not synced: eu-west has no authorizer"
 
 
-def test_a_user_who_may_not_make_rules_is_told_once_which_right_is_missing(
-    guarded, between, read, caplog
-):
+def test_a_missing_permission_to_create_acls_is_logged_once(guarded, between, read, caplog):
     east, west = guarded
-    said = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
-    said = {f"eu-west.{key}": value for key, value in said.items()}
-    here = between(east, west, **said, **{"eu-west.bootstrap.servers": west.at("SASL")})
+    extra = {"security.protocol": "SASL_PLAINTEXT", **log_in("PLAIN", MIRROR)}
+    extra = {f"eu-west.{key}": value for key, value in extra.items()}
+    here = between(east, west, **extra, **{"eu-west.bootstrap.servers": west.at("SASL")})
     here.context.cluster("us-east").create_acls([read])
     become(here.context.cluster("us-east"), read.topic, read)
     sync = syncs(here)
@@ -142,11 +140,11 @@ def test_a_user_who_may_not_make_rules_is_told_once_which_right_is_missing(
     sync.sync()
 
     (line,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert line.startswith("an ACL is missing on eu-west: cluster eu-west refused to make ACLs: ")
+    assert line.startswith("an ACL is missing on eu-west: cluster eu-west refused to create ACLs: ")
     assert "lacks Alter on cluster" in line
 
 
-def test_a_running_mirror_makes_the_rules_that_plan_named(guarded, between, read):
+def test_a_running_mirror_creates_the_acls_that_plan_listed(guarded, between, read):
     here = between(*guarded)
     create_topic(guarded[0].bootstrap_servers, read.topic)
     produce(guarded[0].bootstrap_servers, read.topic, [Record(b"k", b"v")])

@@ -1,4 +1,4 @@
-"""An offset map that is lost is the same again: by a start, and by the command."""
+"""A lost offset map is rebuilt with the same rows, by a start and by the command."""
 
 import shutil
 
@@ -19,7 +19,7 @@ IDENTITY = (
 
 
 def write(here, topic, turn, records=400):
-    """Write to the source in transactions, every third of them aborted."""
+    """Write to the source in transactions; every third one is aborted."""
     producer = Producer(
         {"bootstrap.servers": here.source.bootstrap_servers, "transactional.id": f"{topic}-writer"}
     )
@@ -34,7 +34,7 @@ def write(here, topic, turn, records=400):
 
 
 def disturb(here, topic):
-    """Write to the target beside the flow."""
+    """Write records of another producer to the target."""
     foreign = (Record(b"foreign", b"%d" % p, partition=p) for p in range(PARTITIONS))
     produce(here.target.bootstrap_servers, here.remote(topic), foreign)
 
@@ -49,7 +49,9 @@ def upstream(here):
     return [(row[2], row[3] + i) for row in rows(here) for i in range(row[8])]
 
 
-def test_a_lost_map_is_the_same_again_row_for_row(world, source, target, unique_topic, tmp_path):
+def test_a_lost_offset_map_is_rebuilt_with_the_same_rows(
+    world, source, target, unique_topic, tmp_path
+):
     create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
     here = world(unique_topic, **{"deltamirror.replay.chunk.records": "150"})
     path = here.context.lake.offset_map(here.config.flow(FLOW).flow).path
@@ -62,25 +64,25 @@ def test_a_lost_map_is_the_same_again_row_for_row(world, source, target, unique_
     known = rows(here)
     assert len(known) > 4 * PARTITIONS
 
-    # Its last commits are gone: a start.
+    # Without its last commits: a start rebuilds it.
     shutil.rmtree(path)
     shutil.copytree(tmp_path / "older", path)
     assert len(rows(here)) < len(known)
     here.mirror()
     assert rows(here) == known
 
-    # All of it is gone: a start, and the command.
+    # Without the whole table: a start rebuilds it, and so does the command.
     shutil.rmtree(path)
     here.mirror()
     assert rows(here) == known
     shutil.rmtree(path)
-    told = here.answer("maintain", "--rebuild-map", "--flow", FLOW)
+    rebuilt = here.answer("maintain", "--rebuild-map", "--flow", FLOW)
     assert rows(here) == known
-    assert told["errors"] == []
-    assert [each["complete_from"] for each in told["partitions"]] == [None] * PARTITIONS
-    assert sum(each["written_records"] for each in told["partitions"]) == len(upstream(here))
+    assert rebuilt["errors"] == []
+    assert [each["complete_from"] for each in rebuilt["partitions"]] == [None] * PARTITIONS
+    assert sum(each["written_records"] for each in rebuilt["partitions"]) == len(upstream(here))
 
-    # The target does not hold the head of a partition any more: from there on, and it says so.
+    # Without the head of a partition on the target: rebuilt from there on, and reported.
     cut = [row for row in known if row[2] == 0][len(known) // PARTITIONS // 2]
     remote = TopicPartition(here.remote(unique_topic), 0, cut[7])
     admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
@@ -89,12 +91,12 @@ def test_a_lost_map_is_the_same_again_row_for_row(world, source, target, unique_
     here.mirror()
     left = [row for row in known if row[2] != 0 or row[7] >= cut[7]]
     assert rows(here) == left
-    told = here.answer("maintain", "--rebuild-map", "--flow", FLOW)
-    (first,) = [each for each in told["partitions"] if each["partition"] == 0]
+    rebuilt = here.answer("maintain", "--rebuild-map", "--flow", FLOW)
+    (first,) = [each for each in rebuilt["partitions"] if each["partition"] == 0]
     before = [row for row in known if row[2] == 0 and row[7] < cut[7]][-1]
     assert (first["written_records"], first["complete_from"]) == (0, before[3] + before[8])
 
-    # A second target, filled with other transactions: the same upstream offsets.
+    # A map of a second flow with other transactions has the same upstream offsets.
     (tmp_path / "second").mkdir()
     extra = {"replication.policy.separator": "-", "deltamirror.replay.chunk.records": "70"}
     other = World(tmp_path / "second", source, target, [unique_topic], extra)

@@ -1,7 +1,7 @@
-"""A broker ends a transaction and leaves a marker out: the next commit shows none of its records.
+"""A broker ends a transaction without a marker: the next commit must not make it visible.
 
-That is what KRaft brokers do where the partition has no leader at that moment. Here the marker is
-taken out of the log afterwards, by giving the partition the folder that it had before.
+KRaft brokers do that if the partition has no leader at that moment. Here the marker is removed from
+the log afterwards, by restoring an older copy of the partition's folder.
 """
 
 import pytest
@@ -30,7 +30,7 @@ def broker(make_broker):
 
 @pytest.fixture
 def writer(broker):
-    """Open the slot's producer as a new process would; what was opened before is let go."""
+    """Return a function that opens the slot's producer as a new process does."""
     settings = {"bootstrap.servers": broker.bootstrap_servers}
     opened = []
 
@@ -60,7 +60,7 @@ def shown(broker):
 
 @pytest.fixture
 def left_open(broker, writer, tmp_path):
-    """Two records of a transaction that was aborted, without the marker that says so."""
+    """Two records of an aborted transaction, without the abort marker."""
     slot = writer()
     slot.commit_progress({OURS: Progress(0, "life1", "remote")})
     send(slot, b"never", b"committed")
@@ -72,7 +72,9 @@ def left_open(broker, writer, tmp_path):
 
 
 @pytest.mark.usefixtures("left_open")
-def test_what_a_transaction_without_its_marker_left_is_not_shown_with_the_next_one(broker, writer):
+def test_records_of_a_transaction_without_a_marker_do_not_become_visible_with_the_next_one(
+    broker, writer
+):
     slot = writer()
 
     slot.abort_leftovers({OURS: 0})
@@ -83,7 +85,7 @@ def test_what_a_transaction_without_its_marker_left_is_not_shown_with_the_next_o
 
 
 @pytest.mark.usefixtures("left_open")
-def test_brokers_show_it_with_the_next_one_where_nobody_looks(broker, writer):
+def test_without_recovery_the_next_commit_makes_them_visible(broker, writer):
     slot = writer()
 
     send(slot, b"exactly", b"once")
@@ -93,7 +95,7 @@ def test_brokers_show_it_with_the_next_one_where_nobody_looks(broker, writer):
 
 
 @pytest.mark.usefixtures("left_open")
-def test_what_the_map_has_is_not_taken_for_left_over(broker, writer):
+def test_mapped_records_are_not_aborted_as_leftovers(broker, writer):
     slot = writer()
 
     slot.abort_leftovers({OURS: 2})
@@ -103,7 +105,7 @@ def test_what_the_map_has_is_not_taken_for_left_over(broker, writer):
     assert shown(broker) == [b"never", b"committed", b"more"]
 
 
-def test_where_nothing_is_open_nothing_is_sent(broker, writer):
+def test_without_an_open_transaction_nothing_is_sent(broker, writer):
     slot = writer()
     slot.commit_progress({OURS: Progress(0, "life1", "remote")})
     send(slot, b"a")

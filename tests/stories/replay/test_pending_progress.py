@@ -1,4 +1,4 @@
-"""Progress that hangs on the target, of a transaction that is over, does not stop a flow."""
+"""Pending progress of a transaction that has ended does not stop a flow."""
 
 import pytest
 
@@ -13,10 +13,10 @@ from tests.support.world import FLOW, World
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 
-def test_progress_that_a_broker_took_up_too_late_is_ended_and_replay_goes_on(
+def test_progress_that_a_broker_accepted_too_late_is_aborted_and_replay_continues(
     tmp_path, source, make_broker, unique_topic
 ):
-    # A broker that verifies takes it up late only by a race; this one takes it up always.
+    # With verification a broker accepts late progress only in a race; without it, always.
     target = make_broker("late", properties={"transaction.partition.verification.enable": "false"})
     create_topic(source.bootstrap_servers, unique_topic)
     produce(source.bootstrap_servers, unique_topic, [Record(b"k", b"a")] * 3)

@@ -1,4 +1,4 @@
-"""What was staged is written once more, to a topic of its own, and nothing else moves."""
+"""A point-in-time replay writes staged records to a separate topic and changes nothing else."""
 
 import dataclasses
 import json
@@ -38,7 +38,7 @@ def context(lake, source, target):
 
 @pytest.fixture
 def topic(context, unique_topic):
-    """A topic of two partitions, staged in four commits, the records' times their offsets + 1."""
+    """A topic of two partitions, staged in four commits; a record's time is its offset + 1."""
     times = {i: i + 1 for i in range(RECORDS)}
     for start in range(0, RECORDS, 10):
         stage_records(
@@ -77,7 +77,7 @@ def test_the_same_plan_gives_the_same_records_in_the_same_order(context, topic, 
     assert content(one) == content(two)
 
 
-def test_after_compaction_a_replay_as_of_a_time_gives_what_it_gave_before(context, topic, target):
+def test_a_replay_as_of_a_time_gives_the_same_records_after_compaction(context, topic, target):
     before, _ = replay(context, topic, as_of_ms=15)
     (done,) = maintain(context)
     after, _ = replay(context, topic, as_of_ms=15)
@@ -90,7 +90,7 @@ def test_after_compaction_a_replay_as_of_a_time_gives_what_it_gave_before(contex
     assert content(one) == content(two)
 
 
-def test_a_replay_by_time_begins_where_kafka_would(context, topic, target):
+def test_a_replay_by_time_begins_at_the_offset_that_kafka_returns_for_it(context, topic, target):
     plan, records = replay(context, topic, from_time_ms=11, to_time_ms=31, partition=1)
 
     found = consume_all(target.bootstrap_servers, plan.target_topic)
@@ -98,7 +98,7 @@ def test_a_replay_by_time_begins_where_kafka_would(context, topic, target):
     assert offsets(found, 1) == list(range(10, 30))
 
 
-def test_a_replay_leaves_the_flow_alone_and_keeps_a_map_of_its_own(context, topic, target):
+def test_a_replay_does_not_change_the_flow_and_has_its_own_offset_map(context, topic, target):
     flow = context.config.flows[0].flow
     plan, records = replay(context, topic)
 
@@ -124,7 +124,7 @@ def test_a_dry_run_writes_nothing(context, topic):
     assert not context.lake.replays.exists()
 
 
-def test_a_topic_that_holds_records_or_is_a_mirrors_is_refused(context, topic, target, names):
+def test_a_target_topic_with_records_or_of_a_flow_is_refused(context, topic, target, names):
     used, empty = names("used"), names("empty")
     create_topic(target.bootstrap_servers, used, PARTITIONS)
     create_topic(target.bootstrap_servers, empty, PARTITIONS)

@@ -1,4 +1,4 @@
-"""Remote topics that are there already, and those that cannot be made; one mirror runs for all."""
+"""Remote topics that exist already or cannot be created. One mirror runs for all tests."""
 
 from uuid import uuid4
 
@@ -18,7 +18,7 @@ PARTITIONS = {PLAIN: 2, NARROW: 3, WIDE: 2, TWIN: 1, TOO_LONG: 1}
 
 @pytest.fixture(scope="module")
 def mirrored(clusters, tmp_path_factory):
-    """Return a world that was mirrored as far as it goes, and what the run said at its end."""
+    """Yield a mirrored world, and the message of the error with which its run ended."""
     source, target = (broker.start() for broker in clusters)
     for name, partitions in PARTITIONS.items():
         create_topic(source.bootstrap_servers, name, partitions)
@@ -26,13 +26,13 @@ def mirrored(clusters, tmp_path_factory):
         produce(source.bootstrap_servers, name, records)
     create_topic(target.bootstrap_servers, f"us-east.{NARROW}", 1)
     create_topic(target.bootstrap_servers, f"us-east.{WIDE}", 4)
-    # To Kafka `.` and `_` are the same in topics' names, since metrics are named after them.
+    # Kafka treats `.` and `_` in topic names as equal, because metrics use these names.
     create_topic(target.bootstrap_servers, f"us-east_{TWIN}", 1)
-    said = {"replication.factor": "-1"}
-    world = World(tmp_path_factory.mktemp("world"), source, target, list(PARTITIONS), said)
-    with pytest.raises(NotCaughtUpError) as told:
+    extra = {"replication.factor": "-1"}
+    world = World(tmp_path_factory.mktemp("world"), source, target, list(PARTITIONS), extra)
+    with pytest.raises(NotCaughtUpError) as raised:
         world.mirror()
-    yield world, str(told.value)
+    yield world, str(raised.value)
     world.end()
 
 
@@ -52,32 +52,32 @@ def test_a_replication_factor_of_minus_1_is_left_to_the_target(mirrored):
     assert arrived(world, PLAIN) == [(0, b"0"), (1, b"1")]
 
 
-def test_a_topic_made_beforehand_is_widened_and_each_record_is_in_its_partition(mirrored):
+def test_an_existing_topic_gets_more_partitions_and_each_record_is_in_its_partition(mirrored):
     world, _ = mirrored
 
     assert partitions(world, NARROW) == 3
     assert arrived(world, NARROW) == [(0, b"0"), (1, b"1"), (2, b"2")]
 
 
-def test_a_topic_made_beforehand_with_more_partitions_keeps_them(mirrored):
+def test_an_existing_topic_with_more_partitions_keeps_them(mirrored):
     world, _ = mirrored
 
     assert partitions(world, WIDE) == 4
     assert arrived(world, WIDE) == [(0, b"0"), (1, b"1")]
 
 
-def test_topics_that_cannot_be_made_are_told_and_stop_no_other(mirrored):
-    world, told = mirrored
+def test_topics_that_cannot_be_created_are_reported_and_do_not_stop_others(mirrored):
+    world, message = mirrored
 
     (flow,) = world.answer("status")["flows"]
     errors = {p["topic"]: p["error"] for p in flow["partitions"] if p["error"]}
     assert errors.keys() == {TWIN, TOO_LONG}
-    assert "its name has 253 characters, Kafka takes 249" in errors[TOO_LONG]
+    assert "its name has 253 characters, Kafka allows 249" in errors[TOO_LONG]
     assert f"us-east_{TWIN}" in errors[TWIN]
-    assert any(error in told for error in errors.values())
+    assert any(error in message for error in errors.values())
 
 
-def test_a_topic_that_could_not_be_made_arrives_once_it_can(mirrored):
+def test_a_topic_that_could_not_be_created_arrives_after_the_cause_is_removed(mirrored):
     world, _ = mirrored
     eu_west = world.context.cluster("eu-west")
     eu_west.delete_topics([f"us-east_{TWIN}"])

@@ -1,4 +1,4 @@
-"""A target whose brokers are in trouble: cut, short of replicas or space, throttled, frozen."""
+"""Faults of the target's brokers: truncation, missing replicas, full disk, quota, freeze."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 @pytest.fixture
 def on(tmp_path, source):
-    """Make a world whose target is a broker of the test's own: `on(broker, "topic")`."""
+    """Return a function that creates a world with its own target: `on(broker, "topic")`."""
     made = []
 
     def make(broker, *topics, **extra):
@@ -51,10 +51,10 @@ def on(tmp_path, source):
         each.end()
 
 
-# Its log
+# The target's log
 
 
-def test_a_target_whose_log_was_cut_is_told_and_written_anew_by_an_order(
+def test_a_truncated_target_log_is_reported_and_written_again_on_request(
     on, make_broker, source, unique_topic
 ):
     target = make_broker("cut")
@@ -84,19 +84,19 @@ def test_a_target_whose_log_was_cut_is_told_and_written_anew_by_an_order(
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d", b"e"]
 
 
-def test_records_that_the_targets_retention_takes_at_once_are_told_and_never_sent_again(
+def test_records_that_the_targets_retention_deletes_at_once_are_reported_and_not_sent_again(
     on, make_broker, source, unique_topic
 ):
     quick = {"log.retention.check.interval.ms": "200", "log.initial.task.delay.ms": "200"}
     target = make_broker("brief", properties=quick)
     create_topic(source.bootstrap_servers, unique_topic)
-    # What the source keeps for ever would be kept there, too.
+    # With synced configs the target would keep the records without a limit, like the source.
     here = on(target, unique_topic, **{"sync.topic.configs.enabled": "false"})
     remote = here.remote(unique_topic)
     create_topic(target.bootstrap_servers, remote, retention_ms=3_600_000)
     write(here, unique_topic, b"a", b"b")  # of the year 1970
     here.mirror()
-    until(lambda: arrived(here, unique_topic) == [], "retention takes them")
+    until(lambda: arrived(here, unique_topic) == [], "retention deletes them")
     delete_map(here)
     produce(source.bootstrap_servers, unique_topic, [Record(b"k", b"c")])
 
@@ -104,12 +104,12 @@ def test_records_that_the_targets_retention_takes_at_once_are_told_and_never_sen
 
     assert arrived(here, unique_topic) == [b"c"]
     assert [up for up, _ in pairs(here, unique_topic)] == [2]
-    told = answer("verify", "--config", str(here.path))
-    (flow,) = told["flows"]
-    assert (told["lost"], told["duplicated"], flow["expired_downstream"]) == (0, 0, 2)
+    compared = answer("verify", "--config", str(here.path))
+    (flow,) = compared["flows"]
+    assert (compared["lost"], compared["duplicated"], flow["expired_downstream"]) == (0, 0, 2)
 
 
-# Its replicas, its space
+# Replicas and disk space
 
 
 def second(broker, home):
@@ -131,26 +131,26 @@ def replicas_in_sync(here, topic):
     return len(partition.isrs)
 
 
-def test_a_partition_short_of_replicas_waits_alone_and_goes_on_when_it_has_them(
+def test_a_partition_without_enough_replicas_waits_alone_and_continues_when_it_has_them(
     on, make_broker, source, names, tmp_path
 ):
-    target, sick = make_broker("short"), names("sick")
-    healthy = neighbours(sick, 1)[0]
-    here = on(target, sick, healthy)
+    target, unreplicated = make_broker("short"), names("unreplicated")
+    healthy = neighbours(unreplicated, 1)[0]
+    here = on(target, unreplicated, healthy)
     other = second(target, tmp_path / "second")
     create_topic(source.bootstrap_servers, healthy)
     write(here, healthy, b"a")
     here.mirror()  # the coordinators are on the broker that stays
     with running_brokers(other):
         configs = {"min.insync.replicas": "2", "retention.ms": "-1"}
-        pair = NewTopic(here.remote(sick), 1, 2, config=configs)
+        pair = NewTopic(here.remote(unreplicated), 1, 2, config=configs)
         admin(here).create_topics([pair])[pair.topic].result(30)
-        create_topic(source.bootstrap_servers, sick)
-        write(here, sick, b"a")
+        create_topic(source.bootstrap_servers, unreplicated)
+        write(here, unreplicated, b"a")
         here.mirror()
         other.stop()
         until(lambda: replicas_in_sync(here, pair.topic) == 1, "it is out of sync")
-        for topic in (sick, healthy):
+        for topic in (unreplicated, healthy):
             write(here, topic, b"b")
 
         assert_stops(here, "1 of its replicas in sync, min.insync.replicas is 2")
@@ -159,10 +159,10 @@ def test_a_partition_short_of_replicas_waits_alone_and_goes_on_when_it_has_them(
         other.start()
         until(lambda: replicas_in_sync(here, pair.topic) == 2, "it is in sync again")
         here.mirror()
-        assert arrived(here, sick) == [b"a", b"b"]
+        assert arrived(here, unreplicated) == [b"a", b"b"]
 
 
-def test_a_target_whose_disk_is_full_is_told_and_goes_on_exactly_when_it_has_space(
+def test_a_target_with_a_full_disk_is_reported_and_continues_exactly_once_when_it_has_space(
     on, make_broker, source, unique_topic
 ):
     target = make_broker("full")
@@ -170,14 +170,14 @@ def test_a_target_whose_disk_is_full_is_told_and_goes_on_exactly_when_it_has_spa
     here = on(target, unique_topic, **{"deltamirror.replay.chunk.records": "1000"})
     write(here, unique_topic, b"first")
     here.mirror()
-    # No file of the broker can grow beyond 1 MB, whoever runs this: the same IOException.
+    # A limit of 1 MB for the broker's files gives the same IOException as a full disk.
     _, hard = resource.prlimit(target.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(target.pid, resource.RLIMIT_FSIZE, (2**20, hard))
     values = [b"%d " % i + os.urandom(500) for i in range(5_000)]
     produce(source.bootstrap_servers, unique_topic, [Record(b"k", v) for v in values])
 
-    said = run("run", "--until-caught-up", "--config", str(here.path), code=1).output
-    assert "eu-west" in said
+    output = run("run", "--until-caught-up", "--config", str(here.path), code=1).output
+    assert "eu-west" in output
     target.kill()
     (flow,) = answer("status", "--config", str(here.path))["flows"]
     assert (flow["state"], "does not answer" in flow["error"]) == ("unreachable", True)
@@ -187,11 +187,11 @@ def test_a_target_whose_disk_is_full_is_told_and_goes_on_exactly_when_it_has_spa
     assert arrived(here, unique_topic) == [b"first", *values]
 
 
-# Its quota
+# A quota
 
 
 class Throttled:
-    """A slot of a flow into one topic of a broker that takes 100 kB a second."""
+    """A slot of a flow to one topic of a broker with a quota of 100 kB per second."""
 
     def __init__(self, broker, topic):
         self.broker, self.remote = broker, TopicPartition(topic, 0)
@@ -199,10 +199,10 @@ class Throttled:
         self.flow = Flow("us-east", "eu-west")
 
     def replay(self, records, transaction_bytes):
-        """Replay *records* of 1 kB; return what came of it and what they say."""
-        said = [RecordContent(os.urandom(1000), b"%d" % i) for i in range(records)]
+        """Replay *records* of 1 kB; return the result and the records."""
+        contents = [RecordContent(os.urandom(1000), b"%d" % i) for i in range(records)]
         staged = FakeStageReader()
-        staged.keep("file", self.source, enumerate(said))
+        staged.keep("file", self.source, enumerate(contents))
         topic_id = self._cluster_id()
         link = ChainLink("life1", 0, records, records)
         work = PartitionWork(self.source.topic_partition, self.remote, topic_id, (link,), None)
@@ -211,7 +211,7 @@ class Throttled:
         slot = SlotProducer(self.flow, 5, settings, settings)
         replayed = replay_slot(SlotWork(self.flow, 5, (work,), ("file",), *bounds), staged, slot)
         slot.close()
-        return replayed, said
+        return replayed, contents
 
     def _cluster_id(self):
         settings = {"bootstrap.servers": self.broker.bootstrap_servers}
@@ -236,32 +236,32 @@ def throttled(make_broker, unique_topic):
     return Throttled(broker, unique_topic)
 
 
-def test_a_quota_is_waited_out_within_one_transaction(throttled):
-    replayed, said = throttled.replay(2_000, 2**30)
+def test_a_transaction_waits_for_a_quota_within_its_timeout(throttled):
+    replayed, contents = throttled.replay(2_000, 2**30)
 
     assert (replayed.failure, replayed.errors, replayed.max_transaction_bytes) == (None, (), None)
     assert [move.records for move in replayed.batches] == [2_000]
-    assert throttled.shown() == [(each.key, each.value) for each in said]
+    assert throttled.shown() == [(each.key, each.value) for each in contents]
 
 
-def test_a_quota_that_lets_no_transaction_end_in_time_makes_them_smaller(throttled, monkeypatch):
+def test_a_quota_that_makes_transactions_too_long_makes_them_smaller(throttled, monkeypatch):
     monkeypatch.setattr(producer_module, "MAX_TRANSACTION_S", 8.0)
     monkeypatch.setattr(producer_module, "TARGET_TRANSACTION_S", 2.0)
 
-    replayed, said = throttled.replay(3_000, 2**30)
+    replayed, contents = throttled.replay(3_000, 2**30)
 
     assert (replayed.failure, replayed.errors) == (None, ())
     (move,) = replayed.batches
     assert 0 < move.records < 3_000
     assert replayed.max_transaction_bytes < 3_000_000
-    assert throttled.shown() == [(each.key, each.value) for each in said[: move.records]]
+    assert throttled.shown() == [(each.key, each.value) for each in contents[: move.records]]
 
 
-# Its silence
+# A frozen broker
 
 
 @pytest.mark.timeout(300)
-def test_a_frozen_target_stops_its_own_flow_alone_and_has_everything_once_when_it_is_back(
+def test_a_frozen_target_stops_only_its_own_flow_and_gets_every_record_once_afterwards(
     world, make_broker, source, unique_topic
 ):
     frozen, other = make_broker("frozen"), "us-east->eu-north"
@@ -286,10 +286,10 @@ def test_a_frozen_target_stops_its_own_flow_alone_and_has_everything_once_when_i
     frozen.freeze()
     try:
         write(here, unique_topic, b"b")
-        until(lambda: has(here.target, b"a", b"b"), "the healthy target goes on")
-        until(lambda: _state(here, other) == "unreachable", "status tells it")
+        until(lambda: has(here.target, b"a", b"b"), "the healthy target continues")
+        until(lambda: _state(here, other) == "unreachable", "status reports it")
         write(here, unique_topic, b"c")
-        until(lambda: has(here.target, b"a", b"b", b"c"), "and goes on")
+        until(lambda: has(here.target, b"a", b"b", b"c"), "it still continues")
         assert _state(here, FLOW) == "running"
     finally:
         frozen.thaw()
@@ -299,7 +299,7 @@ def test_a_frozen_target_stops_its_own_flow_alone_and_has_everything_once_when_i
 
 
 def _values(broker, topic):
-    """Return what *topic* shows; one that is not there yet shows nothing."""
+    """Return the values in *topic*, or none if it does not exist yet."""
     try:
         return [m.value() for m in consume_all(broker.bootstrap_servers, topic)]
     except KeyError:

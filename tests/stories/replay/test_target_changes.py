@@ -1,4 +1,4 @@
-"""What others do to a remote topic or to the flow's progress: told, and never a copy or a loss."""
+"""Changes of remote topics and progress by other tools: reported, without loss or duplicates."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def remote(here, unique_topic):
 # The topic
 
 
-def test_a_remote_topic_made_anew_waits_for_an_order_and_then_has_every_record_once(
+def test_a_recreated_remote_topic_waits_for_a_request_and_then_gets_every_record_once(
     here, remote, unique_topic
 ):
     recreate_topic(here, remote)
@@ -78,7 +78,7 @@ def test_a_remote_topic_made_anew_waits_for_an_order_and_then_has_every_record_o
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_remote_topic_that_was_deleted_is_made_but_not_filled_from_the_middle(
+def test_a_deleted_remote_topic_is_recreated_but_not_filled_from_the_middle(
     here, remote, unique_topic
 ):
     delete_topic(here, remote)
@@ -93,17 +93,17 @@ def test_a_remote_topic_that_was_deleted_is_made_but_not_filled_from_the_middle(
 
 
 @pytest.mark.parametrize("meanwhile", [(), (b"x",) * 9], ids=["empty", "longer than before"])
-def test_a_remote_topic_made_anew_between_two_looks_is_told_before_a_record_is_shown(
+def test_a_remote_topic_recreated_while_running_is_reported_before_a_record_is_visible(
     here, remote, unique_topic, monkeypatch, meanwhile
 ):
     monkeypatch.setattr("deltamirror.context.Timings", partial(Timings, topics_max_age_s=3600.0))
     with running(here):
         write(here, unique_topic, b"d")
-        until(lambda: arrived(here, unique_topic)[-1:] == [b"d"], "the loop is at work")
+        until(lambda: arrived(here, unique_topic)[-1:] == [b"d"], "the loop replays")
         recreate_topic(here, remote)
         write_foreign(here, remote, *meanwhile)
         write(here, unique_topic, b"e")
-        until(lambda: "re-created" in "".join(partition_errors(here)), "status tells it")
+        until(lambda: "re-created" in "".join(partition_errors(here)), "status reports it")
 
     assert arrived(here, unique_topic) == list(meanwhile)
     assert_stops(here, "the target topic was re-created")
@@ -122,14 +122,20 @@ def test_records_deleted_on_the_target_do_not_come_back_and_the_rest_arrives_onc
 
     assert arrived(here, unique_topic) == [b"c", b"d"]
     assert [up for up, _ in pairs(here, unique_topic)] == [0, 1, 2, 3]
-    told = answer("verify", "--config", str(here.path))
-    assert (told["lost"], told["duplicated"], told["flows"][0]["expired_downstream"]) == (0, 0, 2)
+    compared = answer("verify", "--config", str(here.path))
+    assert (
+        compared["lost"],
+        compared["duplicated"],
+        compared["flows"][0]["expired_downstream"],
+    ) == (0, 0, 2)
 
 
 # Progress
 
 
-def test_progress_that_was_deleted_is_found_again_and_told(here, remote, unique_topic, caplog):
+def test_deleted_progress_is_restored_from_the_offset_map_and_reported(
+    here, remote, unique_topic, caplog
+):
     delete_progress(here)
     write(here, unique_topic, b"d")
 
@@ -141,7 +147,7 @@ def test_progress_that_was_deleted_is_found_again_and_told(here, remote, unique_
 
 
 @pytest.mark.parametrize("offset", [1, 99], ids=["back", "forward"])
-def test_progress_that_another_tool_has_set_is_not_taken_for_ours_and_is_put_right(
+def test_progress_that_another_tool_has_set_is_ignored_and_corrected(
     here, remote, unique_topic, caplog, offset
 ):
     commit_group(here.target.bootstrap_servers, GROUP, {(remote, 0): offset})
@@ -164,24 +170,24 @@ def test_progress_that_another_tool_has_set_is_not_taken_for_ours_and_is_put_rig
         ),
     ],
 )
-def test_progress_that_was_set_in_our_name_stops_the_partition_until_it_is_put_back(
+def test_altered_progress_with_our_metadata_stops_the_partition_until_it_is_reset(
     here, remote, unique_topic, offset, words
 ):
     context = here.context
     target = context.cluster("eu-west")
-    ((partition, (was, said)),) = target.committed_offsets(
+    ((partition, (was, metadata)),) = target.committed_offsets(
         GROUP, [TopicPartition(remote, 0)], require_stable=False
     ).items()
     run("pause", "--flow", FLOW, "--config", str(here.path))
     write(here, unique_topic, b"d", b"e")
     run("run", "--until-caught-up", "--config", str(here.path), code=1)
-    target.commit_offsets(GROUP, {partition: (offset, said)})
+    target.commit_offsets(GROUP, {partition: (offset, metadata)})
     run("resume", "--flow", FLOW, "--config", str(here.path))
 
     assert_stops(here, words)
     assert arrived(here, unique_topic) == [b"a", b"b", b"c"]
 
-    target.commit_offsets(GROUP, {partition: (was, said)})
+    target.commit_offsets(GROUP, {partition: (was, metadata)})
     here.mirror()
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"d", b"e"]
 
@@ -189,7 +195,7 @@ def test_progress_that_was_set_in_our_name_stops_the_partition_until_it_is_put_b
 # Progress and map
 
 
-def test_progress_and_map_that_are_both_gone_are_found_again_in_the_targets_log(
+def test_lost_progress_and_offset_map_are_restored_from_the_target_log(
     here, remote, unique_topic, caplog
 ):
     caplog.set_level(logging.INFO)
@@ -206,7 +212,9 @@ def test_progress_and_map_that_are_both_gone_are_found_again_in_the_targets_log(
     assert "there was no offset map" in caplog.text
 
 
-def test_where_the_head_of_the_log_is_gone_too_the_rest_of_it_tells(here, remote, unique_topic):
+def test_progress_is_restored_from_the_rest_of_a_target_log_without_its_head(
+    here, remote, unique_topic
+):
     delete_map(here)
     delete_progress(here)
     delete_records(here, remote, 2)
@@ -218,7 +226,7 @@ def test_where_the_head_of_the_log_is_gone_too_the_rest_of_it_tells(here, remote
     assert [up for up, _ in pairs(here, unique_topic)] == [2, 3]
 
 
-def test_where_nothing_tells_how_far_replay_was_it_waits_for_an_order(here, remote, unique_topic):
+def test_unknown_progress_waits_for_a_request(here, remote, unique_topic):
     delete_map(here)
     delete_progress(here)
     delete_records(here, remote, high_watermarks(here.target.bootstrap_servers, remote)[0])
@@ -235,7 +243,7 @@ def test_where_nothing_tells_how_far_replay_was_it_waits_for_an_order(here, remo
 # Other producers
 
 
-def test_other_producers_before_and_between_change_nothing_of_what_arrives(
+def test_records_of_other_producers_on_the_target_do_not_change_which_records_arrive(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -256,7 +264,7 @@ def test_other_producers_before_and_between_change_nothing_of_what_arrives(
 
 
 @pytest.mark.parametrize("gone", [delete_map, delete_map_and_progress])
-def test_a_map_that_is_gone_beside_identical_foreign_records_is_never_guessed(
+def test_a_lost_offset_map_is_not_guessed_next_to_identical_records_of_another_producer(
     here, remote, unique_topic, gone
 ):
     write_foreign(here, remote, b"c")
@@ -268,7 +276,7 @@ def test_a_map_that_is_gone_beside_identical_foreign_records_is_never_guessed(
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"c"]
 
 
-def test_a_foreign_transaction_that_stays_open_holds_up_no_replay_and_a_rebuild_says_so(
+def test_an_open_transaction_of_another_producer_stops_a_map_rebuild_but_not_replay(
     here, remote, unique_topic
 ):
     open_one = Producer(
@@ -287,7 +295,7 @@ def test_a_foreign_transaction_that_stays_open_holds_up_no_replay_and_a_rebuild_
     here.mirror()
 
     hidden = consume_all(here.target.bootstrap_servers, remote, "read_uncommitted")
-    aborted = b""  # to a client, what is open may as well be our own without its marker
+    aborted = b""  # replay cannot know that the open transaction is not its own
     assert [m.value() for m in hidden] == [b"a", b"b", b"c", b"foreign", aborted, b"d"]
     assert progress(here, remote) == 4
     known = pairs(here, unique_topic)
@@ -301,7 +309,7 @@ def test_a_foreign_transaction_that_stays_open_holds_up_no_replay_and_a_rebuild_
     assert arrived(here, unique_topic) == [b"a", b"b", b"c", b"foreign", b"d"]
 
 
-# What the target does not take
+# Records that the target refuses
 
 
 HOUR_MS = "3600000"
@@ -329,16 +337,18 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(("limits", "record", "lifted"), REFUSALS)
-def test_a_record_that_the_target_refuses_stops_its_partition_alone_until_the_limit_is_lifted(
+def test_a_record_that_the_target_refuses_stops_only_its_partition_until_the_limit_is_raised(
     world, source, names, limits, record, lifted
 ):
-    sick = names("sick")
-    healthy = neighbours(sick, 2)
-    # The limit would be lifted at once: the source has none.
-    here = world(sick, *healthy, **{"sync.topic.configs.enabled": "false"})
-    create_topic(source.bootstrap_servers, sick)
-    create_topic(here.target.bootstrap_servers, here.remote(sick), **limits)
-    produce(source.bootstrap_servers, sick, [Record(b"k", b"good"), record, Record(b"k", b"next")])
+    refused = names("refused")
+    healthy = neighbours(refused, 2)
+    # Config sync would remove the limit at once, because the source has none.
+    here = world(refused, *healthy, **{"sync.topic.configs.enabled": "false"})
+    create_topic(source.bootstrap_servers, refused)
+    create_topic(here.target.bootstrap_servers, here.remote(refused), **limits)
+    produce(
+        source.bootstrap_servers, refused, [Record(b"k", b"good"), record, Record(b"k", b"next")]
+    )
     for topic in healthy:
         create_topic(source.bootstrap_servers, topic)
         produce(source.bootstrap_servers, topic, [Record(b"k", b"%d" % i) for i in range(5)])
@@ -347,8 +357,8 @@ def test_a_record_that_the_target_refuses_stops_its_partition_alone_until_the_li
 
     for topic in healthy:
         assert arrived(here, topic) == [b"%d" % i for i in range(5)]
-    assert arrived(here, sick) == []
-    set_config(here, here.remote(sick), **lifted)
+    assert arrived(here, refused) == []
+    set_config(here, here.remote(refused), **lifted)
     run("resume", "--flow", FLOW, "--config", str(here.path))
     here.mirror()
-    assert arrived(here, sick) == [b"good", b"bad", b"next"]
+    assert arrived(here, refused) == [b"good", b"bad", b"next"]

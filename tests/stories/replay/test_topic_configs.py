@@ -1,4 +1,4 @@
-"""Settings of remote topics follow their source topics', on real brokers."""
+"""Configs of remote topics are synced from their source topics, on real brokers."""
 
 import pytest
 
@@ -10,12 +10,12 @@ from tests.support.world import FLOW, until
 pytestmark = pytest.mark.kafka
 
 ALIASES = ("us-east", "eu-west")
-# What upstream's tests exclude, and what a broker of Kafka 4 says of all its topics.
+# The configs that MirrorMaker 2's tests exclude, and one that a Kafka 4 broker sets on all topics.
 EXCLUDED = r"delete\\.retention\\..*, min\\.insync\\.replicas"
 
 
 class Pair:
-    """A topic on the source and the remote topic that somebody made for it on the target."""
+    """A topic on the source, and its remote topic, which existed before the mirror."""
 
     def __init__(self, world, topic, here, there):
         self.world, self.topic, self.remote = world, topic, world.remote(topic)
@@ -25,7 +25,7 @@ class Pair:
         self.target.create_topic(self.remote, 1, 1, there)
 
     def becomes(self, **expected):
-        """Wait until the remote topic's own settings are these (a broker learns them late)."""
+        """Wait until the remote topic's own configs are *expected*: a broker applies them late."""
         wanted = {name.replace("__", "."): value for name, value in expected.items()}
         until(lambda: own_settings(self.target, self.remote) == wanted, f"it has {wanted}", 30)
 
@@ -52,7 +52,7 @@ def pair(world, unique_topic):
 
 
 def test_sync_topic_configs(pair):
-    """As MirrorConnectorsIntegrationBaseTest.testSyncTopicConfigs."""
+    """Like MirrorConnectorsIntegrationBaseTest.testSyncTopicConfigs."""
     both = pair(
         {"retention.bytes": "1000", "delete.retention.ms": "1000"},
         {"retention.bytes": "2000", "delete.retention.ms": "2000"},
@@ -65,7 +65,7 @@ def test_sync_topic_configs(pair):
 
 
 def test_replicate_source_default(pair):
-    """As MirrorConnectorsIntegrationBaseTest.testReplicateSourceDefault."""
+    """Like MirrorConnectorsIntegrationBaseTest.testReplicateSourceDefault."""
     both = pair(
         {},
         {"retention.bytes": "2000", "delete.retention.ms": "2000"},
@@ -80,7 +80,7 @@ def test_replicate_source_default(pair):
 
 
 def test_replicate_target_default(pair):
-    """As MirrorConnectorsIntegrationBaseTest.testReplicateTargetDefault."""
+    """Like MirrorConnectorsIntegrationBaseTest.testReplicateTargetDefault."""
     both = pair({"retention.bytes": "1000"}, {"retention.bytes": "1000"})
     both.source.alter_topic_configs({both.topic: {"retention.bytes": None}})
     until(lambda: not own_settings(both.source, both.topic), "the source's own setting is gone", 30)
@@ -90,7 +90,7 @@ def test_replicate_target_default(pair):
     both.becomes()
 
 
-def test_timestamps_stay_as_they_are_on_a_topic_that_somebody_made_beforehand(pair):
+def test_the_timestamp_type_of_an_existing_topic_is_not_changed(pair):
     here = {
         "message.timestamp.type": "LogAppendTime",
         "message.timestamp.after.max.ms": "1000",
@@ -105,7 +105,7 @@ def test_timestamps_stay_as_they_are_on_a_topic_that_somebody_made_beforehand(pa
     both.becomes(message__timestamp__before__max__ms="7", retention__bytes="1000")
 
 
-def test_what_is_as_it_should_be_is_not_sent_again(pair, monkeypatch):
+def test_configs_that_are_equal_are_not_altered_again(pair, monkeypatch):
     both = pair({"retention.ms": "1000"}, {})
     both.sync()
     both.becomes(retention__ms="1000")
@@ -117,31 +117,33 @@ def test_what_is_as_it_should_be_is_not_sent_again(pair, monkeypatch):
     assert sent == [{}]
 
 
-def test_a_topic_that_is_refused_is_told_once_and_the_others_follow(
+def test_a_topic_with_a_refused_config_is_logged_once_and_the_others_are_synced(
     world, names, source, target, caplog
 ):
-    # Kafka refuses a least lag that is longer than the longest one.
-    sick, sound = names("sick"), names("sound")
-    here = world(sick, sound, **{"config.properties.exclude": r"max\\.compaction\\.lag\\.ms"})
-    for topic in (sick, sound):
+    # Kafka refuses a min.compaction.lag.ms above max.compaction.lag.ms.
+    refused, accepted = names("refused"), names("accepted")
+    here = world(refused, accepted, **{"config.properties.exclude": r"max\\.compaction\\.lag\\.ms"})
+    for topic in (refused, accepted):
         create_topic(source.bootstrap_servers, topic, min_compaction_lag_ms=5_000)
-    create_topic(target.bootstrap_servers, here.remote(sick), max_compaction_lag_ms=1_000)
-    create_topic(target.bootstrap_servers, here.remote(sound))
+    create_topic(target.bootstrap_servers, here.remote(refused), max_compaction_lag_ms=1_000)
+    create_topic(target.bootstrap_servers, here.remote(accepted))
     settings = TopicConfigSync(here.context, here.config.flow(FLOW))
 
     settings.sync()
     settings.sync()
 
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert [here.remote(sick) in line and "max.compaction.lag.ms" in line for line in warnings] == [
-        True
-    ]
+    assert [
+        here.remote(refused) in line and "max.compaction.lag.ms" in line for line in warnings
+    ] == [True]
     eu_west = here.context.cluster("eu-west")
-    until(lambda: "min.compaction.lag.ms" in own_settings(eu_west, here.remote(sound)), "it has it")
+    until(
+        lambda: "min.compaction.lag.ms" in own_settings(eu_west, here.remote(accepted)), "it has it"
+    )
 
 
 @pytest.mark.story
-def test_a_running_mirror_follows_what_plan_said_it_would_change(world, source, unique_topic):
+def test_a_running_mirror_makes_the_config_changes_that_plan_listed(world, source, unique_topic):
     create_topic(source.bootstrap_servers, unique_topic, retention_bytes=1_000_000)
     produce(source.bootstrap_servers, unique_topic, [Record(b"k", b"v")])
     here = world(unique_topic, **{"sync.topic.configs.interval.seconds": "1"})

@@ -1,7 +1,7 @@
-"""A group stops on the source and reads on at the target: nothing again, nothing skipped.
+"""A group stops on the source and resumes on the target: no record is repeated or skipped.
 
-The records are carried over by hand here, in transactions of our own, so that each step of
-translating is seen alone; `test_failover` does the same with the loop.
+The test itself writes the records to the target, in its own transactions, so that each step of the
+translation is tested separately. `test_failover` does the same with the loop.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ def context(lake, source, target, unique_topic, names):
 
 
 def write_with_gaps(bootstrap, topic, transactional_id):
-    """Write 0 to 8, with the markers of three transactions and an aborted one between them."""
+    """Write values 0 to 8 in transactions, with an aborted transaction between them."""
     create_topic(bootstrap, topic)
     produce(bootstrap, topic, records(0, 1, 2), transactional_id=transactional_id)
     produce(bootstrap, topic, records(7, 7), transactional_id=transactional_id, commit=False)
@@ -54,7 +54,7 @@ def write_with_gaps(bootstrap, topic, transactional_id):
 
 
 def carry_over(context, source, target, topic, transactional_id):
-    """Write the topic's committed records to the target in two transactions, and map them."""
+    """Write the topic's committed records to the target in two transactions; store the map."""
     upstream = consume_all(source.bootstrap_servers, topic)
     remote = f"us-east.{topic}"
     create_topic(target.bootstrap_servers, remote)
@@ -70,7 +70,7 @@ def carry_over(context, source, target, topic, transactional_id):
     return upstream, downstream
 
 
-def test_a_group_reads_on_at_its_very_next_record_wherever_it_stopped(
+def test_a_group_resumes_at_its_next_record_wherever_it_stopped(
     context, source, target, unique_topic, names
 ):
     write_with_gaps(source.bootstrap_servers, unique_topic, names("app"))

@@ -89,7 +89,7 @@ def fails(secured, endpoint, tmp_path):
         pytest.param("PLAINTEXT", SASL | log_in("PLAIN"), "no login", id="no login asked for"),
     ],
 )
-def test_a_login_that_is_refused_is_told_with_its_reason(fails, listener, java, why):
+def test_a_refused_login_is_reported_with_its_cause(fails, listener, java, why):
     error = fails(listener, java)
 
     assert error["type"] == "LoginRefusedError"
@@ -123,9 +123,7 @@ REFUSED = "has expired, is for another host, or is signed by no authority of the
         ),
     ],
 )
-def test_tls_that_does_not_come_about_is_told_with_its_reason(
-    fails, listener, java, error_type, why
-):
+def test_a_failed_tls_handshake_is_reported_with_its_cause(fails, listener, java, error_type, why):
     error = fails(listener, java)
 
     assert error["type"] == error_type
@@ -137,14 +135,14 @@ def stranger(tmp_path_factory):
     return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
 
 
-def test_a_broker_whose_authority_the_truststore_does_not_name_is_not_trusted(fails, stranger):
+def test_a_broker_whose_ca_is_not_in_the_truststore_is_not_trusted(fails, stranger):
     error = fails("TLS", {**TLS, "ssl.truststore.location": str(stranger.certificate)})
 
     assert error["type"] == "TlsFailedError"
     assert REFUSED in error["message"]
 
 
-def test_a_client_whose_authority_the_broker_does_not_know_is_not_let_in(fails, stranger):
+def test_a_client_whose_ca_the_broker_does_not_know_is_rejected(fails, stranger):
     store = stranger.identity("mirror").pkcs12()
     java = {"ssl.keystore.location": str(store), "ssl.keystore.password": STORE_PASSWORD}
 
@@ -154,7 +152,7 @@ def test_a_client_whose_authority_the_broker_does_not_know_is_not_let_in(fails, 
     assert "the client's certificate" in error["message"]
 
 
-def test_a_key_that_its_password_does_not_open_ends_every_run_with_2(fails, stranger, tmp_path):
+def test_a_key_with_a_wrong_password_ends_every_command_with_2(fails, stranger, tmp_path):
     client = stranger.identity("mirror")
     store = tmp_path / "client.pem"
     store.write_text(client.certificate.read_text() + client.encrypted_key(PASSWORD))

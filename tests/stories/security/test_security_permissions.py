@@ -154,9 +154,7 @@ def listed():
     return found
 
 
-def test_what_is_missing_is_named_until_a_whole_mirror_runs_and_the_page_lists_just_that(
-    here, caplog
-):
+def test_each_missing_permission_is_named_and_the_page_lists_exactly_the_needed_ones(here, caplog):
     granted = grant_what_is_asked_for(here, caplog)
     change(here)
     grant(here, "us-east", TO_SEE_ACLS)

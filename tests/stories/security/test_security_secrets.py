@@ -174,7 +174,7 @@ def wrong_login(here):
     return with_line(here, f"us-east.sasl.jaas.config = {java}")
 
 
-def test_a_run_and_what_it_starts_show_and_leave_no_secret(here, hidden, place, env):
+def test_a_run_and_its_child_processes_show_and_leave_no_secret(here, hidden, place, env):
     with watched(hidden, place) as (found, looks):
         run = run_cli("run", "--until-caught-up", "--config", here.path, env=env)
         assert run.returncode == 0, run.stderr
@@ -196,14 +196,14 @@ def said(*command):
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_a_command_shows_no_secret_when_all_is_well(here, hidden, form):
+def test_a_successful_command_shows_no_secret(here, hidden, form):
     for command in (["status"], ["lag"], ["plan"], ["config", "check"]):
         shown, code = said(*command, "--format", form, "--config", here.path)
         assert (leaks(hidden, shown, command), code) == ([], 0)
 
 
 @looks_for_mirrormaker_2
-def test_handing_a_flow_to_mirrormaker_2_and_back_shows_no_secret(here, hidden, caplog):
+def test_export_to_and_import_from_mirrormaker_2_show_no_secret(here, hidden, caplog):
     here.mirror()
     for form in ("table", "json"):
         failed, code = said("export-mm2", "--format", form, "--config", wrong_login(here))
@@ -254,7 +254,7 @@ def stop(run):
     run.wait(60)
 
 
-def test_pages_and_logs_of_a_run_and_of_its_standby_show_no_secret(here, hidden):
+def test_http_pages_and_logs_of_a_run_and_its_standby_show_no_secret(here, hidden):
     runs = [here.start()]
     until(lambda: has_arrived(here), "it mirrors")
     runs.append(here.start("--standby"))
@@ -276,7 +276,7 @@ def has_arrived(here):
         return False
 
 
-def test_a_loop_that_cannot_log_in_tells_no_secret(here, hidden):
+def test_a_loop_that_cannot_log_in_reports_no_secret(here, hidden):
     shutil.copy(wrong_login(here), here.path)
     run = here.start("--standby")
     until(lambda: "password is wrong" in here.log(), "the login is refused")
@@ -302,7 +302,7 @@ def test_a_loop_that_cannot_log_in_tells_no_secret(here, hidden):
         pytest.param("us-east.ssl.keystore.key = -----BEGIN\n{key}\n-----END", id="broken lines"),
     ],
 )
-def test_a_file_with_a_fault_is_refused_without_the_value_at_fault(here, hidden, secured, line):
+def test_an_invalid_file_is_refused_without_showing_the_invalid_value(here, hidden, secured, line):
     key = secured[0].client.key.read_text().splitlines()[2]
     path = with_line(here, line.replace("{key}", key))
     for form in ("table", "json"):
@@ -313,7 +313,7 @@ def test_a_file_with_a_fault_is_refused_without_the_value_at_fault(here, hidden,
             assert (leaks(hidden, shown, command), code) == ([], 2)
 
 
-def test_dagster_keeps_and_shows_no_secret(here, hidden, place):
+def test_dagster_stores_and_shows_no_secret(here, hidden, place):
     with dg.DagsterInstance.local_temp(str(place / "dagster")) as instance:
         for path, is_well in ((here.path, True), (wrong_login(here), False)):
             defs = build_definitions(path)

@@ -1,7 +1,7 @@
-"""Offsets of a source that hold no record: each interval is named with its cause, none is skipped.
+"""The view `gaps` has every interval of offsets without a record, with its cause.
 
-Staging is ticked in this process. What the view says is held against a reader that shows what the
-source holds, on its own.
+Staging ticks run in this process. The view is compared with the records that an independent
+consumer reads from the source.
 """
 
 import time
@@ -31,7 +31,7 @@ def records(*values):
 
 
 def gaps(here, topic):
-    """Return (start, end, cause) of each gap, as the view tells them."""
+    """Return (start, end, cause) of each gap in the view."""
     return [
         (row["start_offset"], row["end_offset"], row["cause"])
         for row in query_view(GAPS, here.context.lake, "us-east", topic).to_pylist()
@@ -39,7 +39,7 @@ def gaps(here, topic):
 
 
 def missing(here, topic):
-    """Return the offsets that the source shows no record at, as one more reader finds them."""
+    """Return the offsets without a record on the source, found by an independent consumer."""
     bootstrap = here.source.bootstrap_servers
     (end,) = high_watermarks(bootstrap, topic).values()
     shown = {message.offset() for message in consume_all(bootstrap, topic)}
@@ -50,7 +50,7 @@ def offsets(found):
     return [offset for start, end, _ in found for offset in range(start, end)]
 
 
-def test_markers_and_aborted_records_are_gaps_of_a_topic_that_is_not_compacted(
+def test_markers_and_aborted_records_are_gaps_in_a_topic_without_compaction(
     world, source, unique_topic, names
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -71,7 +71,7 @@ def test_markers_and_aborted_records_are_gaps_of_a_topic_that_is_not_compacted(
 
 
 def compacted(make_broker, topic):
-    """Return a broker whose *topic* has been compacted, and has records behind that."""
+    """Return a broker whose *topic* was compacted and has a later record."""
     broker = make_broker("compacting", properties={"log.cleaner.backoff.ms": "100"})
     settings = {"segment_ms": 100, "min_cleanable_dirty_ratio": 0.001}
     create_topic(broker.bootstrap_servers, topic, cleanup_policy="compact", **settings)
@@ -79,7 +79,7 @@ def compacted(make_broker, topic):
 
     def is_compacted():
         nonlocal written
-        # A segment is closed by the record that comes after its time.
+        # The first record after segment.ms closes the segment.
         produce(broker.bootstrap_servers, topic, records(b"%d" % written, b"x", b"y"))
         written += 3
         time.sleep(0.2)
@@ -91,7 +91,7 @@ def compacted(make_broker, topic):
 
 
 @pytest.mark.story
-def test_what_was_compacted_is_a_gap_of_a_compacted_topic_and_the_rest_arrives(
+def test_compacted_records_are_gaps_in_a_compacted_topic_and_the_other_records_arrive(
     tmp_path, make_broker, target, unique_topic
 ):
     here = World(tmp_path, compacted(make_broker, unique_topic), target, [unique_topic])
@@ -107,13 +107,13 @@ def test_what_was_compacted_is_a_gap_of_a_compacted_topic_and_the_rest_arrives(
         for offset in range(high_watermarks(here.source.bootstrap_servers, unique_topic)[0])
         if offset not in staged["offset"].to_pylist()
     ]
-    # What is compacted later stays staged.
+    # Records that are compacted later stay staged.
     assert set(kept) <= set(staged["value"].to_pylist())
     assert [m.value() for m in here.arrived(unique_topic)] == staged["value"].to_pylist()
 
 
 @pytest.mark.story
-def test_records_that_retention_took_before_they_were_staged_stop_the_partition_until_accepted(
+def test_records_expired_before_staging_stop_the_partition_until_the_gap_is_accepted(
     tmp_path, make_broker, target, unique_topic, names
 ):
     quickly = {"log.retention.check.interval.ms": "200", "log.segment.delete.delay.ms": "0"}
@@ -127,7 +127,7 @@ def test_records_that_retention_took_before_they_were_staged_stop_the_partition_
         staging.tick()
         produce(broker.bootstrap_servers, unique_topic, records(b"2", b"3", b"4"))
         _retain(broker, unique_topic, "1")
-        until(lambda: watermarks(broker, partition).low == 5, "retention takes all records")
+        until(lambda: watermarks(broker, partition).low == 5, "retention deletes all records")
         _retain(broker, unique_topic, "-1")
         produce(broker.bootstrap_servers, unique_topic, records(b"5"))
         produce(broker.bootstrap_servers, other, records(b"well"))
@@ -152,7 +152,7 @@ def _retain(broker, topic, ms):
     [future.result(30) for future in admin.incremental_alter_configs([resource]).values()]
 
 
-def test_a_log_that_began_later_than_0_when_it_was_first_seen_has_that_on_record(
+def test_a_log_that_starts_above_offset_0_when_staging_begins_has_a_gap_from_0(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -168,7 +168,7 @@ def test_a_log_that_began_later_than_0_when_it_was_first_seen_has_that_on_record
     assert gaps(here, unique_topic) == [(0, 2, "gone before staging began")]
 
 
-def test_what_latest_left_out_is_on_record(world, source, unique_topic):
+def test_offsets_skipped_by_auto_offset_reset_latest_are_a_gap(world, source, unique_topic):
     create_topic(source.bootstrap_servers, unique_topic)
     produce(source.bootstrap_servers, unique_topic, records(b"0", b"1"))
     here = world(unique_topic, **{"us-east.consumer.auto.offset.reset": "latest"})
@@ -183,7 +183,7 @@ def test_what_latest_left_out_is_on_record(world, source, unique_topic):
 
 
 @pytest.mark.story
-def test_spark_sql_answers_the_view_that_the_docs_print_as_the_command_does(
+def test_spark_sql_and_the_gaps_command_return_the_same_rows_for_the_documented_view(
     world, source, unique_topic, names
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -202,6 +202,6 @@ def test_spark_sql_answers_the_view_that_the_docs_print_as_the_command_does(
     spark.sql(f"CREATE TEMPORARY VIEW gaps AS {GAPS.sql}")
     answered = spark.sql("SELECT * FROM gaps ORDER BY start_offset").collect()
 
-    told = here.answer("gaps", "--topic", unique_topic)["gaps"]
-    assert [{"cluster": "us-east", **row.asDict()} for row in answered] == told
-    assert [(row["start_offset"], row["end_offset"]) for row in told] == [(1, 4)]
+    printed = here.answer("gaps", "--topic", unique_topic)["gaps"]
+    assert [{"cluster": "us-east", **row.asDict()} for row in answered] == printed
+    assert [(row["start_offset"], row["end_offset"]) for row in printed] == [(1, 4)]

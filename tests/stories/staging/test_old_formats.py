@@ -1,4 +1,4 @@
-"""Records in message formats 0 and 1, which brokers no longer write but still hold (KIP-724)."""
+"""Records in message formats 0 and 1, which brokers still read but no longer write (KIP-724)."""
 
 import gzip
 import struct
@@ -20,8 +20,8 @@ THEN = 1_500_000_000_000
 def _message(offset, magic, key, value, timestamp=None, attributes=0):
     """Return a message as brokers before 0.11 wrote it; only format 1 has a timestamp, in ms."""
     stamp = b"" if magic == 0 else struct.pack(">q", timestamp)
-    said = struct.pack(">bb", magic, attributes) + stamp + _data(key) + _data(value)
-    checked = struct.pack(">I", zlib.crc32(said)) + said
+    content = struct.pack(">bb", magic, attributes) + stamp + _data(key) + _data(value)
+    checked = struct.pack(">I", zlib.crc32(content)) + content
     return struct.pack(">qi", offset, len(checked)) + checked
 
 
@@ -35,7 +35,7 @@ LOG = b"".join(
         _message(1, 0, None, b""),
         _message(2, 1, b"k2", None, THEN),
         _message(3, 1, b"k3", b"v3", THEN + 3, STAMPED_BY_THE_BROKER),
-        # Inside of a compressed message, format 0 has offsets of the log and format 1 its own.
+        # In a compressed message, format 0 has offsets of the log, format 1 has relative offsets.
         _message(
             5,
             0,
@@ -73,7 +73,7 @@ def test_records_of_message_formats_0_and_1_arrive_unchanged(make_broker, target
     source.stop()
     folder = source.home / "data" / f"{TOPIC}-0"
     (folder / "00000000000000000000.log").write_bytes(LOG)
-    for index in folder.glob("*index"):  # The broker makes them anew.
+    for index in folder.glob("*index"):  # the broker creates them again
         index.unlink()
     source.start()
     assert high_watermarks(source.bootstrap_servers, TOPIC) == {0: len(ARRIVES)}

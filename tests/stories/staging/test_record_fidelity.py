@@ -1,4 +1,4 @@
-"""A record arrives as it was written, or its partition stops with an error that names it."""
+"""A record arrives unchanged, or its partition stops with an error that names it."""
 
 from __future__ import annotations
 
@@ -49,25 +49,25 @@ LARGE = Record(b"k", bytes(range(256)) * 40_000)
 
 
 class Mirrored(NamedTuple):
-    """A world in which everything was mirrored once."""
+    """A world whose topics were mirrored."""
 
     world: World
 
     def logs(self, topic: str) -> list[tuple[LogRecord, LogRecord]]:
-        """Return each record as it lies in the source's and in the target's log."""
+        """Return each record as read from the source's and from the target's log file."""
         before = read_log(self.world.source.home, topic)
         after = read_log(self.world.target.home, self.world.remote(topic))
         return list(zip(before, after, strict=True))
 
     def shown(self, topic: str) -> tuple[list[Message], list[Message]]:
-        """Return the records of *topic* that readers of source and target are shown."""
+        """Return the records of *topic* that consumers of source and of target read."""
         before = consume_all(self.world.source.bootstrap_servers, topic)
         return before, self.world.arrived(topic)
 
 
 @pytest.fixture(scope="module")
 def mirrored(clusters, tmp_path_factory):
-    """Every odd record, one after another in one partition, and topics with odd settings."""
+    """All RECORDS, in order in one partition, and topics with special configs."""
     source, target = clusters
     servers = source.bootstrap_servers
     create_topic(servers, "fidelity")
@@ -87,7 +87,7 @@ def mirrored(clusters, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def odd(mirrored):
-    """Each odd record by its kind: as given, in the source's log, in the target's."""
+    """Each of RECORDS by its id: as given, in the source's log, in the target's log."""
     kinds = [str(param.id) for param in RECORDS]
     given = [param.values[0] for param in RECORDS]
     return dict(zip(kinds, zip(given, mirrored.logs("fidelity"), strict=True), strict=True))
@@ -106,7 +106,7 @@ def _bytes(key: str | bytes) -> bytes:
     return key.encode() if isinstance(key, str) else key
 
 
-def test_records_that_their_broker_stamped_keep_those_timestamps(mirrored):
+def test_records_with_timestamps_of_their_broker_keep_them(mirrored):
     before, after = mirrored.shown("stamped")
 
     assert {m.timestamp()[0] for m in before} == {2}
@@ -114,7 +114,7 @@ def test_records_that_their_broker_stamped_keep_those_timestamps(mirrored):
     assert [(m.key(), m.value()) for m in after] == [(r.key, r.value) for r in FEW]
 
 
-def test_a_record_of_10_mb_arrives_where_its_topic_allows_it(mirrored):
+def test_a_record_of_10_mb_arrives_if_its_topic_allows_it(mirrored):
     _, after = mirrored.shown("large")
 
     assert [(m.key(), m.value()) for m in after] == [
@@ -126,15 +126,15 @@ def test_a_record_of_10_mb_arrives_where_its_topic_allows_it(mirrored):
 def test_records_of_each_compression_arrive_unchanged(mirrored, codec):
     before, after = mirrored.shown(f"codec-{codec}")
 
-    told = [
+    read = [
         [(m.key(), m.value(), m.headers(), m.timestamp()) for m in side] for side in (before, after)
     ]
-    assert told[0] == told[1]
-    assert len(told[0]) == len(FEW)
+    assert read[0] == read[1]
+    assert len(read[0]) == len(FEW)
 
 
 @pytest.mark.story
-def test_verify_finds_every_odd_record_equal_on_all_sides(mirrored):
+def test_verify_finds_every_unusual_record_equal_on_all_sides(mirrored):
     done = mirrored.world.cli("verify", "--format", "json")
 
     found = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""What a source does meanwhile: new topics, more partitions, other lives, lost records."""
+"""Changes on a source while it is mirrored: new, expanded, re-created topics, lost records."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def _admin(broker):
 
 
 def _delete(broker, topic):
-    """Delete *topic* and return when it is gone."""
+    """Delete *topic* and wait until it is gone."""
     admin = _admin(broker)
     admin.delete_topics([topic])[topic].result(30)
     until(lambda: topic not in admin.list_topics(timeout=10).topics, "the topic is gone")
 
 
-def _make_anew(broker, topic, values):
-    """Delete *topic* and make it again under the same name, with *values*."""
+def _recreate(broker, topic, values):
+    """Delete *topic*, create it again and write *values*."""
     _delete(broker, topic)
     create_topic(broker.bootstrap_servers, topic)
     produce(broker.bootstrap_servers, topic, _records(*values))
@@ -57,7 +57,7 @@ def _staged(here, topic):
 
 
 def _tick_into(staging, partition, kind):
-    """Tick until an error of *kind* stands in the way of *partition*; return what it says."""
+    """Tick until *partition* has an error of *kind*; return its message."""
     until(
         lambda: (staging.tick(), isinstance(staging.partition_errors.get(partition), kind))[1],
         f"{kind.__name__} of {partition}",
@@ -66,7 +66,7 @@ def _tick_into(staging, partition, kind):
 
 
 class Meanwhile(InlineWorkers):
-    """Workers that let something happen once, between what they have read and its commit."""
+    """Workers that call *happens* once, between a read and its commit."""
 
     def __init__(self, happens):
         self._happens = [happens]
@@ -86,13 +86,13 @@ class Meanwhile(InlineWorkers):
 
 
 class Interrupted(RangeReader):
-    """A reader to which something happens once, when it has some of the records and no more."""
+    """A reader that calls `happens` once, after it has read a part of the records."""
 
     happens: ClassVar[list] = []
 
     def __init__(self, settings):
         super().__init__(settings)
-        # One batch at a time: the rest is still with the broker.
+        # One batch at a time, so that the rest is still on the broker.
         self._settings |= {"queued.min.messages": 1, "fetch.message.max.bytes": 100}
 
     def read(self, ranges, max_bytes, take):
@@ -106,7 +106,7 @@ class Interrupted(RangeReader):
 
 @pytest.fixture
 def running(world):
-    """Mirror a world in the background until the story ends."""
+    """Mirror a world in the background until the test ends."""
     stop = threading.Event()
     threads = []
 
@@ -123,7 +123,7 @@ def running(world):
 
 
 def _has(here, topic, count):
-    """Return whether the remote topic holds *count* records, markers not counted, or more."""
+    """Return whether the remote topic has at least *count* offsets, markers included."""
     try:
         ends = high_watermarks(here.target.bootstrap_servers, here.remote(topic))
     except (KeyError, DeltamirrorError):
@@ -131,7 +131,7 @@ def _has(here, topic, count):
     return sum(ends.values()) >= count
 
 
-def test_a_topic_made_while_running_is_mirrored_from_its_first_record(
+def test_a_topic_created_while_running_is_mirrored_from_its_first_record(
     world, running, source, unique_topic
 ):
     here = world(unique_topic)
@@ -169,21 +169,21 @@ def test_partitions_added_while_running_are_mirrored_from_their_first_record(
         pytest.param([b"new 0", b"new 1", b"new 2"], id="with more offsets"),
     ],
 )
-def test_a_topic_staged_to_its_end_and_made_anew_goes_on_as_a_new_incarnation(
+def test_a_recreated_topic_that_was_staged_to_its_end_continues_as_a_new_incarnation(
     world, source, unique_topic, new
 ):
     create_topic(source.bootstrap_servers, unique_topic)
     produce(source.bootstrap_servers, unique_topic, _records(b"old 0", b"old 1"))
     here = world(unique_topic)
     here.mirror()
-    _make_anew(source, unique_topic, new)
+    _recreate(source, unique_topic, new)
 
     here.mirror()
 
     assert _values(here, unique_topic) == [b"old 0", b"old 1", *new]
 
 
-def test_records_deleted_before_they_were_staged_stop_the_partition_with_their_interval(
+def test_records_deleted_before_staging_stop_the_partition_with_an_error_that_names_them(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic, 2)
@@ -207,7 +207,7 @@ def test_records_deleted_before_they_were_staged_stop_the_partition_with_their_i
     assert "expired, accepted" in causes
 
 
-def test_a_former_life_that_was_not_staged_to_its_end_stops_the_partition(
+def test_a_recreated_topic_that_was_not_staged_to_its_end_stops_the_partition(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -215,9 +215,9 @@ def test_a_former_life_that_was_not_staged_to_its_end_stops_the_partition(
     here = world(unique_topic, **{"deltamirror.stage.max.records": "1"})
     with here.staging() as staging:
         staging.tick()
-    _make_anew(source, unique_topic, [b"new"])
+    _recreate(source, unique_topic, [b"new"])
 
-    with pytest.raises(NotCaughtUpError, match=r"\[1, 3\) of its former life"):
+    with pytest.raises(NotCaughtUpError, match=r"\[1, 3\) of its former incarnation"):
         here.mirror()
 
     ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
@@ -225,7 +225,7 @@ def test_a_former_life_that_was_not_staged_to_its_end_stops_the_partition(
     assert _values(here, unique_topic) == [b"0", b"new"]
 
 
-def test_a_topic_made_anew_with_more_offsets_is_not_read_on_where_the_former_one_ended(
+def test_a_recreated_topic_with_more_offsets_is_not_read_from_the_previous_frontier(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -233,26 +233,26 @@ def test_a_topic_made_anew_with_more_offsets_is_not_read_on_where_the_former_one
     here = world(unique_topic, **{"refresh.topics.interval.seconds": "600"})
     with here.staging() as staging:
         staging.tick()
-        _make_anew(source, unique_topic, [b"new 0", b"new 1", b"new 2"])
+        _recreate(source, unique_topic, [b"new 0", b"new 1", b"new 2"])
 
-        until(lambda: staging.tick().segments != (), "the new life is staged")
+        until(lambda: staging.tick().segments != (), "the new incarnation is staged")
 
         assert _staged(here, unique_topic) == [b"new 0", b"new 1", b"new 2", b"old 0", b"old 1"]
         assert staging.partition_errors == {}
 
 
 @pytest.mark.parametrize("count", [1, 9], ids=["with fewer offsets", "with more offsets"])
-def test_a_topic_made_anew_between_plan_and_commit_is_not_mixed_with_its_former_life(
+def test_a_topic_recreated_between_plan_and_commit_is_not_mixed_with_its_previous_incarnation(
     world, source, unique_topic, count
 ):
     create_topic(source.bootstrap_servers, unique_topic)
     produce(source.bootstrap_servers, unique_topic, _records(b"0", b"1", b"2"))
     here = world(unique_topic)
     new = [b"new %d" % n for n in range(count)]
-    remake = Meanwhile(lambda: _make_anew(source, unique_topic, new))
+    remake = Meanwhile(lambda: _recreate(source, unique_topic, new))
     with here.staging(remake) as staging:
         said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)
-        assert "[0, 3) of its former life" in said
+        assert "[0, 3) of its former incarnation" in said
         assert _staged(here, unique_topic) == []
 
         ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
@@ -263,7 +263,7 @@ def test_a_topic_made_anew_between_plan_and_commit_is_not_mixed_with_its_former_
 
 @pytest.mark.story
 @pytest.mark.parametrize("count", [3, 300], ids=["with fewer offsets", "with more offsets"])
-def test_a_topic_made_anew_while_it_is_read_is_not_mixed_with_its_former_life(
+def test_a_topic_recreated_during_a_read_is_not_mixed_with_its_previous_incarnation(
     world, source, unique_topic, names, monkeypatch, count
 ):
     other = names("other")
@@ -273,12 +273,12 @@ def test_a_topic_made_anew_while_it_is_read_is_not_mixed_with_its_former_life(
         old = _records(*(b"old %d %d" % (n, i) for i in range(10)))
         produce(source.bootstrap_servers, unique_topic, old)
     new = [b"new %d" % n for n in range(count)]
-    monkeypatch.setattr(Interrupted, "happens", [lambda: _make_anew(source, unique_topic, new)])
+    monkeypatch.setattr(Interrupted, "happens", [lambda: _recreate(source, unique_topic, new)])
     monkeypatch.setattr("deltamirror.worker_tasks.RangeReader", Interrupted)
     here = world(unique_topic, other)
     with here.staging() as staging:
         said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)
-        assert "[0, 100) of its former life" in said
+        assert "[0, 100) of its former incarnation" in said
         produce(source.bootstrap_servers, other, _records(b"well"))
         staging.tick()
         assert _staged(here, other) == [b"well"]
@@ -291,7 +291,7 @@ def test_a_topic_made_anew_while_it_is_read_is_not_mixed_with_its_former_life(
     assert _values(here, unique_topic) == new
 
 
-def test_a_topic_deleted_before_it_was_staged_is_told_with_its_interval_until_that_is_accepted(
+def test_a_topic_deleted_before_staging_is_reported_with_its_interval_until_the_gap_is_accepted(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic)
@@ -308,9 +308,7 @@ def test_a_topic_deleted_before_it_was_staged_is_told_with_its_interval_until_th
         assert staging.partition_errors == {}
 
 
-def test_aborted_records_and_markers_are_no_records_and_lag_reaches_zero(
-    world, source, unique_topic, names
-):
+def test_aborted_records_and_markers_do_not_keep_lag_above_zero(world, source, unique_topic, names):
     create_topic(source.bootstrap_servers, unique_topic)
     produce(source.bootstrap_servers, unique_topic, _records(b"kept"), transactional_id=names("t"))
     produce(

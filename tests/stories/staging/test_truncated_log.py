@@ -1,4 +1,4 @@
-"""A source's log that is cut, as by an unclean leader election: told, never staged past."""
+"""A truncated source log, as after an unclean leader election, stops staging with an error."""
 
 import pytest
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -18,8 +18,8 @@ def values(first, end):
     return [b"%d" % n for n in range(first, end)]
 
 
-class Cut:
-    """A log of ten records, all staged, of which an older copy holds four; and a healthy topic."""
+class Truncated:
+    """A log of ten staged records, replaced by an older copy with four; and a healthy topic."""
 
     def __init__(self, tmp_path, broker, target, names):
         self.broker, self.topic, self.other = broker, names("cut"), names("whole")
@@ -53,51 +53,55 @@ class Cut:
 
 
 @pytest.fixture
-def cut(tmp_path, make_broker, target, names):
-    return Cut(tmp_path, make_broker("unclean"), target, names)
+def truncated(tmp_path, make_broker, target, names):
+    return Truncated(tmp_path, make_broker("unclean"), target, names)
 
 
-def trouble(staging, cut):
-    """Tick until the broker that came back has answered; return what stands in the way."""
+def truncation_error(staging, truncated):
+    """Tick until the restarted broker answers; return the partition's error."""
     for _ in range(5):
         staging.tick()
-        if isinstance(staging.partition_errors.get(cut.partition), LogTruncatedError):
+        if isinstance(staging.partition_errors.get(truncated.partition), LogTruncatedError):
             break
-    return staging.partition_errors.get(cut.partition)
+    return staging.partition_errors.get(truncated.partition)
 
 
-def test_a_log_that_ends_before_what_is_staged_is_told_with_what_is_gone(cut):
-    with cut.here.staging() as staging:
-        error = trouble(staging, cut)
+def test_a_log_truncated_below_the_frontier_is_reported_with_the_missing_records(truncated):
+    with truncated.here.staging() as staging:
+        error = truncation_error(staging, truncated)
 
     assert isinstance(error, LogTruncatedError)
     assert "staged up to 10" in str(error)
     assert "records [4, 10) are gone" in str(error)
 
 
-def test_a_log_that_was_cut_and_has_grown_past_the_frontier_is_found_by_its_leaders_epoch(cut):
-    cut.write(values(100, 120))
-    assert high_watermarks(cut.broker.bootstrap_servers, cut.topic) == {0: 24}
-    cut.write([b"well"], cut.other)
-    with cut.here.staging() as staging:
-        error = trouble(staging, cut)
+def test_a_truncated_log_that_has_grown_past_the_frontier_is_detected_by_its_leader_epoch(
+    truncated,
+):
+    truncated.write(values(100, 120))
+    assert high_watermarks(truncated.broker.bootstrap_servers, truncated.topic) == {0: 24}
+    truncated.write([b"well"], truncated.other)
+    with truncated.here.staging() as staging:
+        error = truncation_error(staging, truncated)
 
         assert isinstance(error, LogTruncatedError)
         assert "staged up to 10" in str(error)
         assert "records [4, 10) are gone, it ends at 24" in str(error)
-        assert [value for *_, value in cut.staged()] == values(0, 10)
-        assert staging.frontier(TopicPartition(cut.other, 0)) == 1
+        assert [value for *_, value in truncated.staged()] == values(0, 10)
+        assert staging.frontier(TopicPartition(truncated.other, 0)) == 1
 
-        ControlTable(cut.here.context.lake.control).add_request(ACCEPT_GAP, "us-east", cut.topic)
+        ControlTable(truncated.here.context.lake.control).add_request(
+            ACCEPT_GAP, "us-east", truncated.topic
+        )
         staging.tick()
-    cut.here.mirror()
+    truncated.here.mirror()
     now = values(0, 4) + values(100, 120)
     former = [(False, n, value) for n, value in enumerate(values(0, 10))]
-    assert cut.staged() == former + [(True, n, value) for n, value in enumerate(now)]
-    assert cut.arrived() == values(0, 10) + now
+    assert truncated.staged() == former + [(True, n, value) for n, value in enumerate(now)]
+    assert truncated.arrived() == values(0, 10) + now
 
 
-def test_an_election_that_cuts_nothing_is_no_cut_also_behind_a_gap_that_was_accepted(
+def test_an_election_without_truncation_is_not_reported_even_after_an_accepted_gap(
     tmp_path, make_broker, unique_topic
 ):
     broker, partition = make_broker("elected"), TopicPartition(unique_topic, 0)
@@ -118,10 +122,10 @@ def test_an_election_that_cuts_nothing_is_no_cut_also_behind_a_gap_that_was_acce
         admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
         deleted = admin.delete_records([KafkaPartition(unique_topic, 0, 4)])
         [future.result(30) for future in deleted.values()]
-        until(lambda: _expired(staging, partition), "the gap is told")
+        until(lambda: _expired(staging, partition), "the gap is reported")
 
         ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
-        until(lambda: (staging.tick(), staging.frontier(partition) == 6)[1], "it goes on")
+        until(lambda: (staging.tick(), staging.frontier(partition) == 6)[1], "staging continues")
 
         assert staging.partition_errors == {}
     rows = here.context.lake.records("us-east").rows(["offset", "value"]).sort_by("offset")

@@ -1,4 +1,4 @@
-"""The stage is kept small beside a running loop, and nothing that arrives tells of it."""
+"""Maintenance of the stage during a running loop does not change which records arrive."""
 
 import dataclasses
 import json
@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 PARTITIONS = 2
 AT_ONCE = 20
-PATIENCE_S = 240.0
-"""Starting Spark is part of the first wait: a minute and more where the machine is busy."""
+TIMEOUT_S = 240.0
+"""Seconds for the first wait. It includes Spark's start, over a minute on a busy machine."""
 
 
 def write(bootstrap, topic, turn):
@@ -30,7 +30,7 @@ def write(bootstrap, topic, turn):
 
 
 def arrived(here, topic):
-    """Return how many records are on the target; none where the topic is not there yet."""
+    """Return the number of records on the target, 0 if the topic does not exist yet."""
     try:
         high_watermarks(here.target.bootstrap_servers, here.remote(topic))
     except (KeyError, KafkaException):
@@ -38,7 +38,7 @@ def arrived(here, topic):
     return len(here.arrived(topic))
 
 
-def test_compaction_beside_a_loop_and_retention_after_it_change_nothing_that_arrives(
+def test_compaction_and_retention_of_the_stage_do_not_change_which_records_arrive(
     world, source, unique_topic
 ):
     create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
@@ -48,7 +48,7 @@ def test_compaction_beside_a_loop_and_retention_after_it_change_nothing_that_arr
     for turn in range(8):
         write(source.bootstrap_servers, unique_topic, turn)
         expected = (turn + 1) * AT_ONCE * PARTITIONS
-        until(lambda: arrived(here, unique_topic) >= expected, "they arrive", PATIENCE_S)  # noqa: B023
+        until(lambda: arrived(here, unique_topic) >= expected, "the records arrive", TIMEOUT_S)  # noqa: B023
         if turn % 4 == 3:
             joined += maintain_cluster(here.context, "us-east").joined
     refused = here.cli("maintain", "--format", "json")
@@ -74,7 +74,7 @@ def test_compaction_beside_a_loop_and_retention_after_it_change_nothing_that_arr
     found = json.loads(here.cli("verify", "--format", "json").stdout)
     assert [found[n] for n in ("lost", "duplicated", "reordered", "altered")] == [0, 0, 0, 0]
 
-    # What is left of the stage can be replayed once more, by the command and Spark's workers.
+    # The rest of the stage can be replayed again, by the command with Spark's workers.
     again = here.answer("replay", "--flow", FLOW, "--topic", unique_topic)
     once_more = consume_all(here.target.bootstrap_servers, again["target_topic"])
     assert (again["state"], again["records"]) == ("done", AT_ONCE * PARTITIONS)

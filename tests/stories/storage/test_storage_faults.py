@@ -1,7 +1,7 @@
-"""The lake's disk fills up, its files are torn, deleted, copied, or written by somebody else.
+"""Faults of the lake: a full disk; truncated, deleted, copied files; writes of other programs.
 
-Nothing is lost or doubled, the error says what to do, that is done here, and the next run goes on.
-Where no process has to die, tasks run in this one and not in Spark's workers.
+No record is lost or duplicated. The error's hint says what to do, the test does it, and the next
+run continues. If no process has to die, tasks run in this process instead of Spark's workers.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 
 DISK_BYTES = 2 * 2**20
 DAY_S = 24 * 3600
-PATIENCE_S = 240.0
-"""Starting Spark is part of some waits: a minute and more where the machine is busy."""
+TIMEOUT_S = 240.0
+"""Seconds for a wait. Some include Spark's start, over a minute on a busy machine."""
 
 
 @pytest.fixture
 def here(world, source, unique_topic):
-    """A world that mirrors one topic of two partitions, which holds one turn of records."""
+    """A world that mirrors one topic of two partitions with one turn of records."""
     create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
     made = world(unique_topic)
     made.topic, made.turns = unique_topic, 0
@@ -89,9 +89,9 @@ def test_a_damaged_file_is_not_used_and_restaging_reads_its_records_again(here, 
     stage(here)
     damage(data_files(here)[0])
 
-    with pytest.raises(StagedFileError, match="cannot be read") as told:
+    with pytest.raises(StagedFileError, match="cannot be read") as raised:
         replay(here)
-    assert "maintain --restage" in told.value.hint
+    assert "maintain --restage" in raised.value.hint
 
     done = here.answer("maintain", "--restage")
     assert (done["clusters"][0]["files"], done["errors"]) == (1, [])
@@ -100,7 +100,7 @@ def test_a_damaged_file_is_not_used_and_restaging_reads_its_records_again(here, 
     assert_all_arrived_once(here)
 
 
-def test_what_the_source_no_longer_holds_either_is_named_and_a_copy_of_the_file_helps(here):
+def test_records_missing_on_both_sides_are_named_and_a_copy_of_the_file_restores_them(here):
     stage(here)
     file = data_files(here)[0]
     copy = file.read_bytes()
@@ -125,16 +125,16 @@ def commits(table: Path) -> list[Path]:
     return sorted((table / "_delta_log").glob("*.json"))
 
 
-def test_a_lost_commit_is_told_before_anything_is_staged_behind_it_and_made_good(here):
+def test_a_lost_commit_is_reported_before_later_records_are_staged_and_is_repaired(here):
     stage(here)
     assert replay(here) == {}
     write(here)
     stage(here)
-    commits(records_path(here))[-1].write_bytes(b"")  # as a crash of the machine leaves it
+    commits(records_path(here))[-1].write_bytes(b"")  # as after a crash of the machine
 
-    with pytest.raises(CommitsGoneError) as told:
+    with pytest.raises(CommitsGoneError) as raised:
         stage(here)
-    assert "maintain --restage" in told.value.hint
+    assert "maintain --restage" in raised.value.hint
 
     assert here.answer("maintain", "--restage")["clusters"][0]["from_source"] == 2 * AT_ONCE
     mirror_next_turn(here)
@@ -150,7 +150,7 @@ def garbled(log: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("damage", [missing, garbled])
-def test_a_stage_whose_log_is_broken_is_moved_away_and_staged_anew(here, damage):
+def test_a_stage_with_a_damaged_log_is_moved_away_and_staged_again(here, damage):
     for _ in range(2):
         stage(here)
         assert replay(here) == {}
@@ -169,14 +169,14 @@ def test_a_stage_whose_log_is_broken_is_moved_away_and_staged_anew(here, damage)
 
 
 def rows(here: World) -> list[tuple[int, ...]]:
-    """Return the map's runs in the order of their offsets."""
+    """Return the offset runs of the map, sorted by offset."""
     table = here.context.lake.offset_map(here.config.flow(FLOW).flow)
     found = table.rows(["upstream_start", "partition", "downstream_start", "length"]).to_pylist()
     return sorted(tuple(row.values()) for row in found)
 
 
 @pytest.mark.parametrize("damage", [missing, garbled])
-def test_an_offset_map_whose_log_is_broken_is_moved_away_and_paired_anew(here, damage):
+def test_an_offset_map_with_a_damaged_log_is_moved_away_and_rebuilt(here, damage):
     for _ in range(2):
         stage(here)
         assert replay(here) == {}
@@ -195,7 +195,7 @@ def test_an_offset_map_whose_log_is_broken_is_moved_away_and_paired_anew(here, d
     assert_all_arrived_once(here)
 
 
-def test_a_broken_ledger_is_moved_away_and_told_again_by_the_records(here):
+def test_a_damaged_segments_table_is_moved_away_and_rebuilt_from_records(here):
     for _ in range(2):
         stage(here)
         assert replay(here) == {}
@@ -217,13 +217,13 @@ def test_a_broken_ledger_is_moved_away_and_told_again_by_the_records(here):
 FULL_AT = [
     pytest.param(SourceStager, "_stage", stage, id="at a data file"),
     pytest.param(RecordsTable, "stage", stage, id="at the commit of records"),
-    pytest.param(Committer, "seal", stage, id="at the ledger"),
+    pytest.param(Committer, "seal", stage, id="at the segments"),
     pytest.param(OffsetMap, "write", replay, id="at the offset map"),
 ]
 
 
 @pytest.mark.parametrize(("owner", "name", "step"), FULL_AT)
-def test_a_full_disk_loses_nothing_and_room_is_all_that_the_next_run_needs(
+def test_a_full_disk_loses_no_record_and_the_next_run_with_free_space_continues(
     world, source, unique_topic, tmp_path, monkeypatch, owner, name, step
 ):
     create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
@@ -242,20 +242,20 @@ def test_a_full_disk_loses_nothing_and_room_is_all_that_the_next_run_needs(
 
         monkeypatch.setattr(owner, name, full)
         before = set((disk / "lake").rglob("*.parquet"))
-        with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as told:
+        with pytest.raises(LakeError, match=r"cannot be written: [^\n]*No space left") as raised:
             step(here)
-        assert "free space" in told.value.hint
+        assert "free space" in raised.value.hint
         assert fillers
         monkeypatch.undo()
         if owner is RecordsTable:
-            assert set((disk / "lake").rglob("*.parquet")) == before, "room is taken by nothing"
+            assert set((disk / "lake").rglob("*.parquet")) == before, "no new file takes space"
 
         fillers[-1].unlink()
         mirror_next_turn(here)
         assert_all_arrived_once(here)
 
 
-def test_a_second_run_on_a_lake_is_refused_and_says_who_is_at_it(here):
+def test_a_second_run_on_a_lake_fails_with_an_error_that_names_the_first(here):
     with here.staging():
         replaying = FlowReplayer(here.context, here.config.flow(FLOW), InlineWorkers())
         replaying.open()
@@ -284,12 +284,14 @@ def deleted_by_spark(path: Path) -> None:
     ("rewrite", "from_source"),
     [(optimized_by_deltalake, False), (optimized_by_spark, False), (deleted_by_spark, True)],
 )
-def test_a_stage_that_somebody_rewrote_is_not_used_until_it_is_restaged(here, rewrite, from_source):
+def test_a_stage_that_another_program_rewrote_is_not_used_until_it_is_restaged(
+    here, rewrite, from_source
+):
     for _ in range(3):
         stage(here)
         write(here)
     rewrite(records_path(here))
-    stage(here)  # beside a foreign commit: the frontier is the table's own
+    stage(here)  # the other program's commit does not change the frontiers
 
     errors = replay(here)
     assert {type(error) for error in errors.values()} == {StageIncompleteError}
@@ -305,7 +307,9 @@ def test_a_stage_that_somebody_rewrote_is_not_used_until_it_is_restaged(here, re
     assert_all_arrived_once(here)
 
 
-def test_a_clock_that_is_set_back_and_ahead_changes_nothing_that_arrives(here, monkeypatch):
+def test_a_clock_that_is_set_back_and_forward_does_not_change_which_records_arrive(
+    here, monkeypatch
+):
     now = time.time
     for days in (0, -400, 400, 0):
         monkeypatch.setattr(time, "time", lambda: now() + days * DAY_S)  # noqa: B023
@@ -322,19 +326,19 @@ def test_a_clock_that_is_set_back_and_ahead_changes_nothing_that_arrives(here, m
     assert_all_arrived_once(here)
 
 
-def test_a_copy_of_a_lake_in_use_that_is_run_into_the_same_target_doubles_and_loses_nothing(here):
+def test_a_run_on_a_copy_of_a_lake_in_use_neither_duplicates_nor_loses_records(here):
     run = here.start()
-    until(lambda: arrived(here) > 0, "the first records arrive", PATIENCE_S)
+    until(lambda: arrived(here) > 0, "the first records arrive", TIMEOUT_S)
     copy = here.home / "copy"
     for _ in range(5):
         write(here)
-    shutil.copytree(here.home / "lake", copy)  # as `cp -r`, in the middle of it
+    shutil.copytree(here.home / "lake", copy)  # like `cp -r` while the run writes
     there = replace_lake(here, copy)
     other = there.start()
     for _ in range(10):
         write(here)
     everything = here.turns * AT_ONCE * PARTITIONS
-    until(lambda: arrived(here) >= everything, "everything arrives", PATIENCE_S)
+    until(lambda: arrived(here) >= everything, "everything arrives", TIMEOUT_S)
     for each in (run, other):
         each.terminate()
         each.wait(60)
@@ -355,7 +359,7 @@ def arrived(here: World) -> int:
 
 
 def replace_lake(here: World, lake: Path) -> World:
-    """Return a world with a file of its own that names *lake*, between the same clusters."""
+    """Return a world with the same clusters and its own configuration file for *lake*."""
     home = here.home / "other"
     home.mkdir()
     extra = {**here.extra, "deltamirror.lake": str(lake)}

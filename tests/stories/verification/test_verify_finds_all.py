@@ -107,7 +107,7 @@ def send_instead(here, topic, sent, mapped=()):
         )  # fmt: skip
 
 
-def test_what_is_planted_in_the_stage_is_found_and_nothing_else(world, topics):
+def test_exactly_the_differences_planted_in_the_stage_are_found(world, topics):
     named = topics("deleted", "changed", "swapped", "doubled", "shortened", "untouched")
     here = world(*named.values())
     here.mirror()
@@ -137,7 +137,7 @@ def test_what_is_planted_in_the_stage_is_found_and_nothing_else(world, topics):
         verify(context, topics=["no-such-topic"])
 
 
-def test_what_only_the_source_knows_better_is_found_though_the_ledger_agrees_with_the_stage(
+def test_a_comparison_with_the_source_finds_differences_that_the_recorded_digests_do_not_show(
     world, topics
 ):
     named = topics("sealed-empty", "left-out", "altered", "swapped")
@@ -162,7 +162,7 @@ def test_what_only_the_source_knows_better_is_found_though_the_ledger_agrees_wit
     }
 
 
-def test_what_is_planted_on_the_target_is_found_and_nothing_else(world, topics):
+def test_exactly_the_differences_planted_on_the_target_are_found(world, topics):
     named = topics("copied", "never-sent", "late", "changed")
     here = world(*named.values())
     here.mirror()
@@ -188,7 +188,7 @@ def test_what_is_planted_on_the_target_is_found_and_nothing_else(world, topics):
     }
 
 
-def test_it_exits_with_1_and_names_the_first_differences_and_their_sides(world, topics):
+def test_verify_exits_with_1_and_names_the_first_differences_and_their_sides(world, topics):
     named = topics("changed")
     here = world(*named.values())
     here.mirror()
@@ -227,7 +227,7 @@ def test_a_cluster_that_is_down_is_an_error_of_its_side_and_the_others_are_compa
     assert found.totals == {"records": SIZE, **NONE}
 
 
-def test_an_open_transaction_on_the_target_is_told_and_what_lies_before_it_is_compared(
+def test_an_open_transaction_on_the_target_is_reported_and_the_records_before_it_are_compared(
     world, topics, names, monkeypatch
 ):
     monkeypatch.setattr("deltamirror.verification.verify.TRANSACTION_WAIT_S", 0.5)
@@ -254,7 +254,7 @@ def test_an_open_transaction_on_the_target_is_told_and_what_lies_before_it_is_co
     assert shown.totals == {"records": SIZE + 4, **NONE, "foreign": 1}
 
 
-def test_what_left_the_source_since_it_was_staged_is_told_and_not_lost(world, topics):
+def test_records_that_left_the_source_after_staging_are_explained_and_not_lost(world, topics):
     (topic,) = topics("expired").values()
     here = world(topic)
     here.mirror()
@@ -268,7 +268,7 @@ def test_what_left_the_source_since_it_was_staged_is_told_and_not_lost(world, to
     assert found.totals == {"records": SIZE, **NONE, "gone_upstream": 13}
 
 
-def test_both_lives_of_a_topic_that_was_made_anew_are_compared(world, topics, source, names):
+def test_both_incarnations_of_a_re_created_topic_are_compared(world, topics, source, names):
     (topic,) = topics("anew").values()
     here = world(topic)
     here.mirror()

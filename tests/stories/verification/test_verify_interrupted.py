@@ -72,7 +72,7 @@ def is_there(pid):
 @pytest.mark.parametrize(
     "many", [pytest.param(10**9, id="one process"), pytest.param(0, id="pool")]
 )
-def test_a_verify_that_was_killed_is_gone_on_with_and_forgets_no_difference(world, topics, many):
+def test_a_killed_verify_is_resumed_without_losing_a_difference(world, topics, many):
     named = topics("one", "two", "three", "four", "five", "six")
     here = world(*named.values())
     here.mirror()
@@ -91,7 +91,7 @@ def test_a_verify_that_was_killed_is_gone_on_with_and_forgets_no_difference(worl
     assert flow["resumed"] >= 2 * SIZE
 
 
-def test_a_verify_whose_process_dies_is_an_error_and_the_next_one_is_whole(
+def test_a_verify_whose_worker_process_dies_is_an_error_and_the_next_one_is_complete(
     world, topics, monkeypatch
 ):
     named = topics("one", "two", "three", "four")
@@ -113,7 +113,7 @@ def test_a_verify_whose_process_dies_is_an_error_and_the_next_one_is_whole(
     assert found.totals == {"records": SIZE * len(named), **NONE}
 
 
-def test_a_sample_reads_a_part_of_each_partition_and_says_so(world, topics, monkeypatch):
+def test_a_sample_reads_a_part_of_each_partition_and_reports_it(world, topics, monkeypatch):
     named = topics("one", "two")
     here = world(*named.values())
     here.mirror()
@@ -136,7 +136,7 @@ def test_a_sample_reads_a_part_of_each_partition_and_says_so(world, topics, monk
     assert shown.returncode == 1
 
 
-def test_beside_a_running_mirror_nothing_is_taken_for_a_difference(world, topics):
+def test_verify_reports_no_difference_during_a_running_mirror(world, topics):
     named = topics("one", "two")
     here = world(*named.values())
     stop = threading.Event()
@@ -167,7 +167,7 @@ def test_beside_a_running_mirror_nothing_is_taken_for_a_difference(world, topics
     assert records == sorted(records)
 
 
-def test_a_transaction_opened_since_the_first_look_hides_nothing_of_what_is_looked_at_closer(
+def test_a_transaction_opened_after_the_first_read_hides_no_range_that_is_read_again(
     world, topics, names
 ):
     (topic,) = topics("opened").values()
@@ -202,7 +202,7 @@ def has_arrived(here, topic):
         return False
 
 
-def test_what_compaction_takes_on_either_side_is_told_and_not_lost(
+def test_compacted_records_on_either_side_are_explained_and_not_lost(
     tmp_path, make_broker, unique_topic
 ):
     quickly = {"log.cleaner.backoff.ms": "100"}
@@ -260,7 +260,7 @@ def peak_mib(here, topic):
     return int(done.stdout) // 1024
 
 
-def test_memory_is_bounded_however_long_a_partition_is(world, source, names):
+def test_memory_does_not_grow_with_the_length_of_a_partition(world, source, names):
     short, long = names("short"), names("long")
     value = os.urandom(4096)
     for topic, number in ((short, 25_000), (long, 100_000)):
