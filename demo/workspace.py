@@ -43,21 +43,17 @@ deltamirror.lake = ./lake
 
 
 class DemoNotFoundError(DeltamirrorError):
-    """Raised when there is no demo to continue."""
+    """There is no demo in the folder."""
 
+    message = "there is no demo in {root}"
     hint = "Run `make demo` first."
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(f"there is no demo in {root}")
 
 
 class DemoIncompleteError(DeltamirrorError):
-    """Raised when a part of an earlier demo is missing."""
+    """A part of an earlier demo is missing."""
 
-    hint = "Run `make down`, delete the folder and run `make demo` to start again from nothing."
-
-    def __init__(self, root: Path, missing: str) -> None:
-        super().__init__(f"an earlier demo in {root} is incomplete: {missing}")
+    message = "the earlier demo in {root} is incomplete: the data of {missing} is missing"
+    hint = "Run `make down`, delete the folder and run `make demo` to start again."
 
 
 class DemoWorkspace:
@@ -84,7 +80,7 @@ class DemoWorkspace:
         known = {broker.name for broker in brokers.brokers(self.kafka)}
         gone = sorted({SOURCE, TARGET} - known)
         if gone and (known or self.lake.exists()):
-            raise DemoIncompleteError(self.root, f"the data of {' and '.join(gone)} is missing")
+            raise DemoIncompleteError(self.root, missing=" and ".join(gone))
         servers = brokers.start_brokers([SOURCE, TARGET], self.kafka)
         self._write_properties(servers)
         return servers

@@ -36,7 +36,7 @@ def start_demo(home, *arguments):
 def demo(home, *arguments):
     done = start_demo(home, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr == ""
+    assert not re.search(r"ERROR|Traceback|error:", done.stderr), done.stderr
     return done.stdout
 
 
