@@ -68,7 +68,7 @@ def test_a_demo_prints_each_command_that_it_runs(output):
 
     assert commands == [
         "run --until-caught-up",
-        "lag",
+        "status",
         "groups snapshot",
         "translate --flow 'us-east->eu-west' --group billing",
         "verify",
