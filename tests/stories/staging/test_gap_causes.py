@@ -151,6 +151,12 @@ def _retain(broker, topic, ms):
     resource = ConfigResource("topic", topic, incremental_configs=[entry])
     [future.result(30) for future in admin.incremental_alter_configs([resource]).values()]
 
+    def applied():
+        (future,) = admin.describe_configs([ConfigResource("topic", topic)]).values()
+        return future.result(30)["retention.ms"].value == ms
+
+    until(applied, "the broker has applied the retention")
+
 
 def test_a_log_that_starts_above_offset_0_when_staging_begins_has_a_gap_from_0(
     world, source, unique_topic

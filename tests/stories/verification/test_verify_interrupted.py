@@ -134,7 +134,7 @@ def test_a_sample_reads_a_part_of_each_partition_and_reports_it(world, topics, m
     altered_ones = verify(here.context, share=1e-9)
     assert altered_ones.totals["altered"] == 2
     shown = here.cli("verify", "--sample", "1")
-    assert "a sample of 1 % of each partition" in shown.stdout
+    assert "a random sample of 1 % of each partition" in shown.stdout
     assert shown.returncode == 1
 
 
