@@ -22,11 +22,16 @@ from schemas.monitoring.stats import ValueStats
 from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment
 
+log = logging.getLogger(__name__)
+
 TOPIC_INTERVAL_S = 30.0
 """Minimum seconds between two events of the same topic of an asset."""
 
 PUBLISH_INTERVAL_S = 1.0
 """Minimum seconds between two events."""
+
+CLOSE_TIMEOUT_S = 10.0
+"""Seconds that `close` waits for the last events."""
 
 
 @dataclass(slots=True)
@@ -172,12 +177,6 @@ def _metadata(counts: EventCounts, row_count: int | None) -> dict[str, int]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-log = logging.getLogger(__name__)
-
-CLOSE_TIMEOUT_S = 10.0
-"""Seconds that `close` waits for the last events."""
-
-
 class DagsterListener(EventBuffer):
     """A listener that publishes from its own thread, so that a slow Dagster delays no loop."""
 
@@ -200,7 +199,6 @@ class DagsterListener(EventBuffer):
         self._thread.join(CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
-
         while not self._stop.wait(PUBLISH_INTERVAL_S):
             self._publish_safely(self._publisher, is_last=False)
         self._publish_safely(self._publisher, is_last=True)
