@@ -34,18 +34,20 @@ class Topic:
         """
         found: dict[int, Record | None] = dict.fromkeys(ends)
         until = {(self.name, partition): end for partition, end in ends.items()}
-        start = {place: max(0, end - _LOOK_BACK) for place, end in until.items()}
+        start = {
+            topic_partition: max(0, end - _LOOK_BACK) for topic_partition, end in until.items()
+        }
         for message in self._all.read(start, until) if ends else ():
-            place, offset = at(message)
-            if offset < until[place]:
-                found[place[1]] = (message.key(), message.value())
+            topic_partition, offset = at(message)
+            if offset < until[topic_partition]:
+                found[topic_partition[1]] = (message.key(), message.value())
         return found
 
     def key_at(self, partition: int, offset: int) -> bytes | None:
         """Return the key of the first visible record at or after *offset*, or None."""
-        place = (self.name, partition)
+        topic_partition = (self.name, partition)
         end = self.ends()[partition]
-        with closing(self._all.read({place: offset}, {place: end})) as messages:
+        with closing(self._all.read({topic_partition: offset}, {topic_partition: end})) as messages:
             return next((message.key() for message in messages), None)
 
     def contents(self, since: Offsets | None = None) -> dict[int, Content]:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from demo.kafka.brokers import Broker
 
-Place = tuple[str, int]  # topic and partition
+TopicAndPartition = tuple[str, int]  # topic and partition
 ANSWER_S = 30.0
 _NOT_THERE_YET = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
@@ -51,10 +51,13 @@ class Topics:
         """Return whether the broker lists all topics."""
         return self.names <= set(self._admin.list_topics(timeout=ANSWER_S).topics)
 
-    def ends(self) -> dict[Place, int]:
+    def ends(self) -> dict[TopicAndPartition, int]:
         """Return the last stable offset of each partition; 0 if the topic does not exist yet."""
         futures = self._admin.list_offsets(
-            {TopicPartition(*place): OffsetSpec.latest() for place in self.places},
+            {
+                TopicPartition(*topic_partition): OffsetSpec.latest()
+                for topic_partition in self.places
+            },
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=ANSWER_S,
         )
@@ -70,23 +73,30 @@ class Topics:
                     raise
         return found
 
-    def contents(self, since: Mapping[Place, int] | None = None) -> dict[Place, Content]:
+    def contents(
+        self, since: Mapping[TopicAndPartition, int] | None = None
+    ) -> dict[TopicAndPartition, Content]:
         """Read all visible records, from *since* if given; return the content by partition."""
         ends = self.ends()
         counts, sums = dict.fromkeys(ends, 0), dict.fromkeys(ends, 0)
         for message in self.read(since or dict.fromkeys(ends, 0), ends):
-            place, _ = at(message)
-            counts[place] += 1
+            topic_partition, _ = at(message)
+            counts[topic_partition] += 1
             key, value = message.key() or b"", message.value() or b""
-            sums[place] = zlib.crc32(value, zlib.crc32(key, sums[place]))
-        return {place: Content(counts[place], sums[place]) for place in ends}
+            sums[topic_partition] = zlib.crc32(value, zlib.crc32(key, sums[topic_partition]))
+        return {
+            topic_partition: Content(counts[topic_partition], sums[topic_partition])
+            for topic_partition in ends
+        }
 
     def delete(self) -> None:
         """Delete the topics to free disk space."""
         for answer in self._admin.delete_topics(list(self.names)).values():
             answer.result(ANSWER_S)
 
-    def read(self, start: Mapping[Place, int], until: Mapping[Place, int]) -> Generator[Message]:
+    def read(
+        self, start: Mapping[TopicAndPartition, int], until: Mapping[TopicAndPartition, int]
+    ) -> Generator[Message]:
         """Yield every visible record from *start* to *until*. Raises TimeoutError, KafkaException.
 
         TimeoutError means that the reader gets no records, which cannot be the rival's fault.
@@ -105,26 +115,35 @@ class Topics:
             }
         )
         try:
-            consumer.assign([TopicPartition(*place, offset) for place, offset in start.items()])
-            unread = {place for place, end in until.items() if end > start[place]}
+            consumer.assign(
+                [
+                    TopicPartition(*topic_partition, offset)
+                    for topic_partition, offset in start.items()
+                ]
+            )
+            unread = {
+                topic_partition
+                for topic_partition, end in until.items()
+                if end > start[topic_partition]
+            }
             give_up_at = time.monotonic() + ANSWER_S
             while unread:
                 if time.monotonic() > give_up_at:
                     raise TimeoutError(f"{sorted(unread)[:5]}: not read to {len(unread)} ends")
                 for message in consumer.consume(10_000, 0.05):
                     give_up_at = time.monotonic() + ANSWER_S
-                    error, place, offset = message.error(), *at(message)
+                    error, topic_partition, offset = message.error(), *at(message)
                     if error is None:
                         yield message
                     elif error.code() != KafkaError._PARTITION_EOF:
                         raise KafkaException(error)
-                    elif offset >= until[place]:
-                        unread.discard(place)
+                    elif offset >= until[topic_partition]:
+                        unread.discard(topic_partition)
         finally:
             consumer.close()
 
 
-def at(message: Message) -> tuple[Place, int]:
+def at(message: Message) -> tuple[TopicAndPartition, int]:
     """Return the partition and the offset of *message*."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None

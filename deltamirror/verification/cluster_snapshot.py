@@ -218,8 +218,8 @@ def target_incarnations(
         incarnations = [
             _limit_to_visible(incarnation, marks.stable) for incarnation in incarnations
         ]
-    is_compacted, place = target.topic in seen.compacted, max(at for _, at in since.values())
-    return incarnations, TargetView(target, marks.low, marks.stable, is_compacted, topic_id, place)
+    is_compacted, newest = target.topic in seen.compacted, max(at for _, at in since.values())
+    return incarnations, TargetView(target, marks.low, marks.stable, is_compacted, topic_id, newest)
 
 
 def _limit_to_visible(incarnation: StagedIncarnation, end: int) -> StagedIncarnation:

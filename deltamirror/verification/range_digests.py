@@ -126,13 +126,15 @@ class _PartSum:
 
     def range_on(self, side: str) -> OffsetRange | None:
         """Return the range to read on the cluster of *side*; None if it is empty."""
-        place = self.part.on_target
+        target_range = self.part.on_target
         if side == SOURCE:
             source, span = self.part.source, self.part.on_source
         else:
-            assert place is not None
-            span = place.start, place.end
-            source = SourcePartition(place.partition.topic, "", place.partition.partition)
+            assert target_range is not None
+            span = target_range.start, target_range.end
+            source = SourcePartition(
+                target_range.partition.topic, "", target_range.partition.partition
+            )
         if span is None or span[0] >= span[1]:
             return None
         return OffsetRange(source, *span, None, None, Watermarks(span[0], span[1], span[1]))

@@ -100,11 +100,16 @@ class ResumeFile:
 
 
 def _part_key(part: Part) -> str:
-    source, place = part.source, part.on_target
+    source, target_range = part.source, part.on_target
     spans: list[Any] = [source.topic, source.topic_id, source.partition, part.start, part.end]
     spans.append(part.on_source is not None)
-    if place is not None:
-        spans += [str(place.partition), place.topic_id, place.start, place.end]
+    if target_range is not None:
+        spans += [
+            str(target_range.partition),
+            target_range.topic_id,
+            target_range.start,
+            target_range.end,
+        ]
     return json.dumps(spans)
 
 

@@ -232,7 +232,7 @@ def test_records_are_written_in_order_if_leaders_are_not_ready_yet(tmp_path):
     with ground(tmp_path) as on:
         on.fill("slow", 40_000, 100, partitions=partitions)
         ends = Topics(on.source, ["slow"], partitions).ends()
-        numbers = {place: [] for place in ends}
+        numbers = {topic_partition: [] for topic_partition in ends}
         for message in Topics(on.source, ["slow"], partitions).read(dict.fromkeys(ends, 0), ends):
             numbers[message.topic(), message.partition()].append(int(message.key()))
 

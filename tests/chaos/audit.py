@@ -133,6 +133,6 @@ def _reordered(source: Sequence[bytes], target: Sequence[bytes]) -> int:
     order = [places[content].pop() for content in target if places.get(content)]
     tails: list[int] = []  # last values of the longest rising subsequences, by length
     for at in order:
-        place = bisect_left(tails, at)
-        tails[place : place + 1] = [at]
+        index = bisect_left(tails, at)
+        tails[index : index + 1] = [at]
     return len(order) - len(tails)

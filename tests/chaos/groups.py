@@ -61,8 +61,13 @@ class Member(threading.Thread):
 
     def _commit(self, consumer: Consumer, at: dict[PartitionKey, int]) -> None:
         if self.group == "rewinder":
-            at = {place: self._random.randint(0, offset) for place, offset in at.items()}
-        wanted = [TopicPartition(*place, offset) for place, offset in at.items()]
+            at = {
+                topic_partition: self._random.randint(0, offset)
+                for topic_partition, offset in at.items()
+            }
+        wanted = [
+            TopicPartition(*topic_partition, offset) for topic_partition, offset in at.items()
+        ]
         # A synchronous commit waits without end for a coordinator that was killed.
         with suppress(KafkaException):  # The group is being rebalanced.
             consumer.commit(offsets=wanted, asynchronous=True)

@@ -78,8 +78,11 @@ class Findings:
         )
         for heading in ("records", *KINDS, "a read_uncommitted reader sees too many"):
             shown.add_column(heading, justify="right")
-        for place, counts in sorted(self.committed.items()):
-            shown.add_row(f"{place[0]}[{place[1]}]", *_cells(counts, self.uncommitted[place]))
+        for topic_partition, counts in sorted(self.committed.items()):
+            shown.add_row(
+                f"{topic_partition[0]}[{topic_partition[1]}]",
+                *_cells(counts, self.uncommitted[topic_partition]),
+            )
         shown.add_section()
         shown.add_row("all", *_cells(total(self.committed), total(self.uncommitted)))
         return shown

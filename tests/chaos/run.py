@@ -33,12 +33,12 @@ def chaos(home: Path, seed: int, seconds: float, say: Say) -> Findings:
     """Mirror in *home* under disasters for *seconds*; return the findings."""
     findings = Findings(seed, seconds)
     with ground(home) as here:
-        crew = _storm(here, findings, say)
+        group_members = _storm(here, findings, say)
         say("writers are done: catching up")
         _catch_up(here, findings)
         say("counting")
         try:
-            _translate(here, findings, crew, _count(here, findings))
+            _translate(here, findings, group_members, _count(here, findings))
         except TimeoutError as error:  # A transaction on the target stays open.
             findings.wrong.append(str(error))
         _verify(here, findings)
@@ -49,8 +49,8 @@ def chaos(home: Path, seed: int, seconds: float, say: Say) -> Findings:
 def _storm(here: Ground, findings: Findings, say: Say) -> list[Member]:
     """Write, read, mirror and run disasters at the same time; return the groups' members."""
     bootstrap, seed = here.source.bootstrap, findings.seed
-    crew = members(bootstrap, here.topics, seed)
-    busy: list[Writer | Member] = [*writers(bootstrap, here.topics, seed), *crew]
+    group_members = members(bootstrap, here.topics, seed)
+    busy: list[Writer | Member] = [*writers(bootstrap, here.topics, seed), *group_members]
     with ExitStack() as held:
         driver = Driver(here.world)
         held.callback(driver.stop)
@@ -66,7 +66,7 @@ def _storm(here: Ground, findings: Findings, say: Say) -> list[Member]:
     findings.wrong += disasters.stalls
     findings.arrived_meanwhile = watch.arrived
     findings.longest_stall_s = watch.longest_s
-    return crew
+    return group_members
 
 
 def _end(threads: Sequence[Writer | Member | Watch]) -> None:
@@ -119,19 +119,19 @@ def _count(here: Ground, findings: Findings) -> dict[PartitionKey, tuple[Log, Lo
         target = read(here.target.bootstrap, remote)
         dirty = read(here.target.bootstrap, remote, "read_uncommitted")
         for partition, log in source.items():
-            place, arrived = (topic, partition), target.get(partition, Log())
-            logs[place] = log, arrived
-            findings.committed[place] = compare(log.contents, arrived.contents)
+            topic_partition, arrived = (topic, partition), target.get(partition, Log())
+            logs[topic_partition] = log, arrived
+            findings.committed[topic_partition] = compare(log.contents, arrived.contents)
             seen = dirty.get(partition, Log()).contents
-            findings.uncommitted[place] = compare(log.contents, seen)
+            findings.uncommitted[topic_partition] = compare(log.contents, seen)
     return logs
 
 
 def _translate(
-    here: Ground, findings: Findings, crew: Sequence[Member], logs: translations.Logs
+    here: Ground, findings: Findings, group_members: Sequence[Member], logs: translations.Logs
 ) -> None:
     for checked, wrong in (
-        translations.every_commit(here, crew, logs),
+        translations.every_commit(here, group_members, logs),
         translations.newest_commits(here, GROUPS, logs),
     ):
         findings.translations += checked

@@ -40,15 +40,15 @@ def every_commit(ground: Ground, members: Iterable[Member], logs: Logs) -> tuple
         offset_map = map_index(context, Flow(*FLOW.split("->")))
     checked, wrong = 0, []
     for member in members:
-        for place, offsets in sorted(member.committed.items()):
-            mapped_incarnation = offset_map.mapped_incarnation(Partition(*place))
+        for topic_partition, offsets in sorted(member.committed.items()):
+            mapped_incarnation = offset_map.mapped_incarnation(Partition(*topic_partition))
             for committed in sorted(offsets):
                 checked += 1
                 resumes_at = (
                     translate(committed, mapped_incarnation.runs) if mapped_incarnation else None
                 )
-                if not is_exact(*logs[place], committed, resumes_at):
-                    wrong.append(f"{member.group} {place} {committed} -> {resumes_at}")
+                if not is_exact(*logs[topic_partition], committed, resumes_at):
+                    wrong.append(f"{member.group} {topic_partition} {committed} -> {resumes_at}")
     return checked, wrong
 
 
@@ -61,11 +61,15 @@ def newest_commits(ground: Ground, groups: Iterable[str], logs: Logs) -> tuple[i
         expected = committed_offsets(ground.source.bootstrap, group)
         answer = world.answer("translate", "--flow", FLOW, "--group", group)
         found = {(e["topic"], e["partition"]): e for e in answer.get("partitions", ())}
-        for place, committed in sorted(expected.items()):
+        for topic_partition, committed in sorted(expected.items()):
             checked += 1
-            each = found.get(place)
+            each = found.get(topic_partition)
             if each is None or each["upstream_offset"] != committed:
-                wrong.append(f"{group} {place} {committed}: translate --group says {each}")
-            elif not is_exact(*logs[place], committed, each["downstream_offset"]):
-                wrong.append(f"{group} {place} {committed} -> {each['downstream_offset']}")
+                wrong.append(
+                    f"{group} {topic_partition} {committed}: translate --group says {each}"
+                )
+            elif not is_exact(*logs[topic_partition], committed, each["downstream_offset"]):
+                wrong.append(
+                    f"{group} {topic_partition} {committed} -> {each['downstream_offset']}"
+                )
     return checked, wrong

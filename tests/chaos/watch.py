@@ -61,12 +61,12 @@ class Watch(threading.Thread):
         world = self._ground.world
         for topic, partitions in self._ground.topics.items():
             for partition in range(partitions):
-                place = world.remote(topic), partition
+                remote_partition = world.remote(topic), partition
                 with suppress(
                     KafkaException
                 ):  # The topic does not exist yet, or the broker is down.
                     end = consumer.get_watermark_offsets(
-                        TopicPartition(*place), timeout=ANSWER_SECONDS
+                        TopicPartition(*remote_partition), timeout=ANSWER_SECONDS
                     )
-                    self._ends[place] = end[1] if end else 0
+                    self._ends[remote_partition] = end[1] if end else 0
         return sum(self._ends.values())

@@ -30,19 +30,19 @@ def digest(*batches):
     return found.hexdigest()
 
 
-def of(*said):
-    return digest(rows(ORDERS, list(enumerate(said))))
+def of(*records):
+    return digest(rows(ORDERS, list(enumerate(records))))
 
 
 @given(st.lists(SAID, min_size=1, max_size=12), st.data())
-def test_the_digest_is_the_same_however_records_are_batched(said, data):
-    whole = rows(ORDERS, list(enumerate(said)))
-    cut = data.draw(st.integers(0, len(said)))
+def test_the_digest_is_the_same_however_records_are_batched(records, data):
+    whole = rows(ORDERS, list(enumerate(records)))
+    cut = data.draw(st.integers(0, len(records)))
 
     sliced = digest(*(b for b in (whole.slice(0, cut), whole.slice(cut)) if b.num_rows))
 
     assert sliced == digest(whole)
-    assert digest(*(rows(ORDERS, [(i, s)]) for i, s in enumerate(said))) == digest(whole)
+    assert digest(*(rows(ORDERS, [(i, s)]) for i, s in enumerate(records))) == digest(whole)
 
 
 @given(st.lists(SAID, max_size=4), st.lists(SAID, max_size=4))
@@ -52,9 +52,9 @@ def test_records_that_differ_have_different_digests(one, other):
 
 def test_offsets_and_partitions_do_not_change_the_digest():
     elsewhere = SourcePartition("us-east.orders", "life9", 3)
-    said = [RecordContent(b"a", b"k"), RecordContent(b"b")]
+    records = [RecordContent(b"a", b"k"), RecordContent(b"b")]
 
-    assert digest(rows(elsewhere, [(70, said[0]), (90, said[1])])) == of(*said)
+    assert digest(rows(elsewhere, [(70, records[0]), (90, records[1])])) == of(*records)
 
 
 PLAIN = RecordContent(b"v", b"k", (("a", b"1"), ("b", b"2")), 5)

@@ -80,7 +80,7 @@ def _lead(admin: AdminClient, name: str, partitions: int) -> bool:
     latest = {TopicPartition(name, p): OffsetSpec.latest() for p in range(partitions)}
     try:
         asked = admin.list_offsets(latest, request_timeout=ANSWER_SECONDS).values()
-        return all(told.result(ANSWER_SECONDS).offset >= 0 for told in asked)
+        return all(future.result(ANSWER_SECONDS).offset >= 0 for future in asked)
     except KafkaException:
         return False
 

@@ -55,7 +55,7 @@ class RecordContent:
 class LogEntry:
     """A record, or a marker (None), in the log; *state* is that of its transaction."""
 
-    said: RecordContent | None
+    content: RecordContent | None
     state: str = "committed"
 
 
@@ -138,7 +138,7 @@ class FakeCluster:
         """Remove records like compaction: their offsets have no record then."""
         self.compacted.add(partition.topic)
         for offset in offsets:
-            self.logs[partition][offset].said = None
+            self.logs[partition][offset].content = None
 
     def cut(self, partition, end):
         del self.logs[partition][end:]
@@ -151,9 +151,9 @@ class FakeCluster:
         """Return (offset, content) of the records that are visible with read_committed."""
         stop = self.stable(partition) if end is None else end
         return [
-            (i, e.said)
+            (i, e.content)
             for i, e in enumerate(self.logs[partition])
-            if max(start, self.low[partition]) <= i < stop and e.said and e.state == "committed"
+            if max(start, self.low[partition]) <= i < stop and e.content and e.state == "committed"
         ]
 
     # Methods of resources.kafka.cluster.KafkaCluster
@@ -347,10 +347,10 @@ class FakeTarget:
         writer = self._writer()
         log, given = self._cluster.logs[partition], self._given.setdefault(partition, [])
         writer.touched.add(partition)
-        for said in contents_of(batch):
-            if said.value == self._cluster.refused.get(partition, b"\0nothing"):
+        for content in contents_of(batch):
+            if content.value == self._cluster.refused.get(partition, b"\0nothing"):
                 self._bad[partition] = "too large"
-            entry = LogEntry(said, "open")
+            entry = LogEntry(content, "open")
             given.append(len(log))
             log.append(entry)
             writer.entries.append(entry)
@@ -398,15 +398,15 @@ def rows(partition, shown):
                 "topic_id": partition.topic_id,
                 "partition": partition.partition,
                 "offset": offset,
-                "timestamp_ms": said.timestamp_ms,
+                "timestamp_ms": content.timestamp_ms,
                 "timestamp_type": 1,
                 "leader_epoch": 0,
-                "key": said.key,
-                "value": said.value,
-                "headers": [{"key": _text(k), "value": v} for k, v in said.headers] or None,
-                "raw_header_keys": _raw([k for k, _ in said.headers]),
+                "key": content.key,
+                "value": content.value,
+                "headers": [{"key": _text(k), "value": v} for k, v in content.headers] or None,
+                "raw_header_keys": _raw([k for k, _ in content.headers]),
             }
-            for offset, said in shown
+            for offset, content in shown
         ],
         SCHEMA,
     )

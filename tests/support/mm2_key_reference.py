@@ -73,9 +73,9 @@ class Mm2KeyReference:
         """Return a connector's configuration if the file has no keys of its flow."""
         return dict(self._connector({}))
 
-    def runs(self, said: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    def runs(self, overrides: Mapping[str, str]) -> tuple[set[str], set[str]]:
         """Return the flows that replicate records, and those that emit heartbeats."""
-        file, replicating, beating = self._file(said), set(), set()
+        file, replicating, beating = self._file(overrides), set(), set()
         connector = self._mirror.MirrorHeartbeatConnector().getClass()
         for pair in file.clusterPairs():
             config = file.connectorBaseConfig(pair, connector)
@@ -92,13 +92,13 @@ class Mm2KeyReference:
         found = self._definition(definition).validateAll(self._map(values))
         return {name for name in values if not found[name].errorMessages().isEmpty()}
 
-    def refusals(self, said: Mapping[str, str]) -> set[str]:
+    def refusals(self, overrides: Mapping[str, str]) -> set[str]:
         """Return the keys, without prefixes, with which the file or a connector refuses to run.
 
         A key that the file refuses is "the file".
         """
         try:
-            file = self._file(said)
+            file = self._file(overrides)
         except Py4JJavaError:
             return {"the file"}
         found: set[str] = set()
@@ -109,24 +109,24 @@ class Mm2KeyReference:
             found |= self._refused(connector.config(), checked)
         return found
 
-    def consumer(self, said: Mapping[str, str]) -> Mapping[str, str]:
+    def consumer(self, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """Return the properties of the consumer that reads A for A->B."""
-        return dict(self._clients(said, "sourceConsumerConfig"))
+        return dict(self._clients(overrides, "sourceConsumerConfig"))
 
-    def source_admin(self, said: Mapping[str, str]) -> Mapping[str, str]:
+    def source_admin(self, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """Return the properties of A->B's admin client of A."""
-        return dict(self._clients(said, "sourceAdminConfig"))
+        return dict(self._clients(overrides, "sourceAdminConfig"))
 
-    def producer(self, said: Mapping[str, str]) -> Mapping[str, str]:
+    def producer(self, overrides: Mapping[str, str]) -> Mapping[str, str]:
         """Return the properties of the producer that writes the records of A->B."""
         runtime, policies = (
             getattr(self._gateway.jvm, name)
             for name in (_RUNTIME, "org.apache.kafka.connect.connector.policy")
         )
-        worker = self._file(said).workerConfig(self._flow)
+        worker = self._file(overrides).workerConfig(self._flow)
         worker.putAll(self._map(_QUICKLY))
         connector = runtime.ConnectorConfig(
-            runtime.isolation.Plugins(self._map(_QUICKLY)), self._connector(said)
+            runtime.isolation.Plugins(self._map(_QUICKLY)), self._connector(overrides)
         )
         answer = self._static(
             f"{_RUNTIME}.Worker",
@@ -138,12 +138,12 @@ class Mm2KeyReference:
         )
         return dict(answer)
 
-    def _file(self, said: Mapping[str, str]) -> Any:
-        return self._mirror.MirrorMakerConfig(self._map({**FILE, **_QUICKLY, **said}))
+    def _file(self, overrides: Mapping[str, str]) -> Any:
+        return self._mirror.MirrorMakerConfig(self._map({**FILE, **_QUICKLY, **overrides}))
 
-    def _connector(self, said: Mapping[str, str]) -> Any:
+    def _connector(self, overrides: Mapping[str, str]) -> Any:
         source = self._mirror.MirrorSourceConnector()
-        return self._file(said).connectorBaseConfig(self._flow, source.getClass())
+        return self._file(overrides).connectorBaseConfig(self._flow, source.getClass())
 
     def _definition(self, name: str) -> Any:
         where, member = DEFINITIONS[name]
@@ -171,9 +171,9 @@ class Mm2KeyReference:
             return fields[0].get(None)
         return self._invoke(owner, None, member, *arguments)
 
-    def _clients(self, said: Mapping[str, str], which: str) -> Any:
+    def _clients(self, overrides: Mapping[str, str], which: str) -> Any:
         """Return a client's properties: the result of MirrorConnectorConfig's method *which*."""
-        config = self._mirror.MirrorSourceConfig(self._connector(said))
+        config = self._mirror.MirrorSourceConfig(self._connector(overrides))
         no_role = None
         return self._invoke(config.getClass().getSuperclass(), config, which, no_role)
 

@@ -39,8 +39,8 @@ class RawClient:
             f"{REQUESTS}.RequestHeader", request.apiKey(), request.version(), "raw", 1
         )
         utils = self._gateway.jvm.org.apache.kafka.common.utils.Utils
-        said = bytes(utils.toArray(request.serializeWithHeader(header)))
-        self._socket.sendall(struct.pack(">i", len(said)) + said)
+        payload = bytes(utils.toArray(request.serializeWithHeader(header)))
+        self._socket.sendall(struct.pack(">i", len(payload)) + payload)
         (length,) = struct.unpack(">i", self._read(4))
         buffer = self._gateway.jvm.java.nio.ByteBuffer.wrap(self._read(length))
         responses = self._gateway.jvm.org.apache.kafka.common.requests.AbstractResponse
@@ -116,12 +116,14 @@ class RawTransaction(RawClient):
         """Commit an offset of a transaction of *transactional_id* that gets no marker."""
         messages = f"{MESSAGES}.TxnOffsetCommitRequestData"
         producer_id, epoch = self._begin(transactional_id)
-        place = self._new(f"{messages}$TxnOffsetCommitRequestPartition")
-        place.setPartitionIndex(partition).setCommittedOffset(1).setCommittedMetadata("late")
-        told = self._new(f"{messages}$TxnOffsetCommitRequestTopic")
-        told.setName(topic).setPartitions(self._list(place))
+        offset_commit = self._new(f"{messages}$TxnOffsetCommitRequestPartition")
+        offset_commit.setPartitionIndex(partition).setCommittedOffset(1).setCommittedMetadata(
+            "late"
+        )
+        answers = self._new(f"{messages}$TxnOffsetCommitRequestTopic")
+        answers.setName(topic).setPartitions(self._list(offset_commit))
         data = self._new(messages).setTransactionalId(transactional_id).setGroupId(self._group)
-        data.setProducerId(producer_id).setProducerEpoch(epoch).setTopics(self._list(told))
+        data.setProducerId(producer_id).setProducerEpoch(epoch).setTopics(self._list(answers))
         answer = self._answer(self._new(f"{REQUESTS}.TxnOffsetCommitRequest", data, OLD))
         assert [str(error) for error in answer.errorCounts()] == ["NONE"], answer.toString()
 
@@ -129,11 +131,11 @@ class RawTransaction(RawClient):
         data = self._new(f"{MESSAGES}.InitProducerIdRequestData")
         data.setTransactionalId(transactional_id).setTransactionTimeoutMs(60_000)
         request = self._new(f"{REQUESTS}.InitProducerIdRequest$Builder", data).build()
-        told: list[Any] = []
+        answers: list[Any] = []
 
         def is_told() -> bool:
-            told[:] = [self._answer(request).data()]
-            return bool(told[0].errorCode() == 0)
+            answers[:] = [self._answer(request).data()]
+            return bool(answers[0].errorCode() == 0)
 
         until(is_told, f"{transactional_id} has a producer's id")
-        return int(told[0].producerId()), int(told[0].producerEpoch())
+        return int(answers[0].producerId()), int(answers[0].producerEpoch())

@@ -111,15 +111,15 @@ def test_replayed_offsets_come_from_the_offset_map_while_the_target_is_down(cont
 
 
 @pytest.mark.parametrize(
-    ("said", "state"),
+    ("reported", "state"),
     [
         pytest.param("running", "stopped", id="killed while it ran"),
         pytest.param("stopped", "stopped", id="ended"),
         pytest.param("failed", "failed", id="gave up"),
     ],
 )
-def test_a_loop_that_has_ended_keeps_its_last_error(context, monkeypatch, said, state):
-    context.status_file.post(REPLAY, said, "disk full", [])
+def test_a_loop_that_has_ended_keeps_its_last_error(context, monkeypatch, reported, state):
+    context.status_file.post(REPLAY, reported, "disk full", [])
     monkeypatch.setattr("resources.coordination.status_file._is_alive", lambda pid: False)
 
     seen = flow_status(context, context.flow)

@@ -26,7 +26,7 @@ from tests.support.staged_lake import row, segment_of
 from tests.support.world import until
 
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
-PLACE = ("us-east", "eu-west", "us-east.orders", "0")
+LABELS = ("us-east", "eu-west", "us-east.orders", "0")
 WAIT_S = 20.0
 
 
@@ -58,37 +58,37 @@ def comes(run, metric, labels, wanted):
 def test_replayed_records_are_counted_with_bytes_age_and_latency(context, run):
     write(context, b"abc", None, b"de")
     with running_loops(run, run._signals.stop):
-        comes(run, m.RECORD_COUNT, PLACE, 3)
+        comes(run, m.RECORD_COUNT, LABELS, 3)
         comes(run, m.STAGED_RECORDS, ("us-east",), 3)
 
-        assert value(run, m.BYTE_COUNT, *PLACE) == 5
-        assert value(run, m.RECORD_RATE, *PLACE) > 0
+        assert value(run, m.BYTE_COUNT, *LABELS) == 5
+        assert value(run, m.RECORD_RATE, *LABELS) > 0
         for last, low, high, mean in (m.RECORD_AGE, m.REPLICATION_LATENCY):
-            least, most = value(run, low, *PLACE), value(run, high, *PLACE)
-            assert least <= value(run, mean, *PLACE) <= most
-            assert least <= value(run, last, *PLACE) <= most
+            least, most = value(run, low, *LABELS), value(run, high, *LABELS)
+            assert least <= value(run, mean, *LABELS) <= most
+            assert least <= value(run, last, *LABELS) <= most
 
 
 def test_metrics_show_lag_and_error_while_the_target_is_down(context, run):
     write(context, b"a")
     with running_loops(run, run._signals.stop):
-        comes(run, m.LAG, PLACE, 0)
+        comes(run, m.LAG, LABELS, 0)
         context.target.is_down = True
         write(context, b"b", b"c")
-        comes(run, m.LAG, PLACE, 2)
+        comes(run, m.LAG, LABELS, 2)
 
         loop = ("replay", "us-east", "eu-west")
-        assert value(run, m.REPLAYED, *PLACE) == 1
-        comes(run, m.STAGED, PLACE, 3)
+        assert value(run, m.REPLAYED, *LABELS) == 1
+        comes(run, m.STAGED, LABELS, 3)
         comes(run, m.STATE, (*loop, "failed"), 1)
-        assert value(run, m.LAG_SECONDS, *PLACE) > 0
+        assert value(run, m.LAG_SECONDS, *LABELS) > 0
         assert value(run, m.STATE, *loop, "running") == 0
         assert value(run, m.LAST_ERROR, *loop, "UnreachableError") > 0
         assert value(run, m.FAILURES, *loop) >= 1
 
         context.target.is_down = False
-        comes(run, m.LAG, PLACE, 0)
-        assert value(run, m.LAG_SECONDS, *PLACE) == 0
+        comes(run, m.LAG, LABELS, 0)
+        assert value(run, m.LAG_SECONDS, *LABELS) == 0
 
 
 def test_failing_partitions_are_counted_by_error_type(context, run):
@@ -107,7 +107,7 @@ def test_a_paused_flow_is_shown_as_paused_and_not_as_failed(context, run):
         comes(run, m.STATE, ("replay", "us-east", "eu-west", "paused"), 1)
 
         comes(run, m.PAUSED, ("us-east", "eu-west"), 1)
-        comes(run, m.LAG, PLACE, 1)
+        comes(run, m.LAG, LABELS, 1)
         assert health(run.metrics_state)[0] == 200
 
 
@@ -124,7 +124,7 @@ def test_the_series_of_a_deleted_topic_disappear(context, run):
 
         comes(run, m.LAG, users, None)
         comes(run, m.RECORD_COUNT, users, None)
-        assert value(run, m.RECORD_COUNT, *PLACE) == 1
+        assert value(run, m.RECORD_COUNT, *LABELS) == 1
 
 
 def test_series_of_a_partition_that_was_staged_during_a_lag_report_are_kept(context, run):
@@ -144,21 +144,21 @@ def test_consumer_lag_is_shown_for_the_current_incarnation_only(context, run):
     write(context, b"a", b"b", b"c")
     flow, topic_id = context.flow.flow, context.source.ids["orders"]
     with running_loops(run, run._signals.stop):
-        comes(run, m.SOURCE_END, PLACE, 3)
+        comes(run, m.SOURCE_END, LABELS, 3)
         run.metrics_state.committed(
             flow,
             [GroupCommit("billing", ORDERS, topic_id, 1), GroupCommit("old", ORDERS, "former", 1)],
         )
 
-        assert value(run, m.GROUP_LAG, "us-east", "eu-west", "billing", *PLACE[2:]) == 2
-        assert value(run, m.GROUP_LAG, "us-east", "eu-west", "old", *PLACE[2:]) is None
+        assert value(run, m.GROUP_LAG, "us-east", "eu-west", "billing", *LABELS[2:]) == 2
+        assert value(run, m.GROUP_LAG, "us-east", "eu-west", "old", *LABELS[2:]) is None
 
 
 def test_checkpoint_latency_is_shown_for_each_group_until_the_group_is_gone(context, run):
     write(context, b"a")
-    flow, place = context.flow.flow, ("us-east", "eu-west", "billing", *PLACE[2:])
+    flow, place = context.flow.flow, ("us-east", "eu-west", "billing", *LABELS[2:])
     with running_loops(run, run._signals.stop):
-        comes(run, m.LAG, PLACE, 0)
+        comes(run, m.LAG, LABELS, 0)
         remote = TopicPartition("us-east.orders", 0)
         run.metrics_state.record_checkpoints(flow, [("billing", remote)], 10.0)
         run.metrics_state.record_checkpoints(flow, [("billing", remote)], 30.0)
@@ -171,7 +171,7 @@ def test_checkpoint_latency_is_shown_for_each_group_until_the_group_is_gone(cont
 def test_healthz_returns_ok_and_the_state_of_each_loop(context, run):
     write(context, b"a")
     with running_loops(run, run._signals.stop):
-        comes(run, m.LAG, PLACE, 0)
+        comes(run, m.LAG, LABELS, 0)
 
         with (
             serve_metrics(("127.0.0.1", 0), run.metrics_state),
@@ -179,10 +179,10 @@ def test_healthz_returns_ok_and_the_state_of_each_loop(context, run):
                 f"{run.metrics_state.address}/healthz", timeout=WAIT_S
             ) as answer,
         ):
-            kind, said = answer.headers["Content-Type"], json.load(answer)
+            kind, body = answer.headers["Content-Type"], json.load(answer)
 
-    assert (kind, said["status"], said["sick"]) == ("application/json", "ok", [])
-    assert {each["loop"]: each["state"] for each in said["loops"]} == {
+    assert (kind, body["status"], body["sick"]) == ("application/json", "ok", [])
+    assert {each["loop"]: each["state"] for each in body["loops"]} == {
         "stage us-east": "running",
         "replay us-east->eu-west": "running",
     }
@@ -197,17 +197,17 @@ def test_healthz_returns_503_and_names_a_loop_that_fails_for_too_long(context, r
         with serve_metrics(("127.0.0.1", 0), run.metrics_state), pytest.raises(HTTPError) as answer:
             urllib.request.urlopen(f"{run.metrics_state.address}/healthz", timeout=WAIT_S)
         with answer.value as answered:
-            status, said = answered.code, json.load(answered)
+            status, body = answered.code, json.load(answered)
 
     assert status == 503
-    assert said["status"] == "failing"
-    assert [why.split(":")[0] for why in said["sick"]] == ["replay us-east->eu-west"]
+    assert body["status"] == "failing"
+    assert [why.split(":")[0] for why in body["sick"]] == ["replay us-east->eu-west"]
 
 
 def test_a_scrape_has_no_duplicate_samples_and_only_listed_metrics(context, run):
     write(context, b"a")
     with running_loops(run, run._signals.stop):
-        comes(run, m.LAG, PLACE, 0)
+        comes(run, m.LAG, LABELS, 0)
         found = [
             each
             for family in MetricsCollector(run.metrics_state).collect()

@@ -69,7 +69,7 @@ def write(context, *values):
 
 def shown(context, alias):
     log = context._clusters[alias]
-    return [said.value for _, said in log.visible(REMOTE)] if REMOTE in log.logs else []
+    return [result.value for _, result in log.visible(REMOTE)] if REMOTE in log.logs else []
 
 
 def arrives(context, alias, *values):
@@ -211,6 +211,6 @@ def test_a_second_run_without_standby_is_refused(context):
 
 
 def test_standby_cannot_be_combined_with_until_caught_up():
-    said = command("run", "--standby", "--until-caught-up", code=2)
+    result = command("run", "--standby", "--until-caught-up", code=2)
 
-    assert "--until-caught-up" in said.output
+    assert "--until-caught-up" in result.output

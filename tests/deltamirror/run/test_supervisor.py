@@ -36,7 +36,7 @@ ORDERS = TopicPartition("orders", 0)
 REMOTE = TopicPartition("us-east.orders", 0)
 
 
-class Heard(Listener):
+class RecordingListener(Listener):
     """A listener that keeps what it received."""
 
     def __init__(self):
@@ -67,19 +67,19 @@ def write(context, *values):
 
 
 def shown(context):
-    return [said.value for _, said in context.target.visible(REMOTE)]
+    return [record.value for _, record in context.target.visible(REMOTE)]
 
 
 def test_a_run_until_caught_up_ends_after_all_records_arrived(context):
     write(context, b"a", b"b", b"c")
-    heard = Heard()
+    recorder = RecordingListener()
 
-    run(context, listeners=[heard])
+    run(context, listeners=[recorder])
     write(context, b"d")
     run(context)
 
     assert shown(context) == [b"a", b"b", b"c", b"d"]
-    assert (heard.records, heard.errors) == (3, [])
+    assert (recorder.records, recorder.errors) == (3, [])
 
 
 def test_a_run_until_caught_up_ends_while_a_topic_keeps_getting_records(context, monkeypatch):
@@ -191,11 +191,11 @@ def test_a_run_until_caught_up_ends_if_a_topic_is_re_created_meanwhile(context):
 
 def test_a_run_continues_until_it_is_stopped_and_releases_its_leases(context):
     write(context, b"a")
-    heard, stop = Heard(), threading.Event()
-    options = {"until_caught_up": False, "listeners": [heard], "stop": stop}
+    recorder, stop = RecordingListener(), threading.Event()
+    options = {"until_caught_up": False, "listeners": [recorder], "stop": stop}
     thread = threading.Thread(target=run, args=(context,), kwargs=options)
     thread.start()
-    assert heard.arrived.wait(20)
+    assert recorder.arrived.wait(20)
     assert thread.is_alive()
 
     stop.set()
@@ -220,9 +220,9 @@ def test_a_target_that_is_down_is_reported_and_staged_records_arrive_when_it_is_
     context, monkeypatch
 ):
     write(context, b"a")
-    heard = Heard()
+    recorder = RecordingListener()
     down = threading.Event()
-    tick_failed = heard.tick_failed
+    tick_failed = recorder.tick_failed
 
     def back(role, error):
         tick_failed(role, error)
@@ -230,14 +230,14 @@ def test_a_target_that_is_down_is_reported_and_staged_records_arrive_when_it_is_
             context.target.is_down = False
             down.set()
 
-    heard.tick_failed = back
+    recorder.tick_failed = back
     stop = threading.Event()
     context.target.is_down = True
-    options = {"until_caught_up": False, "listeners": [heard], "stop": stop}
+    options = {"until_caught_up": False, "listeners": [recorder], "stop": stop}
     thread = threading.Thread(target=run, args=(context,), kwargs=options)
     thread.start()
     assert down.wait(20)
-    assert heard.arrived.wait(20)
+    assert recorder.arrived.wait(20)
     stop.set()
     thread.join(20)
 
@@ -246,7 +246,7 @@ def test_a_target_that_is_down_is_reported_and_staged_records_arrive_when_it_is_
 
 def test_loops_report_that_spark_does_not_start_and_try_again(context, monkeypatch):
     write(context, b"a")
-    heard, run_jobs, starts = Heard(), InlinePool.run, iter(range(100))
+    recorder, run_jobs, starts = RecordingListener(), InlinePool.run, iter(range(100))
 
     def start(self, count):
         raise SparkFailedError("Spark did not start: its JVM ended")
@@ -259,10 +259,10 @@ def test_loops_report_that_spark_does_not_start_and_try_again(context, monkeypat
     monkeypatch.setattr(InlinePool, "start", start)
     monkeypatch.setattr(InlinePool, "run", later)
 
-    run(context, listeners=[heard])
+    run(context, listeners=[recorder])
 
     assert shown(context) == [b"a"]
-    assert [str(error) for _, error in heard.errors] == ["Spark did not start: its JVM ended"]
+    assert [str(error) for _, error in recorder.errors] == ["Spark did not start: its JVM ended"]
 
 
 def test_a_run_does_not_give_up_while_an_attempt_is_running(context, monkeypatch):
@@ -395,7 +395,7 @@ def test_a_file_without_an_enabled_flow_is_a_configuration_error(context):
 @pytest.mark.parametrize("failing", [SourceStager, FlowReplayer])
 def test_an_unexpected_error_is_reported_and_does_not_end_a_loop(context, monkeypatch, failing):
     write(context, b"a")
-    heard, tick, failed = Heard(), failing.tick, []
+    recorder, tick, failed = RecordingListener(), failing.tick, []
 
     def fails_once(self, only=None):
         if not failed:
@@ -404,8 +404,8 @@ def test_an_unexpected_error_is_reported_and_does_not_end_a_loop(context, monkey
         return tick(self, only)
 
     monkeypatch.setattr(failing, "tick", fails_once)
-    run(context, listeners=[heard])
+    run(context, listeners=[recorder])
 
-    ((_, error),) = heard.errors
+    ((_, error),) = recorder.errors
     assert str(error) == "KeyError: 'not thought of'"
     assert shown(context) == [b"a"]

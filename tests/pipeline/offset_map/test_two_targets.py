@@ -58,7 +58,7 @@ def sources(draw):
             cluster.mark(ORDERS)
     end = len(cluster.logs[ORDERS])
     cluster.clean(ORDERS, *draw(st.sets(st.integers(0, end - 1), max_size=4)))
-    return Source({offset: said.value for offset, said in cluster.visible(ORDERS)}, end)
+    return Source({offset: record.value for offset, record in cluster.visible(ORDERS)}, end)
 
 
 ways = st.builds(

@@ -13,10 +13,10 @@ from schemas.offset_map import OffsetRun
 AT = TopicPartition("orders", 0)
 
 
-def log(first, *said):
+def log(first, *logs):
     """Return a record for each letter; '.' is an offset without a record."""
     return LogFingerprints.of(
-        (first + i, s.encode()) for i, s in enumerate("".join(said)) if s != "."
+        (first + i, s.encode()) for i, s in enumerate("".join(logs)) if s != "."
     )
 
 

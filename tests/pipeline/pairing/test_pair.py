@@ -129,11 +129,11 @@ def test_different_content_has_a_different_fingerprint(other):
 
 def test_null_and_empty_have_different_fingerprints():
     source = SourcePartition("orders", "life1", 0)
-    said = [
+    contents = [
         RecordContent(None, None),
         RecordContent(b"", None),
         RecordContent(None, b""),
         RecordContent(b"", b""),
     ]
 
-    assert len(set(fingerprints(rows(source, list(enumerate(said)))))) == 4
+    assert len(set(fingerprints(rows(source, list(enumerate(contents)))))) == 4

@@ -57,7 +57,7 @@ class SlotWorld:
             self.cluster.make(f"us-east.{topic}")
         self.staged, self.files = FakeStageReader(), []
         self.links = {topic: [] for topic in topics}
-        self.said = {topic: [] for topic in topics}  # (incarnation, offset, record), as staged
+        self.contents = {topic: [] for topic in topics}  # (incarnation, offset, record), as staged
         self.runs = {topic: [] for topic in topics}
         self.marks = {topic: {} for topic in topics}  # incarnation -> next offset
 
@@ -67,7 +67,7 @@ class SlotWorld:
         start = of_incarnation[-1].end if of_incarnation else 0
         shown = [(i, RecordContent(c)) for i, c in enumerate(log, start) if c != "."]
         self.links[topic].append(ChainLink(incarnation, start, start + len(log), len(shown)))
-        self.said[topic] += [(incarnation, offset, said) for offset, said in shown]
+        self.contents[topic] += [(incarnation, offset, contents) for offset, contents in shown]
         if shown:
             path = f"{len(self.files):03}"
             self.files.append(path)
@@ -149,10 +149,10 @@ class SlotWorld:
     def assert_exact(self):
         for topic, links in self.links.items():
             shown = self.shown(topic)
-            assert [s for _, s in shown] == [s for _, _, s in self.said[topic]]
+            assert [s for _, s in shown] == [s for _, _, s in self.contents[topic]]
             assert [down for _, down in expand_runs(self.runs[topic])] == [o for o, _ in shown]
             assert [up for up, _ in expand_runs(self.runs[topic])] == [
-                o for _, o, _ in self.said[topic]
+                o for _, o, _ in self.contents[topic]
             ]
             assert self.runs[topic] == self.rows(topic)
             if links:
@@ -160,11 +160,11 @@ class SlotWorld:
 
     def rows(self, topic):
         """Return the expected rows of the map."""
-        incarnations = dict.fromkeys(incarnation for incarnation, _, _ in self.said[topic])
+        incarnations = dict.fromkeys(incarnation for incarnation, _, _ in self.contents[topic])
         downstream = [offset for offset, _ in self.shown(topic)]
         sent = [
             (incarnation, up, down)
-            for (incarnation, up, _), down in zip(self.said[topic], downstream, strict=True)
+            for (incarnation, up, _), down in zip(self.contents[topic], downstream, strict=True)
         ]
         of_incarnation = [
             np.array([s[1:] for s in sent if s[0] == incarnation], np.int64)
@@ -247,7 +247,7 @@ def test_a_transaction_holds_at_most_its_bound_of_records():
     world.tick()
 
     log = world.cluster.logs[remote("orders")]
-    assert [e.said.value if e.said else None for e in log] == [b"a", b"b", None, b"c", None]
+    assert [e.content.value if e.content else None for e in log] == [b"a", b"b", None, b"c", None]
     world.assert_exact()
 
 
@@ -587,7 +587,7 @@ def test_a_target_log_truncated_between_fencing_and_sending_is_detected(world, m
         partition("orders"),
         "us-east.orders[0]: the target's log ends at 1, but records up to 3 were written",
     )
-    assert [said.value for _, said in world.shown("orders")] == [b"a"]
+    assert [contents.value for _, contents in world.shown("orders")] == [b"a"]
     assert world.is_done("users")
 
 
@@ -643,8 +643,8 @@ class Exactly(RuleBasedStateMachine):
 
     @rule(topic=topics, log=st.lists(st.booleans(), max_size=5))
     def stage(self, topic, log):
-        said = [b"%d" % next(self.values) if is_record else "." for is_record in log]
-        self.world.stage(topic, said, f"life{self.incarnation[topic]}")
+        contents = [b"%d" % next(self.values) if is_record else "." for is_record in log]
+        self.world.stage(topic, contents, f"life{self.incarnation[topic]}")
 
     @rule(topic=topics)
     def re_create(self, topic):
@@ -652,8 +652,8 @@ class Exactly(RuleBasedStateMachine):
 
     @rule(topic=topics, state=st.sampled_from(["committed", "aborted"]))
     def write_foreign_record(self, topic, state):
-        said = RecordContent(b"f%d" % next(self.values), b"foreign")
-        self.world.cluster.append(remote(topic), said, state=state)
+        contents = RecordContent(b"f%d" % next(self.values), b"foreign")
+        self.world.cluster.append(remote(topic), contents, state=state)
 
     @precondition(lambda self: any(self.world.links.values()))
     @rule(at=st.integers(0, 40), after=st.booleans())
@@ -673,9 +673,9 @@ class Exactly(RuleBasedStateMachine):
 
     @invariant()
     def visible_records_are_a_prefix_of_the_staged_records(self):
-        for topic, said in self.world.said.items():
+        for topic, contents in self.world.contents.items():
             shown = [s for _, s in self.world.shown(topic)]
-            assert shown == [s for _, _, s in said][: len(shown)]
+            assert shown == [s for _, _, s in contents][: len(shown)]
 
     def teardown(self):
         self.world.finish()

@@ -4,7 +4,7 @@ from resources.config.config_providers import resolve
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("MIRROR_PASSWORD", "p;w")
     (tmp_path / "secrets.properties").write_text("user=mirror\npass=grün", encoding="utf-8")
     (tmp_path / "token").write_text("abc\n")
@@ -21,8 +21,8 @@ def place(tmp_path, monkeypatch):
         pytest.param("${no-colon} $x", "${no-colon} $x", id="what is no reference stays"),
     ],
 )
-def test_a_reference_is_replaced_by_the_value_it_names(place, written, value):
-    assert resolve({"a": written}, place) == ({"a": value}, {})
+def test_a_reference_is_replaced_by_the_value_it_names(folder, written, value):
+    assert resolve({"a": written}, folder) == ({"a": value}, {})
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_a_reference_is_replaced_by_the_value_it_names(place, written, value):
         ("${vault:a:b}", "env, file and dir"),
     ],
 )
-def test_an_unresolved_reference_is_an_error_of_its_key(place, written, why):
-    values, failures = resolve({"a": written, "b": "1"}, place)
+def test_an_unresolved_reference_is_an_error_of_its_key(folder, written, why):
+    values, failures = resolve({"a": written, "b": "1"}, folder)
 
     assert values["b"] == "1"
     assert list(failures) == ["a"]
@@ -48,7 +48,7 @@ def test_an_unresolved_reference_is_an_error_of_its_key(place, written, why):
 KAFKAS = "org.apache.kafka.common.config.provider"
 
 
-def test_a_declared_provider_has_its_own_name_and_limits(place):
+def test_a_declared_provider_has_its_own_name_and_limits(folder):
     entries = {
         "config.providers": "files, vars",
         "config.providers.files.class": f"{KAFKAS}.FileConfigProvider",
@@ -60,7 +60,7 @@ def test_a_declared_provider_has_its_own_name_and_limits(place):
         "c": "${vars:HOME}",
     }
 
-    values, failures = resolve(entries, place)
+    values, failures = resolve(entries, folder)
 
     assert values["b"] == "p;w"
     assert "allowed.paths" in str(failures["a"])

@@ -181,10 +181,10 @@ def test_no_password_is_in_a_command_line(authority, client, commands, password)
             with contextlib.suppress(ValueError):
                 each(path, password)
 
-    told = " ".join(word for command in commands for word in command)
-    assert told.count("keytool") == 3  # PKCS12 keystores are read without it
+    arguments = " ".join(word for command in commands for word in command)
+    assert arguments.count("keytool") == 3  # PKCS12 keystores are read without it
     for secret in (STORE_PASSWORD, "wrong-password", "key-password"):
-        assert secret not in told
+        assert secret not in arguments
 
 
 def test_a_java_without_keytool_is_an_error(authority, tmp_path, monkeypatch):

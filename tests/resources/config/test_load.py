@@ -444,7 +444,7 @@ def test_the_error_of_an_unknown_key_names_the_nearest_key(config, key, nearest)
 
 
 @pytest.mark.parametrize(
-    ("said", "listen"),
+    ("address", "listen"),
     [
         ("", ("127.0.0.1", 9877)),
         ("deltamirror.metrics.listen = 0.0.0.0:0\n", ("0.0.0.0", 0)),
@@ -452,14 +452,14 @@ def test_the_error_of_an_unknown_key_names_the_nearest_key(config, key, nearest)
         ("deltamirror.metrics.listen =\n", None),
     ],
 )
-def test_metrics_have_the_configured_address_or_none(config, said, listen):
-    assert config(said).metrics_listen == listen
+def test_metrics_have_the_configured_address_or_none(config, address, listen):
+    assert config(address).metrics_listen == listen
 
 
-@pytest.mark.parametrize("said", ["9877", ":9877", "here:65536", "a:b:1", "http://here:1"])
-def test_an_invalid_address_for_metrics_is_refused(config, said):
+@pytest.mark.parametrize("address", ["9877", ":9877", "here:65536", "a:b:1", "http://here:1"])
+def test_an_invalid_address_for_metrics_is_refused(config, address):
     with pytest.raises(RefusedKeyError, match="host:port"):
-        config(f"deltamirror.metrics.listen = {said}\n")
+        config(f"deltamirror.metrics.listen = {address}\n")
 
 
 REFERENCES = ["${env:OF_TESTS}", "${file:secrets.properties:id}", "${dir:secrets:id}"]

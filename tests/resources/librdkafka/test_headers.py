@@ -35,7 +35,9 @@ def read(source, unique_topic):
 
 
 def headers_of(batch):
-    return [[(_bytes(key), value) for key, value in said.headers] for said in contents_of(batch)]
+    return [
+        [(_bytes(key), value) for key, value in record.headers] for record in contents_of(batch)
+    ]
 
 
 def _bytes(key):

@@ -147,8 +147,8 @@ def test_status_shows_that_all_records_have_arrived(here):
 
 def test_each_offset_translates_to_the_target_and_back(here):
     def translate(offset, *more):
-        place = ("--topic", here.topic, "--partition", 0, "--offset", offset)
-        return command_json(here.file, "translate", "--flow", FLOW, *place, *more)
+        options = ("--topic", here.topic, "--partition", 0, "--offset", offset)
+        return command_json(here.file, "translate", "--flow", FLOW, *options, *more)
 
     there = translate(12)
     back = translate(there["downstream_offset"], "--reverse")

@@ -37,7 +37,7 @@ def here(tmp_path, brokers, unique_topic):
     return World(tmp_path, *brokers, [unique_topic])
 
 
-def mm2(here, **said):
+def mm2(here, **entries):
     return mirror_maker(
         here.home / "mm2",
         here.clusters,
@@ -45,7 +45,7 @@ def mm2(here, **said):
             f"{FLOW}.enabled": "true",
             f"{FLOW}.topics": ", ".join(here.topics),
             "emit.heartbeats.enabled": "false",
-            **said,
+            **entries,
         },
     )
 

@@ -61,29 +61,29 @@ def read_at(mm2):
 def ours(tmp_path):
     """Statuses of `config check` by the keys of a file."""
 
-    def checks(said):
+    def checks(entries):
         path = tmp_path / "mm2.properties"
-        path.write_text(dumps({**FILE, **said}, timestamp=False), encoding="iso-8859-1")
+        path.write_text(dumps({**FILE, **entries}, timestamp=False), encoding="iso-8859-1")
         return {each.key: each for each in check_config(path)}
 
     return checks
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_no_key_that_mirrormaker_2_reads_is_unknown_here(read_at, ours, place):
-    keys = {f"{PLACES[place]}{name}" for name in read_at[place]} - FILE.keys()
+@pytest.mark.parametrize("prefix_name", PLACES)
+def test_no_key_that_mirrormaker_2_reads_is_unknown_here(read_at, ours, prefix_name):
+    keys = {f"{PLACES[prefix_name]}{name}" for name in read_at[prefix_name]} - FILE.keys()
     checks = ours(dict.fromkeys(keys, "1"))
 
     assert len(keys) > 100
     assert [key for key in sorted(keys) if checks[key].status is KeyStatus.UNKNOWN] == []
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("prefix_name", PLACES)
 def test_a_key_that_mirrormaker_2_reads_only_in_other_modes_has_no_effect_and_a_reason(
-    read_at, ours, place
+    read_at, ours, prefix_name
 ):
-    elsewhere = frozenset().union(*read_at.values()) - read_at[place]
-    keys = {f"{PLACES[place]}{name}" for name in elsewhere} - FILE.keys()
+    elsewhere = frozenset().union(*read_at.values()) - read_at[prefix_name]
+    keys = {f"{PLACES[prefix_name]}{name}" for name in elsewhere} - FILE.keys()
     checks = ours(dict.fromkeys(keys, "1"))
 
     assert len(keys) > 10
@@ -231,14 +231,14 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize(("said", "theirs", "our"), TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize(("entries", "theirs", "our"), TOGETHER.values(), ids=TOGETHER)
 def test_keys_that_contradict_each_other_are_refused_as_by_mirrormaker_2(
-    mm2, ours, said, theirs, our
+    mm2, ours, entries, theirs, our
 ):
-    said = {"A->B.enabled": "true", **said}
-    refused = {key for key, each in ours(said).items() if each.status is KeyStatus.REFUSED}
+    entries = {"A->B.enabled": "true", **entries}
+    refused = {key for key, each in ours(entries).items() if each.status is KeyStatus.REFUSED}
 
-    assert mm2.refusals(said) == set(filter(None, [theirs]))
+    assert mm2.refusals(entries) == set(filter(None, [theirs]))
     assert refused == set(filter(None, [our]))
     assert bool(theirs) == bool(our) or theirs in ON_PURPOSE
 
@@ -253,13 +253,13 @@ SWITCHES = ("enabled", "A->B.enabled", "emit.heartbeats.enabled", "B->A.emit.hea
 def test_the_same_flows_run_and_emit_heartbeats_as_with_mirrormaker_2(mm2, tmp_path):
     for values in product((None, "true", "false"), repeat=len(SWITCHES)):
         pairs = zip(SWITCHES, values, strict=True)
-        said = {key: value for key, value in pairs if value is not None}
+        entries = {key: value for key, value in pairs if value is not None}
         path = tmp_path / "mm2.properties"
-        path.write_text(dumps({**FILE, **said}, timestamp=False), encoding="iso-8859-1")
+        path.write_text(dumps({**FILE, **entries}, timestamp=False), encoding="iso-8859-1")
         read = read_config(path)
 
         flows = {each.flow.name for each in read.flows}
-        assert (flows, {each.flow.name for each in read.heartbeats}) == mm2.runs(said), said
+        assert (flows, {each.flow.name for each in read.heartbeats}) == mm2.runs(entries), entries
 
 
 # Prefixes of a client key, including prefixes that MirrorMaker 2 does not read.
@@ -287,17 +287,21 @@ def test_the_same_prefix_of_a_client_key_wins_as_with_mirrormaker_2(mm2, tmp_pat
     names = [name for name in mm2.free_names(*NAMES[what][client]) if name not in of_its_own]
     pairs = combinations_with_replacement(PRECEDENCE[client], 2)
     places = dict(zip(names, pairs, strict=False))
-    said = {f"{place}{name}": f"at {place}" for name, pair in places.items() for place in pair}
+    entries = {
+        f"{prefix_name}{name}": f"at {prefix_name}"
+        for name, pair in places.items()
+        for prefix_name in pair
+    }
 
-    theirs, found = asked(said), _client(client, tmp_path, said)
+    theirs, found = asked(entries), _client(client, tmp_path, entries)
 
     assert next(pairs, None) is None  # there were enough names for all pairs of prefixes
     assert {n: found.get(n) for n in places} == {n: theirs.get(n) for n in places}
 
 
-def _client(client, home, said):
+def _client(client, home, entries):
     path = home / "mm2.properties"
-    path.write_text(dumps({**FILE, **said}, timestamp=False), encoding="iso-8859-1")
+    path.write_text(dumps({**FILE, **entries}, timestamp=False), encoding="iso-8859-1")
     file, flow = Mm2File.read(path), Flow("A", "B")
     if client == "producer":
         return file.data_producer(flow)

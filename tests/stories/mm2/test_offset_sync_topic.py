@@ -10,10 +10,10 @@ pytestmark = [pytest.mark.kafka, pytest.mark.story]
 ON_SOURCE, ON_TARGET = "mm2-offset-syncs.eu-west.internal", "mm2-offset-syncs.us-east.internal"
 
 
-@pytest.mark.parametrize("said", ["source", "target", "nowhere"])
-def test_offset_syncs_are_written_to_the_configured_cluster(world, unique_topic, said):
-    is_emitted = said != "nowhere"
-    location = {"offset-syncs.topic.location": said} if is_emitted else {}
+@pytest.mark.parametrize("configured", ["source", "target", "nowhere"])
+def test_offset_syncs_are_written_to_the_configured_cluster(world, unique_topic, configured):
+    is_emitted = configured != "nowhere"
+    location = {"offset-syncs.topic.location": configured} if is_emitted else {}
     here = world(unique_topic, **{"emit.offset-syncs.enabled": str(is_emitted).lower(), **location})
     create_topic(here.source.bootstrap_servers, unique_topic)
     produce(here.source.bootstrap_servers, unique_topic, [Record(b"k", b"v")] * 3)
@@ -26,7 +26,7 @@ def test_offset_syncs_are_written_to_the_configured_cluster(world, unique_topic,
         where: [sync for sync in syncs if sync.topic == unique_topic]
         for where, syncs in found.items()
     }
-    assert own == {"source": [], "target": []} | ({said: expected} if is_emitted else {})
+    assert own == {"source": [], "target": []} | ({configured: expected} if is_emitted else {})
 
 
 def _syncs(broker, topic):

@@ -53,8 +53,8 @@ def third(tmp_path_factory):
 def join(tmp_path, source, target, third):
     """Connect the clusters A, B and C with flows; keywords are more lines of the file."""
 
-    def make(*flows, topics, **said):
-        lines = {f"{flow}.enabled": "true" for flow in flows} | {"topics": topics} | said
+    def make(*flows, topics, **entries):
+        lines = {f"{flow}.enabled": "true" for flow in flows} | {"topics": topics} | entries
         return Mesh(tmp_path, {"A": source, "B": target, "C": third}, lines)
 
     return make
@@ -174,7 +174,7 @@ def test_a_chain_carries_topics_groups_and_heartbeats_over_two_hops(
     produce(first, unique_topic, records[:6], transactional_id=names("app"))
     produce(first, unique_topic, records[6:])
     commit_group(first, group, {(unique_topic, 0): 4})
-    said = {
+    entries = {
         **{f"{flow}.enabled": "true" for flow in ("A->B", "B->C")},
         "topics": everywhere(unique_topic),
         "groups": group,
@@ -184,7 +184,7 @@ def test_a_chain_carries_topics_groups_and_heartbeats_over_two_hops(
         "sync.group.offsets.enabled": "true",
         "sync.group.offsets.interval.seconds": "1",
     }
-    mesh = Mesh(tmp_path, chain, said)
+    mesh = Mesh(tmp_path, chain, entries)
     mesh.start()
     try:
         until(lambda: (far, 0) in committed_offsets(last, group), "the group comes through")

@@ -102,8 +102,8 @@ def places(brokers, tmp_path, monkeypatch):
 def lines_of(alias, way, broker, places):
     """Return the lines of the file for cluster *alias* with the authentication *way*."""
     listener, protocol, settings = WAYS[way]
-    said = {"bootstrap.servers": broker.at(listener), "security.protocol": protocol, **settings}
-    for key, value in said.items():
+    entries = {"bootstrap.servers": broker.at(listener), "security.protocol": protocol, **settings}
+    for key, value in entries.items():
         path = places.get(value.strip("{}"), value) if value.startswith("{") else value
         yield f"{alias}.{key} = {path}"
 

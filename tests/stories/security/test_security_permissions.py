@@ -97,7 +97,7 @@ def ask(here, caplog):
         done = CliRunner().invoke(main, ["run", "--until-caught-up", "--config", str(here.path)])
     assert "Traceback" not in done.output
     missing = LACKS.findall(done.output + caplog.text)
-    return done.exit_code, {(at, Permission(*said, bool(star))) for at, *said, star in missing}
+    return done.exit_code, {(at, Permission(*fields, bool(star))) for at, *fields, star in missing}
 
 
 def grant_what_is_asked_for(here, caplog):
@@ -142,11 +142,11 @@ def listed():
     commands = [shlex.split(line) for line in page.splitlines() if "kafka-acls.sh --boot" in line]
     found = set()
     for words in commands:
-        said = list(pairwise(words))
-        at = dict(said)
+        fields = list(pairwise(words))
+        at = dict(fields)
         (resource,) = (each for each in TYPES if f"--{each}" in words)
         is_prefix = at.get("--resource-pattern-type") == "prefixed"
-        for name, operation in said:
+        for name, operation in fields:
             if name == "--operation":
                 called = "kafka-cluster" if resource == "cluster" else at[f"--{resource}"]
                 needed = Permission(operation, resource, called, is_prefix)

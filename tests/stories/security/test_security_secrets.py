@@ -87,7 +87,7 @@ def hidden(here, secured):
 
 
 @pytest.fixture
-def place(tmp_path):
+def private_folder(tmp_path):
     """Folder for Dagster's home and the temporary files of a run's processes."""
     for name in ("dagster", "tmp"):
         (tmp_path / name).mkdir()
@@ -95,13 +95,13 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def env(place, monkeypatch):
+def env(private_folder, monkeypatch):
     """Set the environment: the key's password, Dagster's home and a temporary folder."""
     variables = {
         "KEY_PASSWORD": KEY_PASSWORD,
-        "DAGSTER_HOME": str(place / "dagster"),
-        "TMPDIR": str(place / "tmp"),
-        "SPARK_LOCAL_DIRS": str(place / "tmp"),
+        "DAGSTER_HOME": str(private_folder / "dagster"),
+        "TMPDIR": str(private_folder / "tmp"),
+        "SPARK_LOCAL_DIRS": str(private_folder / "tmp"),
     }
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
@@ -129,7 +129,7 @@ def leaks_of_folder(hidden, folder):
 
 
 @contextmanager
-def watched(hidden, place):
+def watched(hidden, private_folder):
     """Search repeatedly the arguments, environments and files of this machine's processes."""
     found, looks, stop = [], [], threading.Event()
 
@@ -147,7 +147,7 @@ def watched(hidden, place):
             if b"keytool" not in line:
                 found.extend(leaks(hidden, given, f"environment of {line!r}"))
             looks.append(line)
-        found.extend(leaks_of_folder(hidden, place / "tmp"))
+        found.extend(leaks_of_folder(hidden, private_folder / "tmp"))
 
     def watch():
         while not stop.wait(0.2):
@@ -174,8 +174,8 @@ def wrong_login(here):
     return with_line(here, f"us-east.sasl.jaas.config = {java}")
 
 
-def test_a_run_and_its_child_processes_show_and_leave_no_secret(here, hidden, place, env):
-    with watched(hidden, place) as (found, looks):
+def test_a_run_and_its_child_processes_show_and_leave_no_secret(here, hidden, private_folder, env):
+    with watched(hidden, private_folder) as (found, looks):
         run = run_cli("run", "--until-caught-up", "--config", here.path, env=env)
         assert run.returncode == 0, run.stderr
 
@@ -184,11 +184,11 @@ def test_a_run_and_its_child_processes_show_and_leave_no_secret(here, hidden, pl
     assert found == []
     assert leaks(hidden, run.stdout + run.stderr, "what it said") == []
     assert leaks_of_folder(hidden, here.home / "lake") == []
-    assert leaks_of_folder(hidden, place / "dagster") == []
-    assert list((place / "dagster").rglob("*.db"))
+    assert leaks_of_folder(hidden, private_folder / "dagster") == []
+    assert list((private_folder / "dagster").rglob("*.db"))
 
 
-def said(*command):
+def output_of(*command):
     """Run a command in this process; return its output and its exit code."""
     done = CliRunner().invoke(main, [str(word) for word in command])
     assert done.output
@@ -198,7 +198,7 @@ def said(*command):
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_a_successful_command_shows_no_secret(here, hidden, form):
     for command in (["status"], ["lag"], ["plan"], ["config", "check"]):
-        shown, code = said(*command, "--format", form, "--config", here.path)
+        shown, code = output_of(*command, "--format", form, "--config", here.path)
         assert (leaks(hidden, shown, command), code) == ([], 0)
 
 
@@ -206,13 +206,13 @@ def test_a_successful_command_shows_no_secret(here, hidden, form):
 def test_export_to_and_import_from_mirrormaker_2_show_no_secret(here, hidden, caplog):
     here.mirror()
     for form in ("table", "json"):
-        failed, code = said("export-mm2", "--format", form, "--config", wrong_login(here))
+        failed, code = output_of("export-mm2", "--format", form, "--config", wrong_login(here))
         assert "password is wrong" in failed
         assert (leaks(hidden, failed + caplog.text, "export-mm2"), code) == ([], 1)
-        given, code = said("export-mm2", "--format", form, "--config", here.path)
+        given, code = output_of("export-mm2", "--format", form, "--config", here.path)
         assert (leaks(hidden, given, "export-mm2"), code) == ([], 0)
         # MirrorMaker 2 has not continued, so the flow is still deltamirror's: an error.
-        taken, code = said("import-mm2", "--format", form, "--config", here.path)
+        taken, code = output_of("import-mm2", "--format", form, "--config", here.path)
         assert (leaks(hidden, taken, "import-mm2"), code) == ([], 1)
         assert here.topics[0] in given
         assert here.topics[0] in taken
@@ -230,7 +230,7 @@ def test_a_command_that_cannot_log_in_shows_no_secret(here, hidden, caplog):
         ("json", "import-mm2"),
         ("table", "run", "--until-caught-up"),
     ):
-        shown, _ = said(*command, "--format", form, "--config", path)
+        shown, _ = output_of(*command, "--format", form, "--config", path)
         assert "password is wrong" in shown
         assert leaks(hidden, shown + caplog.text, command) == []
 
@@ -306,15 +306,15 @@ def test_an_invalid_file_is_refused_without_showing_the_invalid_value(here, hidd
     key = secured[0].client.key.read_text().splitlines()[2]
     path = with_line(here, line.replace("{key}", key))
     for form in ("table", "json"):
-        checked, _ = said("config", "check", "--format", form, "--config", path)
+        checked, _ = output_of("config", "check", "--format", form, "--config", path)
         assert leaks(hidden, checked, form) == []
         for command in (["run", "--until-caught-up"], ["plan"], ["import-mm2"], ["export-mm2"]):
-            shown, code = said(*command, "--format", form, "--config", path)
+            shown, code = output_of(*command, "--format", form, "--config", path)
             assert (leaks(hidden, shown, command), code) == ([], 2)
 
 
-def test_dagster_stores_and_shows_no_secret(here, hidden, place):
-    with dg.DagsterInstance.local_temp(str(place / "dagster")) as instance:
+def test_dagster_stores_and_shows_no_secret(here, hidden, private_folder):
+    with dg.DagsterInstance.local_temp(str(private_folder / "dagster")) as instance:
         for path, is_well in ((here.path, True), (wrong_login(here), False)):
             defs = build_definitions(path)
             asset = defs.resolve_assets_def(dg.AssetKey(["us-east", "group_offsets"]))
@@ -326,5 +326,5 @@ def test_dagster_stores_and_shows_no_secret(here, hidden, place):
                 leaks(hidden, json.dumps(instance.get_run_by_id(done.run_id).run_config), "") == []
             )
 
-    assert leaks_of_folder(hidden, place / "dagster") == []
+    assert leaks_of_folder(hidden, private_folder / "dagster") == []
     assert leaks(hidden, PASSWORD, "the search finds what is there") != []

@@ -36,11 +36,11 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     subprocess.run([*uv, *where, *how, OTHER], check=True, timeout=300)
     env = {"PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
     ask = "import confluent_kafka; print(confluent_kafka.libversion()[0])"
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-c", ask], env={**os.environ, **env}, capture_output=True, check=True
     )
-    assert told.stdout.decode().strip() != KNOWN_VERSION
-    return {**env, "LIBRDKAFKA": told.stdout.decode().strip()}
+    assert reported.stdout.decode().strip() != KNOWN_VERSION
+    return {**env, "LIBRDKAFKA": reported.stdout.decode().strip()}
 
 
 def test_another_release_of_the_client_carries_records_unchanged(world, names, other):

@@ -251,8 +251,8 @@ def test_a_topic_recreated_between_plan_and_commit_is_not_mixed_with_its_previou
     new = [b"new %d" % n for n in range(count)]
     remake = Meanwhile(lambda: _recreate(source, unique_topic, new))
     with here.staging(remake) as staging:
-        said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)
-        assert "[0, 3) of its former incarnation" in said
+        message = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)
+        assert "[0, 3) of its former incarnation" in message
         assert _staged(here, unique_topic) == []
 
         ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
@@ -277,8 +277,8 @@ def test_a_topic_recreated_during_a_read_is_not_mixed_with_its_previous_incarnat
     monkeypatch.setattr("deltamirror.worker_tasks.RangeReader", Interrupted)
     here = world(unique_topic, other)
     with here.staging() as staging:
-        said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)
-        assert "[0, 100) of its former incarnation" in said
+        message = _tick_into(staging, TopicPartition(unique_topic, 0), TopicRecreatedError)
+        assert "[0, 100) of its former incarnation" in message
         produce(source.bootstrap_servers, other, _records(b"well"))
         staging.tick()
         assert _staged(here, other) == [b"well"]
@@ -298,8 +298,8 @@ def test_a_topic_deleted_before_staging_is_reported_with_its_interval_until_the_
     produce(source.bootstrap_servers, unique_topic, _records(b"0", b"1", b"2"))
     here = world(unique_topic)
     with here.staging(Meanwhile(lambda: _delete(source, unique_topic))) as staging:
-        said = _tick_into(staging, TopicPartition(unique_topic, 0), TopicDeletedError)
-        assert "[0, 3) were not staged" in said
+        message = _tick_into(staging, TopicPartition(unique_topic, 0), TopicDeletedError)
+        assert "[0, 3) were not staged" in message
 
         ControlTable(here.context.lake.control).add_request(ACCEPT_GAP, "us-east", unique_topic)
         staging.tick()

@@ -206,8 +206,10 @@ def test_verify_exits_with_1_and_names_the_first_differences_and_their_sides(wor
     assert (difference["flow"], difference["topic"]) == (FLOW, named["changed"])
     assert (difference["partition"], difference["offset"]) == (0, 4)
     assert (difference["kind"], difference["sides"]) == ("altered", ["source", "staged"])
-    place = here.context.lake.flow_table(here.context.config.flow(FLOW).flow, VERIFICATION).path
-    kept = LakeTable(place, VERIFICATION).rows(["altered"]).column("altered").to_pylist()
+    table_path = here.context.lake.flow_table(
+        here.context.config.flow(FLOW).flow, VERIFICATION
+    ).path
+    kept = LakeTable(table_path, VERIFICATION).rows(["altered"]).column("altered").to_pylist()
     assert sorted(kept) == [0, 1, 1]
 
 

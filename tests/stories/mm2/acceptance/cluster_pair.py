@@ -43,7 +43,7 @@ class ClusterPair:
         topic = self.topic(number)
         return topic if self.variant == "identity" else f"{source}.{topic}"
 
-    def mesh(self, *flows, **said):
+    def mesh(self, *flows, **entries):
         """Return the file of *flows*; the default is one flow from the primary."""
         return Mesh(
             self.home,
@@ -61,7 +61,7 @@ class ClusterPair:
                 "heartbeats.replication.enabled": "true",
                 "heartbeats.topic.replication.factor": "1",
                 **self._variant(),
-                **said,
+                **entries,
             },
         )
 

@@ -35,9 +35,9 @@ def test_one_way_replication_with_auto_offset_sync(pair, lag_max, tools):
     pair.make(1)
     pair.write(1)
     pair.commit(1, lambda p: p % PER_PARTITION)
-    said = {"sync.group.offsets.enabled": "true", "offset.lag.max": str(lag_max)}
+    entries = {"sync.group.offsets.enabled": "true", "offset.lag.max": str(lag_max)}
 
-    with running(pair.mesh(**said)):
+    with running(pair.mesh(**entries)):
         pair.has(1, RECORDS)
         until(lambda: len(pair.synced(1)) == PARTITIONS, "the group is on the backup")
         first = pair.synced(1)
