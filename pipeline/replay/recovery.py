@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
 
 from pipeline.pairing.pair import Fingerprint, PairedRuns, Pairing, fingerprints
 from pipeline.pairing.pair_remains import RemainderPairing
-from pipeline.replay.segment_chain import SegmentChain
+from pipeline.replay.segment_chain import RowCounter, SegmentChain, cut_link
 from schemas.errors import (
     MapUnpairedError,
     ProgressAheadError,
@@ -50,6 +51,11 @@ class StageReader(Protocol):
         self, files: Sequence[str], wanted: Mapping[SourcePartition, int]
     ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
         """Return the records at or past each wanted offset, in order per partition."""
+
+    def count(
+        self, files: Sequence[str], source: SourcePartition, edges: Sequence[int], total: int
+    ) -> list[int]:
+        """Return the number of records between each two neighbours of *edges*."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,14 +242,15 @@ def _staged_records(
 
     Raises StageIncompleteError if some of them are missing, so that the map gets no hole.
     """
-    chain = SegmentChain(_clip_links(work, end) if end else work, start)
+    count = partial(staged.count, files)
+    chain = SegmentChain(_clip_links(work, end, count) if end else work, start, count)
     for source, batch in staged.rows(files, chain.starts()):
         for offset, fingerprint in _with_fingerprints(chain.follow(source, batch)):
             yield source.topic_id, offset, fingerprint
     chain.finish()
 
 
-def _clip_links(work: PartitionWork, end: Progress) -> PartitionWork:
+def _clip_links(work: PartitionWork, end: Progress, count: RowCounter) -> PartitionWork:
     """Return *work* with links up to *end* only.
 
     Raises ProgressAheadError if the links end before *end*, and StageIncompleteError if the
@@ -254,11 +261,7 @@ def _clip_links(work: PartitionWork, end: Progress) -> PartitionWork:
         raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
     former = work.links[: incarnations.index(end.incarnation)]
     last = [
-        replace(
-            link,
-            end=min(link.end, end.next_offset),
-            is_cut=link.is_cut or link.end > end.next_offset,
-        )
+        cut_link(link, work.partition, link.start, end.next_offset, count)
         for link in work.links
         if link.incarnation == end.incarnation and link.start <= end.next_offset
     ]

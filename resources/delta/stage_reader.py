@@ -10,12 +10,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.delta.arrow_schema import file_schema
 from resources.delta.file_names import digest_of, file_digest
 from schemas.errors import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
+from schemas.tables import RECORDS
 
 BATCH_ROWS = 32_768
 DICTIONARY_COLUMNS = ["topic", "topic_id"]
+POSITION_COLUMNS = [*DICTIONARY_COLUMNS, "partition", "offset"]
+"""The columns that tell which record a row is."""
+
+FILE_SCHEMA = pa.schema(
+    field.with_type(pa.dictionary(pa.int32(), field.type))
+    if field.name in DICTIONARY_COLUMNS
+    else field
+    for field in file_schema(RECORDS)
+)
 
 
 class StageReader:
@@ -38,12 +49,34 @@ class StageReader:
         the file is yielded, if a file is missing or its digest differs; LakeError if offsets do
         not increase.
         """
+        return self._rows(files, wanted)
+
+    def count(
+        self, files: Sequence[str], source: SourcePartition, edges: Sequence[int], total: int
+    ) -> list[int]:
+        """Return the number of rows of *source* between each two neighbours of *edges*.
+
+        *edges* are sorted offsets. Reading ends after *total* rows. Raises errors as `rows` does.
+        """
+        counts = np.zeros(len(edges) - 1, np.int64)
+        for _, rows in self._rows(files, {source: edges[0]}, POSITION_COLUMNS):
+            counts += np.diff(np.searchsorted(rows.column("offset").to_numpy(), edges))
+            if counts.sum() >= total:
+                break
+        return counts.tolist()
+
+    def _rows(
+        self,
+        files: Sequence[str],
+        wanted: Mapping[SourcePartition, int],
+        columns: list[str] | None = None,
+    ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
         if not wanted:
             return
         next_offset = dict(wanted)
         for file in files:
             try:
-                for batch in self._batches(file, wanted):
+                for batch in self._batches(file, wanted, columns):
                     for source, rows in _split_by_partition(batch):
                         at = next_offset.get(source)
                         if at is None:
@@ -76,7 +109,10 @@ class StageReader:
         return sum(int(group.total_byte_size) for group in groups)
 
     def _batches(
-        self, file: str, wanted: Mapping[SourcePartition, int] | None = None
+        self,
+        file: str,
+        wanted: Mapping[SourcePartition, int] | None = None,
+        columns: list[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         # Checked before the file is parsed: a truncated file can crash the parsing process.
         digest = digest_of(file)
@@ -90,7 +126,8 @@ class StageReader:
             ]
             for group in groups:
                 # A batch across row groups would be bounded by its rows only, not by their size.
-                yield from parquet.iter_batches(BATCH_ROWS, [group], use_threads=False)
+                for batch in parquet.iter_batches(BATCH_ROWS, [group], columns, use_threads=False):
+                    yield batch if digest else _with_our_types(batch)
 
     def _error(self, file: str, error: Exception) -> StagedFileError:
         return StagedFileError(self._path / file, reason=str(error).splitlines()[0])
@@ -109,6 +146,12 @@ def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int])
         and offset.max >= start
         for p, start in wanted.items()
     )
+
+
+def _with_our_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a file that another program wrote, perhaps with views or large strings."""
+    fields = [FILE_SCHEMA.field(name) for name in FILE_SCHEMA.names if name in batch.schema.names]
+    return batch.select([field.name for field in fields]).cast(pa.schema(fields))
 
 
 def _split_by_partition(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
