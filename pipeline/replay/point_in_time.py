@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.replay.segment_chain import RowCounter, cut_link
-from schemas.errors import StageIncompleteError
+from schemas.errors.lake import StageIncompleteError
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import ReplayRange, Selection
 from schemas.replay.slot_work import ChainLink

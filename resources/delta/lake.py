@@ -13,7 +13,7 @@ from resources.delta.records_table import RecordsTable
 from resources.delta.segments_table import SegmentsTable
 from resources.delta.table import LakeTable
 from schemas.config.flow import Flow
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.tables import CONTROL, OFFSET_MAP, RECORDS, REPLAYS, SEGMENTS, Table
 
 

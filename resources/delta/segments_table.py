@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from resources.delta.arrow_schema import arrow_schema
 from resources.delta.table import LakeTable
 from resources.delta.transaction_log import is_commit_missing, read_commits
-from schemas.errors import TableDamagedError
+from schemas.errors.lake import TableDamagedError
 from schemas.tables import SEGMENTS
 
 SEGMENTS_KEY = "deltamirror.segments"

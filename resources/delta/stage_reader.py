@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from resources.delta.arrow_schema import file_schema
 from resources.delta.file_names import digest_of, file_digest
-from schemas.errors import LakeError, StagedFileError
+from schemas.errors.lake import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 from schemas.tables import RECORDS
 

@@ -10,7 +10,7 @@ from resources.delta import table_maintenance
 from resources.delta.lake import DeltaLake
 from resources.delta.table import LakeTable
 from resources.delta.transaction_log import LOG_FOLDER
-from schemas.errors import StalePlanError, TableDamagedError
+from schemas.errors.lake import StalePlanError, TableDamagedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.segment import Segment
 from schemas.tables import SEGMENTS

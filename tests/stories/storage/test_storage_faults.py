@@ -25,7 +25,7 @@ from deltamirror.staging.stager import SourceStager
 from resources.delta.records_table import RecordsTable
 from resources.delta.table import LakeTable
 from resources.spark.session import spark_session
-from schemas.errors import (
+from schemas.errors.lake import (
     CommitsGoneError,
     LakeError,
     StagedFileError,
