@@ -73,33 +73,29 @@ class Column(NamedTuple):
     is_valid: npt.NDArray[np.bool_]
 
 
-def _function(name: str, signature: Any) -> Any:  # noqa: ANN401 - numba's types
-    binding.add_symbol(name, address_of(name))
-    return types.ExternalFunction(name, signature)
-
-
-def _rdkafka(name: str, signature: Any) -> Any:  # noqa: ANN401 - numba's types
-    return _function(f"rd_kafka_{name}", signature)
+def _function(name: str, signature: Any, prefix: str = "rd_kafka_") -> Any:  # noqa: ANN401 - numba's types
+    binding.add_symbol(prefix + name, address_of(prefix + name))
+    return types.ExternalFunction(prefix + name, signature)
 
 
 _int, _long, _address = types.int32, types.int64, types.intp
 
-_timestamp = _rdkafka("message_timestamp", _long(_address, _address))
-_leader_epoch = _rdkafka("message_leader_epoch", _int(_address))
-_headers = _rdkafka("message_headers", _int(_address, _address))
-_destroy = _rdkafka("message_destroy", types.void(_address))
-_produce = _rdkafka("produceva", _address(_address, _address, _long))
-_headers_new = _rdkafka("headers_new", _address(_long))
-_headers_destroy = _rdkafka("headers_destroy", types.void(_address))
-_header_add = _rdkafka("header_add", _int(_address, _address, _long, _address, _long))
-_header_count = _rdkafka("header_cnt", _long(_address))
-_header_get = _rdkafka("header_get_all", _int(_address, _long, _address, _address, _address))
-_poll = _rdkafka("queue_poll", _address(_address, _int))
-_event_type = _rdkafka("event_type", _int(_address))
-_event_messages = _rdkafka("event_message_array", _long(_address, _address, _long))
-_event_destroy = _rdkafka("event_destroy", types.void(_address))
-_copy = _function("memcpy", _address(_address, _address, _long))
-_length = _function("strlen", _long(_address))
+_timestamp = _function("message_timestamp", _long(_address, _address))
+_leader_epoch = _function("message_leader_epoch", _int(_address))
+_headers = _function("message_headers", _int(_address, _address))
+_destroy = _function("message_destroy", types.void(_address))
+_produce = _function("produceva", _address(_address, _address, _long))
+_headers_new = _function("headers_new", _address(_long))
+_headers_destroy = _function("headers_destroy", types.void(_address))
+_header_add = _function("header_add", _int(_address, _address, _long, _address, _long))
+_header_count = _function("header_cnt", _long(_address))
+_header_get = _function("header_get_all", _int(_address, _long, _address, _address, _address))
+_poll = _function("queue_poll", _address(_address, _int))
+_event_type = _function("event_type", _int(_address))
+_event_messages = _function("event_message_array", _long(_address, _address, _long))
+_event_destroy = _function("event_destroy", types.void(_address))
+_copy = _function("memcpy", _address(_address, _address, _long), prefix="")
+_length = _function("strlen", _long(_address), prefix="")
 
 
 @_compile_lazily
