@@ -67,9 +67,3 @@ def error_for(
     if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
         return UnreachableError(alias, servers=transactional_id, reason=cause.str())
     return CommitUnknownError(transactional_id, reason=cause.str())
-
-
-def reason_for(error: KafkaException) -> str:
-    """Return the text of *error*."""
-    cause = error.args[0]
-    return cause.str() if isinstance(cause, KafkaError) else str(cause)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +20,6 @@ OPEN_TRANSACTION_TIMEOUT_S = 5.0
 """Seconds to wait for the end of an open transaction that hides records."""
 
 CLEANUP_POLICY = "cleanup.policy"
-TIMESTAMP_TYPE = "message.timestamp.type"
 
 
 class TargetLog:
@@ -36,9 +37,12 @@ class TargetLog:
 
         Raises UnreachableError.
         """
-        return {
-            p: _end_or_error(p, end) for p, end in self._cluster.end_offsets(partitions).items()
-        }
+        ends: dict[TopicPartition, int | PartitionError] = {}
+        for partition, end in self._cluster.end_offsets(partitions).items():
+            if isinstance(end, UnreachableError):
+                raise end
+            ends[partition] = end if isinstance(end, int) else _unfinished_error(partition, end)
+        return ends
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topic id of each of *topics* that exists. Raises UnreachableError."""
@@ -56,24 +60,8 @@ class TargetLog:
 
         Return False if the cluster does not return the topic's configs. Raises UnreachableError.
         """
-        policy = (
-            self._cluster.topic_configs([partition.topic])
-            .get(partition.topic, {})
-            .get(CLEANUP_POLICY)
-        )
-        return policy is not None and "compact" in (policy.value or "")
-
-    def timestamp_types(self, topics: Collection[str]) -> dict[str, str | None]:
-        """Return `message.timestamp.type` of each of *topics* whose configs the cluster returns.
-
-        Raises UnreachableError.
-        """
-        found = self._cluster.topic_configs(topics)
-        return {
-            name: configs[TIMESTAMP_TYPE].value
-            for name, configs in found.items()
-            if TIMESTAMP_TYPE in configs
-        }
+        configs = self._cluster.topic_configs([partition.topic]).get(partition.topic, {})
+        return CLEANUP_POLICY in configs and "compact" in (configs[CLEANUP_POLICY].value or "")
 
     def read_back(
         self, partition: TopicPartition, start: int, handle_batch: Callable[[pa.RecordBatch], None]
@@ -85,20 +73,15 @@ class TargetLog:
         """
         watermarks = self._stable_watermarks(partition)
         low, high = watermarks.low, watermarks.high
-        start = max(start, low)
-        if start >= high:
-            return
         source = SourcePartition(partition.topic, "", partition.partition)
-        wanted = OffsetRange(source, start, high, None, None, Watermarks(low, high, high))
-        reader = RangeReader(self._consumer_settings)
-        try:
+        bounds = Watermarks(low, high, high)
+        wanted = OffsetRange(source, min(max(start, low), high), high, None, None, bounds)
+        with closing(RangeReader(self._consumer_settings)) as reader:
             while wanted.start < wanted.end:
                 reached = reader.read([wanted], 2**26, lambda _, rows: handle_batch(rows))[wanted]
                 if reached.error is not None:
                     raise reached.error
-                wanted = OffsetRange(source, reached.end, high, None, None, wanted.watermarks)
-        finally:
-            reader.close()
+                wanted = replace(wanted, start=reached.end)
 
     def write_failure_reasons(
         self, partitions: Collection[TopicPartition]
@@ -132,12 +115,8 @@ class TargetLog:
         found = self._cluster.watermarks([partition])[partition]
         if isinstance(found, Watermarks):
             return found
-        raise RangeUnfinishedError(partition, at=0, end=0, reason=str(found)) from found
+        raise _unfinished_error(partition, found) from found
 
 
-def _end_or_error(partition: TopicPartition, end: int | DeltamirrorError) -> int | PartitionError:
-    if isinstance(end, UnreachableError):
-        raise end
-    if isinstance(end, DeltamirrorError):
-        return RangeUnfinishedError(partition, at=0, end=0, reason=str(end))
-    return end
+def _unfinished_error(partition: TopicPartition, error: DeltamirrorError) -> RangeUnfinishedError:
+    return RangeUnfinishedError(partition, at=0, end=0, reason=str(error))
