@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import TypeVar
 
+T = TypeVar("T")
+
 
 class ProduceQuota:
     """The latest end of a throttling, from the client's throttle events.
@@ -28,9 +30,6 @@ class ProduceQuota:
     def remaining_s(self) -> float:
         """Return the seconds from now for which the broker does not read from the connection."""
         return max(0.0, self.until - time.monotonic())
-
-
-T = TypeVar("T")
 
 
 class NoResponseError(Exception):

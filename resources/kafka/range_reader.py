@@ -32,20 +32,14 @@ from schemas.tables import RECORDS
 BatchHandler = Callable[[OffsetRange, pa.RecordBatch], None]
 
 SCHEMA = file_schema(RECORDS)
-BATCH_SIZE = 20_000
-"""Messages per consume call. More do not make it faster."""
 
+# Messages per consume call, the most (more do not make it faster) and while their size is unknown.
+BATCH_SIZE, FIRST_BATCH_SIZE = 20_000, 16
 BATCH_SIZE_BYTES = 8 * 2**20
 """Approximate bytes per consume call. They are in memory twice: in librdkafka and as columns."""
 
-FIRST_BATCH_SIZE = 16
-"""Messages per consume call while their size is unknown."""
-
-READ_TIMEOUT_S = 10.0
-"""Seconds without a useful record or event after which open ranges fail."""
-
+READ_TIMEOUT_S = 10.0  # without a useful record or event; then open ranges fail
 WATERMARKS_TIMEOUT_S = 3.0
-"""Seconds to wait for the watermarks after the start of a range is out of the log's range."""
 
 OUT_OF_RANGE_CODES = (
     KafkaError._AUTO_OFFSET_RESET,
@@ -54,8 +48,7 @@ OUT_OF_RANGE_CODES = (
 )
 """librdkafka's codes if the log does not contain the start of a range."""
 
-TRUNCATED_AT = re.compile(r"broker end offset is (\d+)")
-"""The offset at which a log was truncated, in the text of librdkafka's truncation error."""
+TRUNCATED_AT = re.compile(r"broker end offset is (\d+)")  # in librdkafka's truncation error
 
 CONSUMER_SETTINGS: dict[str, Any] = {
     "group.id": "deltamirror.stage",
@@ -106,12 +99,8 @@ class RangeReader:
             self._consumer = None
 
     def _read(self, consumer: ArrowConsumer, reading: _ReadState, max_bytes: int) -> None:
-        consumer.assign(
-            [
-                PartitionOffset(topic, partition, r.start, r.leader_epoch)
-                for (topic, partition), r in reading.open.items()
-            ]
-        )
+        starts = [PartitionOffset(*at, r.start, r.leader_epoch) for at, r in reading.open.items()]
+        consumer.assign(starts)
         deadline = time.monotonic() + READ_TIMEOUT_S
         while reading.open and reading.size < max_bytes:
             if reading.process(*consumer.consume(reading.batch_size(max_bytes), 0.1)):
@@ -141,9 +130,7 @@ class _ReadState:
     ) -> None:
         self._handle_batch, self._log_bounds = handle_batch, log_bounds
         self._position = {r: r.start for r in ranges}
-        self.open = {
-            (r.partition.topic, r.partition.partition): r for r in ranges if r.start < r.end
-        }
+        self.open = {(r.partition.topic, r.partition.partition): r for r in ranges if r.length}
         self.reached = {r: ReadResult(r, r.end) for r in ranges if r.start == r.end}
         self.size = 0
         self._rows = 0

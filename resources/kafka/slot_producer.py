@@ -23,6 +23,7 @@ from resources.kafka.transaction_recovery import (
     init_transactions,
 )
 from resources.librdkafka.arrow_producer import ArrowProducer, RowRejectedError
+from resources.librdkafka.compiled import Int64Array
 from resources.librdkafka.produce_columns import to_produce_batch
 from schemas.config.flow import Flow
 from schemas.errors import (
@@ -38,14 +39,10 @@ from schemas.replay.slot_work import Progress
 
 log = logging.getLogger(__name__)
 
-Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
+RESPONSE_TIMEOUT_S = 10.0  # without an answer of the target; then a frozen broker is reported
+FLUSH_INTERVAL_S = 0.01  # after which the delivery reports that arrived are processed
 
-RESPONSE_TIMEOUT_S = 10.0
-"""Seconds to wait for an answer of the target; after that a frozen broker is reported."""
-
-TRANSACTION_TIMEOUT_S = 60.0
-"""Seconds after which the target aborts an open transaction."""
-
+TRANSACTION_TIMEOUT_S = 60.0  # after which the target aborts an open transaction
 MAX_TRANSACTION_S = 40.0
 """Seconds that a transaction may wait for a quota; the rest of the timeout is for its commit."""
 
@@ -58,21 +55,15 @@ PRODUCER_SETTINGS: dict[str, Any] = {
     "linger.ms": 20,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 64 * 1024,
-    "message.max.bytes": 1_000_000_000,
+    "message.max.bytes": 1_000_000_000,  # instead of 1 MB; the broker has its own limit
     "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
     # send_offsets_to_transaction ignores its own timeout: this one ends it.
     "socket.timeout.ms": 10_000,
     "log_level": 2,
 }
-"""`message.max.bytes` replaces librdkafka's limit of 1 MB for a record; the broker has its own."""
 
-TIMESTAMP_TYPE = "message.timestamp.type"
-
-FLUSH_INTERVAL_S = 0.01
-"""Seconds to wait for delivery reports before those that arrived are processed."""
-
+# Reason to refuse a topic that would accept every record, but with another timestamp.
 OVERWRITES_TIMESTAMPS = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
-"""Reason to refuse a topic that would accept every record, but with another timestamp."""
 
 
 class SlotProducer(TargetLog):
@@ -94,11 +85,8 @@ class SlotProducer(TargetLog):
         self._flow = flow
         self.transactional_id = flow.transactional_id(slot)
         self._quota = ProduceQuota()
-        self._settings = {
-            **PRODUCER_SETTINGS,
-            **producer,
-            "transactional.id": self.transactional_id,
-        }
+        ids = {"transactional.id": self.transactional_id}
+        self._settings = {**PRODUCER_SETTINGS, **producer, **ids}
         # librdkafka rejects a request timeout that is longer than the transaction timeout.
         limits = ("socket.timeout.ms", "transaction.timeout.ms")
         self._settings[limits[0]] = min(int(self._settings[key]) for key in limits)
@@ -193,7 +181,7 @@ class SlotProducer(TargetLog):
                 return
             self._process_reports(0.05)
 
-    def flush(self) -> dict[TopicPartition, Offsets]:
+    def flush(self) -> dict[TopicPartition, Int64Array]:
         """Wait for all delivery reports; return the records' offsets by partition.
 
         Raises BatchRejectedError, ThrottledError if a quota delays the reports too long,
@@ -294,13 +282,11 @@ class SlotProducer(TargetLog):
             raise ThrottledError(self.alias, transactional_id=self.transactional_id, share=share)
 
     def _raise_no_response(self, left: int) -> NoReturn:
-        """Raise an error for *left* records without a delivery report.
-
-        It is BatchRejectedError with the partitions that accept no records now, or UnreachableError
-        if there are none.
-        """
+        """Raise BatchRejectedError if a partition accepts no records now, else UnreachableError."""
         unreported = [p for p in self._spans if (self._offsets_of(p) < 0).any()]
-        reasons = self.write_failure_reasons(unreported)
+        self._cluster.probe()
+        topics = self._cluster.topics({each.topic for each in unreported})
+        reasons = self._cluster.write_failure_reasons(topics, unreported)
         if reasons:
             first = next(iter(reasons.values()))
             raise BatchRejectedError(first, partitions=reasons, is_transient=True)
@@ -311,7 +297,7 @@ class SlotProducer(TargetLog):
             raise RuntimeError("fence() was not called")
         return self._producer
 
-    def _offsets_of(self, partition: TopicPartition) -> Offsets:
+    def _offsets_of(self, partition: TopicPartition) -> Int64Array:
         """Return the reported offsets of the records of *partition*, -1 if not reported."""
         offsets = self._fenced_producer().offsets
         return np.concatenate([offsets[:0], *(offsets[a:b] for a, b in self._spans[partition])])
@@ -338,7 +324,7 @@ class SlotProducer(TargetLog):
         """
         configs = self._cluster.topic_configs({each.topic for each in self._spans})
         for partition in self._spans:
-            kind = configs.get(partition.topic, {}).get(TIMESTAMP_TYPE)
+            kind = configs.get(partition.topic, {}).get("message.timestamp.type")
             if kind.value == "LogAppendTime" if kind else partition == restamped:
                 self._refused.setdefault(partition, OVERWRITES_TIMESTAMPS)
         self._are_timestamps_checked = True
@@ -353,14 +339,12 @@ class SlotProducer(TargetLog):
 
     @contextmanager
     def _converted_errors(self) -> Iterator[None]:
-        """Convert the client's errors in the block to deltamirror's errors."""
         try:
             yield
         except KafkaException as error:
             self._raise_error(error)
 
     def _raise_error(self, error: KafkaException) -> NoReturn:
-        """Raise deltamirror's error for the client's *error*."""
         raise error_for(error, self._flow, self.transactional_id, self._refused) from error
 
 

@@ -16,10 +16,7 @@ from schemas.errors import DeltamirrorError, PartitionError, RangeUnfinishedErro
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 
-OPEN_TRANSACTION_TIMEOUT_S = 5.0
-"""Seconds to wait for the end of an open transaction that hides records."""
-
-CLEANUP_POLICY = "cleanup.policy"
+OPEN_TRANSACTION_TIMEOUT_S = 5.0  # for the end of an open transaction that hides records
 
 
 class TargetLog:
@@ -33,10 +30,7 @@ class TargetLog:
     def end_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | PartitionError]:
-        """Return the high watermark of each of *partitions*, or its error.
-
-        Raises UnreachableError.
-        """
+        """Return each partition's high watermark or its error. Raises UnreachableError."""
         ends: dict[TopicPartition, int | PartitionError] = {}
         for partition, end in self._cluster.end_offsets(partitions).items():
             if isinstance(end, UnreachableError):
@@ -61,7 +55,8 @@ class TargetLog:
         Return False if the cluster does not return the topic's configs. Raises UnreachableError.
         """
         configs = self._cluster.topic_configs([partition.topic]).get(partition.topic, {})
-        return CLEANUP_POLICY in configs and "compact" in (configs[CLEANUP_POLICY].value or "")
+        policy = configs.get("cleanup.policy")
+        return policy is not None and "compact" in (policy.value or "")
 
     def read_back(
         self, partition: TopicPartition, start: int, handle_batch: Callable[[pa.RecordBatch], None]
@@ -82,17 +77,6 @@ class TargetLog:
                 if reached.error is not None:
                     raise reached.error
                 wanted = replace(wanted, start=reached.end)
-
-    def write_failure_reasons(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, str]:
-        """Return those of *partitions* that accept no records now, with the reason.
-
-        Raises UnreachableError.
-        """
-        self._cluster.probe()
-        topics = self._cluster.topics({each.topic for each in partitions})
-        return self._cluster.write_failure_reasons(topics, partitions)
 
     def _stable_watermarks(self, partition: TopicPartition) -> Watermarks:
         """Wait until the last stable offset reaches the present end; return the watermarks.
