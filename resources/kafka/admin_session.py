@@ -33,8 +33,7 @@ Answer = TypeVar("Answer")
 
 REQUEST_TIMEOUT_S = 10.0
 
-RENEW_CLIENT_AFTER_S = 15.0
-"""Seconds without an answer after which a new client is tried; doubled for every next client."""
+RENEW_CLIENT_AFTER_S = 15.0  # without an answer; doubled for every next client
 
 # Errors of a client that got no answer, the most specific first. For example, the answer to a
 # request shows a failed login only as "transport failure".
@@ -84,10 +83,10 @@ class AdminSession:
 
     def renew_group_client(self, former: GroupClient) -> None:
         """Drop *former*, which did not answer; the next request uses a new client."""
+        clients = self._clients
         with _cache_lock:
-            # Another thread may have dropped it already.
-            if self._clients.group_client is former:
-                self._clients.group_client = None
+            if clients.group_client is former:  # another thread may have dropped it already
+                clients.group_client = None
 
     def metadata(self, what: str, timeout_s: float = REQUEST_TIMEOUT_S) -> ClusterMetadata:
         """Return the cluster's metadata. *what* completes "the cluster refused to ..."."""

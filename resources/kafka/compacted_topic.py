@@ -23,8 +23,7 @@ PRODUCER_SETTINGS = {
     "partitioner": "murmur2_random",
 }
 
-ANY_PARTITION = -1
-"""The partitioner chooses the partition (librdkafka's RD_KAFKA_PARTITION_UA)."""
+ANY_PARTITION = -1  # RD_KAFKA_PARTITION_UA: the partitioner chooses
 
 
 class CompactedTopic:
@@ -37,9 +36,7 @@ class CompactedTopic:
     def __init__(
         self, cluster: KafkaCluster, name: str, settings: Mapping[str, Any], partitions: int = 1
     ) -> None:
-        self._cluster = cluster
-        self._name = name
-        self._partitions = partitions
+        self._cluster, self._name, self._partitions = cluster, name, partitions
         # MirrorMaker 2's tools read only partition 0, even if there are more.
         self._partition = 0 if partitions == 1 else ANY_PARTITION
         bounds = {"message.timeout.ms": int(REQUEST_TIMEOUT_S * 1000)}

@@ -28,9 +28,8 @@ NOT_COORDINATOR = "NOT_COORDINATOR"
 NOT_COORDINATOR_TIMEOUT_S = 1.0
 
 UNSTABLE_OFFSET_COMMIT = "UNSTABLE_OFFSET_COMMIT"
-"""Error code of committed offsets in an open transaction."""
 
-# The coordinator is being elected or is loading, or a transaction is open.
+# The coordinator is being elected or is loading, or offsets are in an open transaction.
 RETRIABLE_CODES = (
     "COORDINATOR_NOT_AVAILABLE",
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -38,8 +37,7 @@ RETRIABLE_CODES = (
     UNSTABLE_OFFSET_COMMIT,
 )
 
-UNKNOWN_STATE = "UNKNOWN"
-"""State of a group whose state the client cannot read. The word is confluent-kafka's."""
+UNKNOWN_STATE = "UNKNOWN"  # if the client cannot read it; the word is confluent-kafka's
 
 
 class GroupAdmin:

@@ -43,11 +43,9 @@ RESPONSE_TIMEOUT_S = 10.0  # without an answer of the target; then a frozen brok
 FLUSH_INTERVAL_S = 0.01  # after which the delivery reports that arrived are processed
 
 TRANSACTION_TIMEOUT_S = 60.0  # after which the target aborts an open transaction
-MAX_TRANSACTION_S = 40.0
-"""Seconds that a transaction may wait for a quota; the rest of the timeout is for its commit."""
-
-TARGET_TRANSACTION_S = 15.0
-"""Seconds that a smaller transaction, after ThrottledError, should wait for a quota."""
+# How long a transaction may wait for a quota (the rest of the timeout is for its commit), and how
+# long a smaller one, after ThrottledError, should wait.
+MAX_TRANSACTION_S, TARGET_TRANSACTION_S = 40.0, 15.0
 
 PRODUCER_SETTINGS: dict[str, Any] = {
     "enable.idempotence": True,

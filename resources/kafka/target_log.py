@@ -43,10 +43,7 @@ class TargetLog:
         return {name: topic.topic_id for name, topic in self._cluster.topics(topics).items()}
 
     def log_start_offset(self, partition: TopicPartition) -> int:
-        """Return the log start offset of *partition*.
-
-        Raises RangeUnfinishedError if the cluster does not return it.
-        """
+        """Return the log start offset. Raises RangeUnfinishedError if there is no answer."""
         return self._watermarks(partition).low
 
     def is_compacted(self, partition: TopicPartition) -> bool:

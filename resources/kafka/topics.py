@@ -21,7 +21,12 @@ from confluent_kafka.admin import (
 )
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, topic_id_text
-from schemas.errors import PermissionMissingError, RequestRefusedError, TargetTopicError
+from schemas.errors import (
+    DeltamirrorError,
+    PermissionMissingError,
+    RequestRefusedError,
+    TargetTopicError,
+)
 from schemas.kafka.acl import Permission
 from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 
@@ -39,7 +44,6 @@ _CHANGE_TIMEOUTS = {"operation_timeout": REQUEST_TIMEOUT_S, "request_timeout": R
 
 # The client's codes for a missing topic or partition.
 MISSING_CODES = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
-
 
 CreatedTopics = dict[str, str | TargetTopicError | PermissionMissingError]
 """The id of each created topic, or its error."""
@@ -92,9 +96,7 @@ class TopicAdmin:
                     least[name] = 1
                 else:
                     results[name] = TargetTopicError(str(error))
-            created = {name: count for name, count in least.items() if name not in results}
-            for name, found in self._await_partitions(created).items():
-                results[name] = found.topic_id if isinstance(found, Topic) else found
+            results |= self._await_partitions({n: c for n, c in least.items() if n not in results})
         return results
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -113,7 +115,7 @@ class TopicAdmin:
             if error.code != "INVALID_PARTITIONS" or self._partition_count(name) < total:
                 raise TargetTopicError(str(error))
         found = self._await_partitions({name: total})[name]
-        if not isinstance(found, Topic):
+        if isinstance(found, DeltamirrorError):
             raise found
 
     def _partition_count(self, name: str) -> int:
@@ -194,17 +196,15 @@ class TopicAdmin:
                 refused[name] = error
         return answers, refused
 
-    def _await_partitions(
-        self, least: Mapping[str, int]
-    ) -> dict[str, Topic | TargetTopicError | PermissionMissingError]:
-        """Wait until *least* partitions of each topic have a leader; return topics and errors."""
-        results: dict[str, Topic | TargetTopicError | PermissionMissingError] = {}
+    def _await_partitions(self, least: Mapping[str, int]) -> CreatedTopics:
+        """Wait until *least* partitions of each topic have a leader; return ids and errors."""
+        results: CreatedTopics = {}
         give_up_at = time.monotonic() + REQUEST_TIMEOUT_S
         while (left := least.keys() - results.keys()) and time.monotonic() < give_up_at:
             found, refused = self._describe(left)
             for name, description in found.items():
                 if sum(map(_has_leader, description.partitions)) >= least[name]:
-                    results[name] = _topic(description)
+                    results[name] = topic_id_text(description.topic_id)
             for name, error in refused.items():
                 if isinstance(error, PermissionMissingError):
                     results[name] = error

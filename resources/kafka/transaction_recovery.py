@@ -49,20 +49,19 @@ def abort_open_transaction(
     TransactionMarkerChannelManager). It happens if all brokers are restarted. Raises
     UnreachableError.
     """
+    stable, high = watermarks.stable, watermarks.high
     row = {"key": b"", "value": b"", "timestamp_ms": int(time.time() * 1000)}
     slot.begin()
     try:
         slot.send(partition, pa.RecordBatch.from_pylist([row], PRODUCE_SCHEMA))
         slot.flush()
     except BatchRejectedError as refused:
-        since = f"{partition} has an open transaction since offset {watermarks.stable}"
-        raise UnreachableError(
-            slot.alias, servers=slot.transactional_id, reason=f"{since}: {refused.reason}"
-        ) from refused
+        why = f"{partition} has an open transaction since offset {stable}: {refused.reason}"
+        raise UnreachableError(slot.alias, servers=slot.transactional_id, reason=why) from refused
     slot.end_aborted()
     log.warning(
         "%s: a transaction was open in [%d, %d) of %s; if it is of this id, it is aborted now",
-        *(slot.transactional_id, watermarks.stable, watermarks.high, partition),
+        *(slot.transactional_id, stable, high, partition),
     )
 
 

@@ -24,8 +24,7 @@ from resources.librdkafka.arrow_memory import MAX_COLUMN_BYTES, binary_array
 from resources.librdkafka.compiled import Int64Array
 from resources.librdkafka.headers import read_headers
 
-NO_EPOCH = -1
-"""The leader epoch of records in message formats 0 and 1."""
+NO_EPOCH = -1  # of records in message formats 0 and 1
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class ArrowConsumer:
         self._client = bindings.new_client(bindings.CONSUMER, bindings.new_conf(settings))
         bindings.poll_set_consumer(self._client)
         self._queue = bindings.queue_get_consumer(self._client)
-        self._close_client = weakref.finalize(self, _close_client, self._client, self._queue)
+        # Closes the client and releases its queue, at the latest when this is garbage-collected.
+        self.close = weakref.finalize(self, _close_client, self._client, self._queue)
         self._buffer = np.empty(0, np.int64)
 
     def assign(self, starts: Collection[bindings.PartitionOffset]) -> None:
@@ -92,10 +92,6 @@ class ArrowConsumer:
             bindings.query_watermark_offsets(self._client, topic.encode(), partition, *bounds)
         )
         return low.value, high.value
-
-    def close(self) -> None:
-        """Close the client and release its queue."""
-        self._close_client()
 
 
 class _FetchedMessages:

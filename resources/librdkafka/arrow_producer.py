@@ -142,7 +142,9 @@ class ArrowProducer:
                 raise RowRejectedError(int(zeros[0]), KafkaError(KafkaError._FAIL, text))
         self._sent_rows.append(rows)
         self._reserve_offsets(len(rows) - start)
-        self._record[loops.TOPIC * loops.VU_WORDS + 1] = self._topic(topic)
+        if topic not in self._topics:
+            self._topics[topic] = bindings.topic_new(self._client, topic.encode(), None)
+        self._record[loops.TOPIC * loops.VU_WORDS + 1] = self._topics[topic]
         self._record[loops.PARTITION * loops.VU_WORDS + 1] = partition
         end, error = loops.produce_rows(
             self._client, self._record, self._hook, start, self._queued, *rows.columns
@@ -203,11 +205,6 @@ class ArrowProducer:
         if missing > 0:
             more = np.full(max(missing, len(self._offsets)), -1, np.int64)
             self._offsets = np.concatenate([self._offsets, more])
-
-    def _topic(self, name: str) -> int:
-        if name not in self._topics:
-            self._topics[name] = bindings.topic_new(self._client, name.encode(), None)
-        return self._topics[name]
 
 
 class RowRejectedError(Exception):

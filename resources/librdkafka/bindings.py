@@ -210,8 +210,7 @@ def expect_no_fatal_error(client: int) -> None:
 
 # Memory layout of one release of librdkafka, which is not part of its public interface.
 
-KNOWN_VERSION = "2.16.0"
-"""The release of librdkafka whose memory layout is known, on 64-bit machines."""
+KNOWN_VERSION = "2.16.0"  # on 64-bit machines
 
 NAME_SIZE = -16
 """Position of the size of a header's key, in bytes from the key. The public interface has no size:

@@ -37,22 +37,19 @@ MESSAGE = np.dtype(
 
 _MESSAGE_SIZE = MESSAGE.itemsize
 
-VU_WORDS = 9
-"""64-bit words of rd_kafka_vu_t, one property of a record to produce: its type and 64 bytes."""
-
 # Index and type (rd_kafka_vtype_t) of a record's properties. The flags are 0, so librdkafka neither
-# copies nor frees values.
+# copies nor frees values. A property (rd_kafka_vu_t) has 9 words of 64 bits: its type and 64 bytes.
+VU_WORDS = 9
 TOPIC, PARTITION, FLAGS, VALUE, KEY, OPAQUE, TIMESTAMP, HEADERS = range(8)
 PROPERTIES = (2, 3, 7, 4, 5, 6, 8, 10)
 
+# State of `on_send`: placeholder for timestamp 0, number of those replaced, word to compare.
 TIMESTAMP_PLACEHOLDER, PLACEHOLDER_COUNT, TIMESTAMP_POSITION = 0, 1, 2
-"""State of `on_send`: placeholder for timestamp 0, number of those replaced, word to compare."""
 
+# Results of `read_reports`: reports, errors, and the first record stamped by the broker.
 REPORTED, ERRORS, FIRST_RESTAMPED = 0, 1, 2
-"""Results of `read_reports`: reports, errors, and the first record stamped by the broker."""
 
-TIMESTAMP_NOT_SET = -1
-"""Error of `produce_rows` if a timestamp could not be set to 0."""
+TIMESTAMP_NOT_SET = -1  # error of `produce_rows` if a timestamp could not be set to 0
 
 _DELIVERY_REPORT, _LOG_APPEND_TIME = 1, 2  # RD_KAFKA_EVENT_DR, RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 

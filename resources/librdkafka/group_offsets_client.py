@@ -35,11 +35,11 @@ _ANY_OPERATION = 0  # RD_KAFKA_ADMIN_OP_ANY, the options of every administrative
 _NO_CONSUMER_CLOSE = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
 _NO_OFFSET = -1001  # RD_KAFKA_OFFSET_INVALID
 
+
 # The longest request timeout that librdkafka takes. Callers wait for less and drop the client.
 _MAX_TIMEOUT_MS = 3_600_000
 
-# The client's group id. The client never joins the group, because it subscribes to no topic.
-CLIENT_GROUP_ID = "deltamirror.groups"
+CLIENT_GROUP_ID = "deltamirror.groups"  # never joined: the client subscribes to no topic
 
 CommittedOffsets = dict[TopicPartition, tuple[int, str]]
 """Committed offset and metadata of each partition."""
