@@ -21,12 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, topic_id_text
-from schemas.errors import (
-    DeltamirrorError,
-    PermissionMissingError,
-    RequestRefusedError,
-    TargetTopicError,
-)
+from schemas.errors import PermissionMissingError, RequestRefusedError, TargetTopicError
 from schemas.kafka.acl import Permission
 from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 
@@ -115,7 +110,7 @@ class TopicAdmin:
             if error.code != "INVALID_PARTITIONS" or self._partition_count(name) < total:
                 raise TargetTopicError(str(error))
         found = self._await_partitions({name: total})[name]
-        if isinstance(found, DeltamirrorError):
+        if not isinstance(found, str):
             raise found
 
     def _partition_count(self, name: str) -> int:

@@ -187,17 +187,16 @@ def expect_success(code: int) -> None:
 
 def expect_no_error(error: int | None) -> None:
     """Raise librdkafka's *error* as KafkaException, with its flags; None is no error."""
-    if not error:
-        return
-    kafka_error = KafkaError(
-        error_code(error),
-        _error_string(error).decode(errors="replace"),
-        fatal=bool(_error_is_fatal(error)),
-        retriable=bool(_error_is_retriable(error)),
-        txn_requires_abort=bool(_error_requires_abort(error)),
-    )
-    _error_destroy(error)
-    raise KafkaException(kafka_error)
+    if error:
+        raised = KafkaError(
+            error_code(error),
+            _error_string(error).decode(errors="replace"),
+            fatal=bool(_error_is_fatal(error)),
+            retriable=bool(_error_is_retriable(error)),
+            txn_requires_abort=bool(_error_requires_abort(error)),
+        )
+        _error_destroy(error)
+        raise KafkaException(raised)
 
 
 def expect_no_fatal_error(client: int) -> None:

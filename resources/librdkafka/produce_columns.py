@@ -39,7 +39,6 @@ class ProduceBatch:
     buffers: tuple[object, ...]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.columns.stamps)
 
 
