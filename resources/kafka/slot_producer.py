@@ -323,7 +323,8 @@ class SlotProducer(TargetLog):
         configs = self._cluster.topic_configs({each.topic for each in self._spans})
         for partition in self._spans:
             kind = configs.get(partition.topic, {}).get("message.timestamp.type")
-            if kind.value == "LogAppendTime" if kind else partition == restamped:
+            is_stamped = kind.value == "LogAppendTime" if kind else partition == restamped
+            if is_stamped:
                 self._refused.setdefault(partition, OVERWRITES_TIMESTAMPS)
         self._are_timestamps_checked = True
 
