@@ -51,8 +51,7 @@ class ParquetSlotFileWriter:
     def close(self) -> StagedFile | None:
         """Complete the file and return it, or None if nothing was written and no file exists.
 
-        The file gets its final name now, because the name has the content's digest: see
-        `resources.delta.file_names`.
+        The file gets its final name only now, because the name has the content's digest.
         """
         self._flush()
         if self._writer is None or self._offsets is None:
@@ -62,18 +61,10 @@ class ParquetSlotFileWriter:
         file = self._draft.rename(self._folder / name)
         self._writer, self._has_draft = None, False
         low, high = self._offsets
-        stats = {
-            "numRecords": self._rows,
-            "minValues": {"offset": low},
-            "maxValues": {"offset": high},
-        }
-        return StagedFile(
-            f"{self._folder.name}/{name}",
-            file.stat().st_size,
-            self._slot,
-            json.dumps(stats),
-            int(time.time() * 1000),
-        )
+        bounds = {"minValues": {"offset": low}, "maxValues": {"offset": high}}
+        stats = json.dumps({"numRecords": self._rows, **bounds})
+        path, size = f"{self._folder.name}/{name}", file.stat().st_size
+        return StagedFile(path, size, self._slot, stats, int(time.time() * 1000))
 
     def discard(self) -> None:
         """Delete the file if it was not closed."""
@@ -101,11 +92,8 @@ class ParquetSlotFileWriter:
                 write_statistics=["topic", "partition", "offset"],
             )
         self._writer.write_table(rows, row_group_size=rows.num_rows)
-        offsets = rows.column("offset")
-        low, high = (
-            min(c[0].as_py() for c in offsets.chunks),
-            max(c[-1].as_py() for c in offsets.chunks),
-        )
+        offsets = rows.column("offset").chunks
+        low, high = min(c[0].as_py() for c in offsets), max(c[-1].as_py() for c in offsets)
         known = self._offsets
         self._offsets = (min(known[0], low), max(known[1], high)) if known else (low, high)
         self._rows += rows.num_rows
