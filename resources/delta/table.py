@@ -28,13 +28,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.delta.arrow_schema import arrow_schema, file_schema
-from resources.delta.transaction_log import (
-    AddedFile,
-    DeltaLog,
-    LiveFile,
-    RemovedFile,
-    is_checkpoint_due,
-)
+from resources.delta.transaction_log import AddedFile, DeltaLog, LiveFile, is_checkpoint_due
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 
@@ -61,10 +55,7 @@ class LakeTable:
 
     @property
     def delta(self) -> DeltaTable:
-        """Return deltalake's table at the version last read.
-
-        Raises TableDamagedError if it cannot be read.
-        """
+        """Return deltalake's table at the version last read. Raises TableDamagedError."""
         with self._converted_errors():
             return self.log.delta
 
@@ -112,7 +103,8 @@ class LakeTable:
         *expected* txn versions are compared on the snapshot of the commit. Raises StalePlanError,
         with nothing written, if one differs or another process set one of *txn_versions* meanwhile.
         """
-        rows = self._as_table(rows)
+        if not isinstance(rows, pa.Table):
+            rows = pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
         self.refresh()
         self.check_txn_versions(expected or {})
         added = [self.write_file(rows)] if rows.num_rows else []
@@ -128,21 +120,20 @@ class LakeTable:
     def commit(
         self,
         added: Sequence[AddedFile],
-        removed: Sequence[RemovedFile] = (),
+        removed: Sequence[LiveFile] = (),
         *,
         txn_versions: Mapping[str, int],
         metadata: Mapping[str, str] | None = None,
+        data_change: bool = True,
     ) -> int:
         """Commit on the snapshot last read, with *txn_versions*; return the new version.
 
-        Raises StalePlanError if another writer committed a conflicting change first, LakeError for
-        other failures.
+        *data_change* is False if the rows stay the same. Raises StalePlanError if another writer
+        committed a conflicting change first, LakeError for other failures.
         """
-        seen, by = self.log, self.table.partitioned_by
-        try:
-            version = seen.commit(added, removed, txn_versions, metadata or {}, by)
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be written: {first_line(error)}") from error
+        by = self.table.partitioned_by
+        with errors_as(LakeError, f"{self.path} cannot be written"):
+            version = self.log.commit(added, removed, txn_versions, metadata or {}, by, data_change)
         if version % CHECKPOINT_EVERY == 0:
             try:
                 self.checkpoint(CHECKPOINT_EVERY // 2)
@@ -151,23 +142,18 @@ class LakeTable:
         return version
 
     def rows(
-        self,
-        columns: Sequence[str] | None = None,
-        where: pc.Expression | None = None,
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
     ) -> pa.Table:
-        """Return rows of the snapshot last read as an Arrow table.
+        """Return rows of the snapshot last read; a table that does not exist has none.
 
-        *where* is a `pyarrow.dataset` expression. A table that does not exist has no rows. Raises
-        TableDamagedError.
+        *where* is a `pyarrow.dataset` expression. Raises TableDamagedError.
         """
+        names = list(columns) if columns else None
         if not self.exists():
             empty = arrow_schema(self.table).empty_table()
-            return empty.select(list(columns)) if columns else empty
-        try:
-            dataset = self.delta.to_pyarrow_dataset()
-            return dataset.to_table(columns=list(columns) if columns else None, filter=where)
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
+            return empty.select(names) if names else empty
+        with errors_as(TableDamagedError, f"{self.path} cannot be read"):
+            return self.delta.to_pyarrow_dataset().to_table(columns=names, filter=where)
 
     def rows_of_new_files(self, columns: Sequence[str], known: set[str]) -> pa.Table:
         """Return the rows of live files that are not in *known*; set *known* to the live files.
@@ -177,40 +163,33 @@ class LakeTable:
         """
         schema = arrow_schema(self.table)
         wanted = pa.schema([schema.field(name) for name in columns])
-        try:
-            live = set(self.live)
-            files = [str(self.path / path) for path in sorted(live - known)]
+        live = set(self.live)
+        files = [str(self.path / path) for path in sorted(live - known)]
+        with errors_as(TableDamagedError, f"{self.path} cannot be read"):
             rows = ds.dataset(files, schema=wanted).to_table() if files else wanted.empty_table()
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
         known.clear()  # only now: a file that could not be read is still new
         known.update(live)
         return rows
 
-    def checkpoint(self, commits: int) -> bool:
-        """Write a checkpoint if *commits* were made since the last one; return whether it did.
+    def checkpoint(self, commits: int) -> None:
+        """Write a checkpoint if *commits* were made since the last one.
 
         Other threads may commit meanwhile. Raises LakeError.
         """
-        is_due = is_checkpoint_due(self.path, commits)
-        if is_due:
-            try:
+        if is_checkpoint_due(self.path, commits):
+            with errors_as(LakeError, f"no checkpoint of {self.path} can be written"):
                 DeltaTable(str(self.path)).create_checkpoint()
-            except (DeltaError, OSError) as error:
-                raise LakeError(
-                    f"no checkpoint of {self.path} can be written: {first_line(error)}"
-                ) from error
-        return is_due
 
     @property
     def log(self) -> DeltaLog:
-        """Return the open log.
-
-        Raises TableDamagedError if it cannot be read, LakeError if the table cannot be created.
-        """
+        """Return the open log. Raises TableDamagedError, LakeError if it cannot be created."""
         if self._opened_log is None:
             with self._converted_errors():
-                self._opened_log = self._open()
+                try:
+                    self._opened_log = DeltaLog(self.path, self._live)
+                except TableNotFoundError:
+                    self._create()
+                    self._opened_log = DeltaLog(self.path, self._live)
         return self._opened_log
 
     @contextmanager
@@ -225,46 +204,38 @@ class LakeTable:
             self._opened_log = None
             raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
 
-    def _open(self) -> DeltaLog:
-        try:
-            return DeltaLog(self.path, self._live)
-        except TableNotFoundError:
-            self._create()
-            return DeltaLog(self.path, self._live)
-
     def _create(self) -> None:
-        try:
+        with errors_as(LakeError, f"{self.path} cannot be created"):
             self.path.mkdir(parents=True, exist_ok=True)
             with _exclusive_lock(self.path):
-                if DeltaTable.is_deltatable(str(self.path)):  # another writer was first
-                    return
-                DeltaTable.create(
-                    str(self.path),
-                    arrow_schema(self.table),
-                    partition_by=list(self.table.partitioned_by) or None,
-                    name=self.table.name,
-                    description=f"One row is {self.table.row}.",
-                    configuration=dict(self.table.properties),
-                )
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be created: {first_line(error)}") from error
+                if not DeltaTable.is_deltatable(str(self.path)):  # no other writer was first
+                    DeltaTable.create(
+                        str(self.path),
+                        arrow_schema(self.table),
+                        partition_by=list(self.table.partitioned_by) or None,
+                        name=self.table.name,
+                        description=f"One row is {self.table.row}.",
+                        configuration=dict(self.table.properties),
+                    )
 
-    def _as_table(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
-        if isinstance(rows, pa.Table):
-            return rows
-        return pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
-
-    def write_file(self, rows: pa.Table, *, data_change: bool = True) -> AddedFile:
+    def write_file(self, rows: pa.Table) -> AddedFile:
         """Write *rows* as a file that a commit can add. Raises LakeError."""
         name = f"part-{uuid4().hex}.parquet"
-        try:
-            pq.write_table(rows.cast(file_schema(self.table)), self.path / name)
+        rows = rows.cast(file_schema(self.table))
+        with errors_as(LakeError, f"{self.path} cannot be written"):
+            pq.write_table(rows, self.path / name)
             size = (self.path / name).stat().st_size
-        except OSError as error:
-            raise LakeError(f"{self.path} cannot be written: {first_line(error)}") from error
         stats = json.dumps({"numRecords": rows.num_rows})
-        file = LiveFile(name, size, rows.num_rows, {})
-        return AddedFile(file, int(time.time() * 1000), stats, data_change)
+        return AddedFile(LiveFile(name, size, rows.num_rows, {}), int(time.time() * 1000), stats)
+
+
+@contextmanager
+def errors_as(kind: type[LakeError], failure: str) -> Iterator[None]:
+    """Raise errors of deltalake, Arrow and the file system as *kind*, with the text *failure*."""
+    try:
+        yield
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise kind(f"{failure}: {first_line(error)}") from error
 
 
 @contextmanager

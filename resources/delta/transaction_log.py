@@ -57,20 +57,11 @@ class LiveFile:
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file that a commit adds, with its statistics. *data_change*: the table gets new rows."""
+    """A file that a commit adds, with its statistics."""
 
     file: LiveFile
     modified_ms: int
     stats_json: str
-    data_change: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedFile:
-    """A file that a commit removes. *data_change*: the table loses its rows."""
-
-    file: LiveFile
-    data_change: bool
 
 
 class DeltaLog:
@@ -119,25 +110,28 @@ class DeltaLog:
     def commit(
         self,
         added: Sequence[AddedFile],
-        removed: Sequence[RemovedFile],
+        removed: Sequence[LiveFile],
         txn_versions: Mapping[str, int],
         metadata: Mapping[str, str],
         partitioned_by: Sequence[str] = (),
+        data_change: bool = True,
     ) -> int:
         """Commit on the snapshot last read; return the new version.
 
-        Raises StalePlanError if a concurrent commit set one of *txn_versions*, removed one of the
-        files *removed*, or changed protocol or metadata. Other concurrent commits are accepted. In
-        both cases they are applied to this snapshot. Raises OSError, and errors as `refresh` does.
+        *data_change* is False if the rows stay the same. Raises StalePlanError if a concurrent
+        commit set one of *txn_versions*, removed one of the files *removed*, or changed protocol or
+        metadata. Other concurrent commits are accepted. In both cases they are applied to this
+        snapshot. Raises OSError, and errors as `refresh` does.
         """
         lines = [_commit_info(metadata, partitioned_by, is_append=not removed)]
         lines += [{"txn": {"appId": name, "version": at}} for name, at in txn_versions.items()]
-        lines += [_add_action(each) for each in added]
-        lines += [_remove_action(each) for each in removed]
-        gone = {each.file.path for each in removed}
+        lines += [_add_action(each, data_change) for each in added]
+        lines += [_remove_action(file, data_change) for file in removed]
+        gone = {file.path for file in removed}
+        content = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         unnamed = self._path / LOG_FOLDER / f"{_UNNAMED}{uuid4()}.json.tmp"
         try:
-            unnamed.write_bytes(b"".join(_json_line(each) for each in lines))
+            unnamed.write_bytes(content.encode())
             while not _link(unnamed, _commit_path(self._path, self.version + 1)):
                 self._apply_concurrent(txn_versions, gone)
         finally:
@@ -165,15 +159,16 @@ class DeltaLog:
         The limit is a count and not an age, because every reader lists the files of this folder.
         Drafts of commits that a crash left are deleted, too. Raises OSError.
         """
-        names = sorted(file.name for file in (self._path / LOG_FOLDER).iterdir())
+        folder = self._path / LOG_FOLDER
+        names = sorted(file.name for file in folder.iterdir())
         versions = {name: int(name[:_DIGITS]) for name in names if name[:_DIGITS].isdigit()}
         checkpoints = [at for name, at in versions.items() if ".checkpoint." in name]
         first = max((at for at in checkpoints if at <= self.version - keep), default=0)
         # Oldest first: if this is interrupted, the remaining versions are consecutive.
         doomed = [name for name, at in versions.items() if at < first]
-        doomed += [n for n in names if n.startswith(_UNNAMED) and self._is_abandoned(n)]
+        doomed += [n for n in names if n.startswith(_UNNAMED) and _is_abandoned(folder / n)]
         for name in doomed:
-            (self._path / LOG_FOLDER / name).unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
         return len(doomed)
 
     def _load(self) -> None:
@@ -185,15 +180,12 @@ class DeltaLog:
                 "read before"
             )
         protocol = delta.protocol()
-        if (
-            protocol.min_reader_version > READER_VERSION
-            or protocol.min_writer_version > WRITER_VERSION
-        ):
+        reader, writer = protocol.min_reader_version, protocol.min_writer_version
+        if reader > READER_VERSION or writer > WRITER_VERSION:
             raise LakeError(
-                f"another program raised {self._path} to reader version "
-                f"{protocol.min_reader_version} and writer version {protocol.min_writer_version}; "
-                f"deltamirror supports {READER_VERSION} and {WRITER_VERSION}. Move the table away, "
-                "see docs/operations.md"
+                f"another program raised {self._path} to reader version {reader} and writer "
+                f"version {writer}; deltamirror supports {READER_VERSION} and {WRITER_VERSION}. "
+                "Move the table away, see docs/operations.md"
             )
         self.files.clear()
         for file in _live_files(delta):
@@ -203,9 +195,8 @@ class DeltaLog:
         self._txn_versions, self._has_all_txns = dict(found or {}), found is not None
 
     def _read_txn_versions(self, version: int) -> dict[str, int] | None:
-        """Return all txn versions at *version*.
+        """Return all txn versions at *version*; None if one checkpoint file and commits lack some.
 
-        Return None if they cannot be read from a single checkpoint file and the commits after it.
         deltalake returns only one app id's version per call, and reads all of them each time.
         """
         txn_versions: dict[str, int] = {}
@@ -228,10 +219,7 @@ class DeltaLog:
         return txn_versions
 
     def _read(self, version: int) -> list[Action] | None:
-        """Return the actions of the commit *version*, or None if it does not exist.
-
-        A commit file that a machine crash left empty has no actions.
-        """
+        """Return the actions of the commit *version*, or None if it does not exist."""
         try:
             content = _commit_path(self._path, version).read_bytes()
         except FileNotFoundError:
@@ -270,12 +258,11 @@ class DeltaLog:
                 changed = name or path or "the table's protocol or metadata"
                 raise StalePlanError(f"{self._path}: version {version} has changed {changed}")
 
-    def _is_abandoned(self, name: str) -> bool:
-        with suppress(FileNotFoundError):  # its writer has finished
-            return (
-                time.time() - (self._path / LOG_FOLDER / name).stat().st_mtime > ABANDONED_AFTER_S
-            )
-        return False
+
+def _is_abandoned(draft: Path) -> bool:
+    with suppress(FileNotFoundError):  # its writer has finished
+        return time.time() - draft.stat().st_mtime > ABANDONED_AFTER_S
+    return False
 
 
 def is_checkpoint_due(path: Path, commits: int) -> bool:
@@ -326,10 +313,7 @@ def _commit_info(
         "commitInfo": {
             "timestamp": int(time.time() * 1000),
             "operation": "WRITE",
-            "operationParameters": {
-                "mode": "Append",
-                "partitionBy": json.dumps(list(partitioned_by)),
-            },
+            "operationParameters": {"mode": "Append", "partitionBy": json.dumps([*partitioned_by])},
             "isBlindAppend": is_append,
             "engineInfo": "deltamirror",
             **metadata,
@@ -337,31 +321,27 @@ def _commit_info(
     }
 
 
-def _add_action(added: AddedFile) -> Action:
+def _add_action(added: AddedFile, data_change: bool) -> Action:
     return {
         "add": {
             "path": quote(added.file.path, safe="/="),
             "partitionValues": added.file.partition,
             "size": added.file.size_bytes,
             "modificationTime": added.modified_ms,
-            "dataChange": added.data_change,
+            "dataChange": data_change,
             "stats": added.stats_json,
         }
     }
 
 
-def _remove_action(removed: RemovedFile) -> Action:
+def _remove_action(file: LiveFile, data_change: bool) -> Action:
     return {
         "remove": {
-            "path": quote(removed.file.path, safe="/="),
+            "path": quote(file.path, safe="/="),
             "deletionTimestamp": int(time.time() * 1000),
-            "dataChange": removed.data_change,
+            "dataChange": data_change,
             "extendedFileMetadata": True,
-            "partitionValues": removed.file.partition,
-            "size": removed.file.size_bytes,
+            "partitionValues": file.partition,
+            "size": file.size_bytes,
         }
     }
-
-
-def _json_line(action: Action) -> bytes:
-    return json.dumps(action, separators=(",", ":")).encode() + b"\n"
