@@ -77,8 +77,6 @@ class StatusFile:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it runs as another user
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)  # it runs as another user
     return True
