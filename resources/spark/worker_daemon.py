@@ -20,13 +20,10 @@ from resources.librdkafka.produce_columns import PRODUCE_SCHEMA, to_produce_batc
 
 def load_compiled() -> None:
     """Compile the loops over records before the first record arrives."""
-    headers = [{"key": "k", "value": b"v"}]
     row = {**dict.fromkeys(PRODUCE_SCHEMA.names), "key": b"k", "value": b"v", "timestamp_ms": 0}
-    tables = [
-        pa.Table.from_pylist([values], PRODUCE_SCHEMA)
-        for values in ({**row, "headers": headers}, row)
-    ]
-    compile_all(to_produce_batch(rows).columns for table in tables for rows in table.to_batches())
+    rows = [{**row, "headers": [{"key": "k", "value": b"v"}]}, row]
+    batches = [pa.RecordBatch.from_pylist([values], PRODUCE_SCHEMA) for values in rows]
+    compile_all(to_produce_batch(batch).columns for batch in batches)
 
 
 if __name__ == "__main__":

@@ -163,13 +163,12 @@ class _Worker:
     def answer(self) -> Sequence[Any]:
         """Return the answer to the submitted job. Raises SparkFailedError."""
         try:
-            answer = self.connect().recv()
+            answer: Sequence[Any] | _WorkerError = self.connect().recv()
         except (EOFError, OSError):
             self._raise_lost()
         if isinstance(answer, _WorkerError):
             raise SparkFailedError(f"a Spark task failed: {answer.message()}")
-        found: Sequence[Any] = answer
-        return found
+        return answer
 
     def shutdown(self) -> None:
         """Make the worker end after its current job."""
@@ -213,10 +212,7 @@ class _Worker:
 
 
 def _private_folder() -> Path:
-    """Create a folder that only this user can read, with a path short enough for a socket.
-
-    A socket's path has at most about 100 bytes, and TMPDIR may be longer.
-    """
+    """Create a folder that only this user can read, with a path short enough for a socket."""
     is_short = len(os.fsencode(tempfile.gettempdir())) <= MAX_FOLDER_NAME_BYTES
     return Path(tempfile.mkdtemp(prefix="deltamirror-", dir=None if is_short else "/tmp"))
 
@@ -236,7 +232,10 @@ class _WorkerError:
 def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
     """Run the jobs that arrive at the socket *address* until it is closed."""
     work = make()
-    _disable_gc()
+    # Disable garbage collection: each run would visit every record in memory.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     try:
         driver = Client(address, "AF_UNIX")
     except OSError:
@@ -263,13 +262,6 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
             if now - begun > RELEASE_INTERVAL_S / 10 or now - released > RELEASE_INTERVAL_S:
                 _release_memory()
                 released = now
-
-
-def _disable_gc() -> None:
-    """Disable garbage collection: each run would visit every record in memory."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
 
 
 def _release_memory() -> None:
