@@ -60,9 +60,8 @@ class Mm2File:
         values, failures = resolve(written, path.absolute().parent)
         aliases = tuple(dict.fromkeys(split_list(values.get("clusters", ""))))
         if not aliases:
-            raise ConfigFileError(
-                path, reason="it has no `clusters`: list the cluster aliases, separated by commas"
-            )
+            why = "it has no `clusters`: list the cluster aliases, separated by commas"
+            raise ConfigFileError(path, reason=why)
         return cls(path, aliases, lines, written, values, failures)
 
     def without_unlisted_flows(self) -> Mm2File:
@@ -82,7 +81,7 @@ class Mm2File:
 
     def top_level(self) -> dict[str, str]:
         """Return the keys at the top level."""
-        return self._keys_of(None)
+        return self._by_owner.get(None, {})
 
     def possible_flows(self) -> Iterator[Flow]:
         """Yield a flow for every ordered pair of clusters, enabled or not."""
@@ -96,13 +95,9 @@ class Mm2File:
         """
         return [flow for flow in self.possible_flows() if self._is_enabled(flow)]
 
-    def at_cluster(self, alias: str) -> dict[str, str]:
-        """Return the keys of the cluster *alias*, without the prefix."""
-        return self._keys_of(alias)
-
     def at_flow(self, flow: Flow) -> dict[str, str]:
         """Return the keys of *flow*, without the prefix."""
-        return self._keys_of(flow)
+        return self._by_owner.get(flow, {})
 
     def flow_value(self, flow: Flow, key: str) -> str | None:
         """Return the value of *key* at *flow*, else at the top level, else None."""
@@ -115,7 +110,7 @@ class Mm2File:
         *alias*, top-level security keys, the cluster's security keys, the cluster's keys of this
         client, and `A->B.source.consumer.x` of the *flow*.
         """
-        cluster, at_flow = self.at_cluster(alias), self.at_flow(flow) if flow else {}
+        cluster, at_flow = self._by_owner.get(alias, {}), self.at_flow(flow) if flow else {}
         return {
             **_without_prefix(f"{role}.", at_flow),
             **{key: value for key, value in self.top_level().items() if is_connection_key(key)},
@@ -137,9 +132,6 @@ class Mm2File:
             return _is_true(own)
         heartbeats = self.flow_value(flow, "emit.heartbeats.enabled") or "true"
         return _is_true(heartbeats) and _is_true(self.values.get("enabled", "false"))
-
-    def _keys_of(self, owner: str | Flow | None) -> dict[str, str]:
-        return self._by_owner.get(owner, {})
 
     @cached_property
     def _by_owner(self) -> dict[str | Flow | None, dict[str, str]]:

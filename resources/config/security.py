@@ -153,9 +153,8 @@ def _log_in_oidc(out: Security, module: jaas.LoginModule) -> None:
         elif option.startswith("extension_"):
             extensions.append(f"{option.removeprefix('extension_')}={value}")
         else:
-            raise ValueError(
-                "OAuthBearerLoginModule supports clientId, clientSecret, scope and extension_*"
-            )
+            supported = "clientId, clientSecret, scope and extension_*"
+            raise ValueError(f"OAuthBearerLoginModule supports {supported}")
     if extensions:
         out.settings["sasl.oauthbearer.extensions"] = ",".join(extensions)
 
@@ -178,9 +177,8 @@ def _token_classes(out: Security) -> None:
         if out.get(name).rpartition(".")[2] in classes:
             out.note(KeyStatus.NO_EFFECT, name, "OIDC needs no class here.")
         elif out.get(name):
-            out.set_refused(
-                name, "a Java class cannot be used here: use OIDC's client id and secret"
-            )
+            why = "a Java class cannot be used here: use OIDC's client id and secret"
+            out.set_refused(name, why)
         else:
             out.note(KeyStatus.NO_EFFECT, name, "It is empty.")
 
@@ -254,8 +252,7 @@ def _put_keystore(out: Security, location: str, password: str, key_password: str
         out.set_refused(location, str(failure))
         return
     out.settings |= {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
-    note = "librdkafka: ssl.certificate.pem, ssl.key.pem"
-    out.note(KeyStatus.TRANSLATED, location, note)
+    out.note(KeyStatus.TRANSLATED, location, "librdkafka: ssl.certificate.pem, ssl.key.pem")
 
 
 def _checks(out: Security) -> None:
@@ -263,14 +260,12 @@ def _checks(out: Security) -> None:
     algorithm, suites = "ssl.endpoint.identification.algorithm", "ssl.cipher.suites"
     if algorithm in out.java:
         out.put(algorithm, algorithm, out.get(algorithm).lower() or "none")
-    names = [_openssl_name(name) for name in split_list(out.get(suites))]
-    older = [name for name in names if name]
+    older = ":".join(filter(None, map(_openssl_name, split_list(out.get(suites)))))
     if older:
-        out.put(suites, suites, ":".join(older))
+        out.put(suites, suites, older)
     else:
-        out.note(
-            KeyStatus.NO_EFFECT, suites, "TLS 1.3 has its own suites, which are always allowed."
-        )
+        why = "TLS 1.3 has its own suites, which are always allowed."
+        out.note(KeyStatus.NO_EFFECT, suites, why)
 
 
 def _openssl_name(suite: str) -> str:
@@ -281,10 +276,8 @@ def _openssl_name(suite: str) -> str:
     exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not found:
         return "" if suite.startswith("TLS_") else suite
-    for length in ("128", "256"):
-        cipher = cipher.replace(f"AES_{length}", f"AES{length}")
     if cipher.startswith("CHACHA20"):
         cipher = cipher.removesuffix("_SHA256")
-    cipher = cipher.replace("_CBC", "")
+    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC", "")
     prefix = "" if exchange == "RSA" else f"{exchange}-"
     return f"{prefix}{cipher}".replace("_", "-")
