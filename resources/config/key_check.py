@@ -54,8 +54,7 @@ SCOPE_NAMES = {"T": "at the top level", "C": "as alias.{}", "F": "as A->B.{}"}
 
 def check_keys(file: Mm2File) -> list[KeyCheck]:
     """Return the check of every key of *file*, in the file's order."""
-    known = file.without_unlisted_flows()
-    return [check_key(known, key) for key in file.written]
+    return [check_key(file, key) for key in file.written]
 
 
 def check_key(file: Mm2File, key: str) -> KeyCheck:
@@ -119,7 +118,7 @@ def _check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
         return _table_check(file, scoped_key, key, value)
     return (
         _family_check(scoped_key, value)
-        or _client_check(file, scoped_key)
+        or _client_check(file, scoped_key, value)
         or worker_check(scoped_key.key)
         or _misplaced_key_result(scoped_key, key)
     )
@@ -131,7 +130,7 @@ def _table_check(file: Mm2File, scoped_key: ScopedKey, key: Key, value: str) -> 
         NameFilter(split_list(value))
     if scoped_key.alias and key.name == "bootstrap.servers":
         return translate_settings("admin", file.client(scoped_key.alias, "admin")).checks[key.name]
-    why = find_contradiction(file, scoped_key)
+    why = find_contradiction(file, scoped_key, value)
     check = key.check(value)
     if key.name == "replication.policy.class" and check.status is KeyStatus.HONOURED:
         flow = scoped_key.flow or Flow(file.aliases[0], file.aliases[-1])
@@ -155,10 +154,10 @@ def _family_check(scoped_key: ScopedKey, value: str) -> KeyCheck | None:
     return None
 
 
-def _client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
+def _client_check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
     """Check a Java client property together with all other properties of the same client."""
     if is_connection_key(scoped_key.key):
-        return _connection_check(file, scoped_key)
+        return _connection_check(file, scoped_key, value)
     if scoped_key.flow is not None:
         return _flow_client_check(file, scoped_key.key, scoped_key.flow)
     role, dot, name = scoped_key.key.partition(".")
@@ -172,9 +171,9 @@ def _client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
     return KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, note)
 
 
-def _connection_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
+def _connection_check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
     if scoped_key.flow is not None:
-        alone = translate_settings("admin", {scoped_key.key: file.values[scoped_key.full_key]})
+        alone = translate_settings("admin", {scoped_key.key: value})
         if scoped_key.key not in alone.checks:
             return None
         return KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, PER_CLUSTER)
@@ -251,14 +250,13 @@ OFFSET_SYNCS_ENABLED = "emit.offset-syncs.enabled"
 OFFSET_SYNCS_PREFIXES = ("offset-syncs-", "offset-syncs.topic.")
 
 
-def find_contradiction(file: Mm2File, scoped_key: ScopedKey) -> str | None:
+def find_contradiction(file: Mm2File, scoped_key: ScopedKey, value: str) -> str | None:
     """Return why the key at *scoped_key* contradicts another key of *file*, or None.
 
-    MirrorSourceConnector refuses `emit.offset-syncs.enabled=false` together with keys that
-    configure the syncs (KIP-1031). It compares with `false` only, and so accepts `False`. A key at
-    the top level is checked for every enabled flow that does not set it.
+    MirrorSourceConnector refuses `emit.offset-syncs.enabled=false` (but accepts `False`) together
+    with keys that configure the syncs (KIP-1031).
     """
-    if scoped_key.key != OFFSET_SYNCS_ENABLED or file.values[scoped_key.full_key] != "false":
+    if scoped_key.key != OFFSET_SYNCS_ENABLED or value != "false":
         return None
     for flow in file.enabled_flows():
         own = file.at_flow(flow)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations, starmap
 from pathlib import Path
@@ -28,12 +29,6 @@ class ScopedKey:
     def scope(self) -> str:
         """Return T for the top level, C for a cluster, F for a flow."""
         return "C" if self.alias else "F" if self.flow else "T"
-
-    @property
-    def full_key(self) -> str:
-        """Return the whole key, as in the file."""
-        before = self.alias or (self.flow.name if self.flow else "")
-        return f"{before}.{self.key}" if before else self.key
 
 
 @dataclass(frozen=True)
@@ -63,10 +58,6 @@ class Mm2File:
             why = "it has no `clusters`: list the cluster aliases, separated by commas"
             raise ConfigFileError(path, reason=why)
         return cls(path, aliases, lines, written, values, failures)
-
-    def without_unlisted_flows(self) -> Mm2File:
-        """Return the file without the keys of flows whose clusters it does not list."""
-        return replace(self, values={k: v for k, v in self.values.items() if self._is_listed(k)})
 
     def scoped_key(self, key: str) -> ScopedKey:
         """Split *key* by scope. Raises UnknownAliasError for a flow of unlisted clusters."""
@@ -137,16 +128,10 @@ class Mm2File:
     def _by_owner(self) -> dict[str | Flow | None, dict[str, str]]:
         found: dict[str | Flow | None, dict[str, str]] = {}
         for key, value in self.values.items():
-            scoped_key = self.scoped_key(key)
-            found.setdefault(scoped_key.alias or scoped_key.flow, {})[scoped_key.key] = value
+            with suppress(UnknownAliasError):  # `key_check` refuses the key
+                scoped_key = self.scoped_key(key)
+                found.setdefault(scoped_key.alias or scoped_key.flow, {})[scoped_key.key] = value
         return found
-
-    def _is_listed(self, key: str) -> bool:
-        try:
-            self.scoped_key(key)
-        except UnknownAliasError:
-            return False
-        return True
 
 
 def _is_true(text: str) -> bool:

@@ -1,11 +1,9 @@
-"""Translate Java's security.protocol, ssl.* and sasl.* to librdkafka's settings.
-
-No note holds a value that may be a secret.
-"""
+"""Translate Java's security.protocol, ssl.* and sasl.* to librdkafka's. No note holds a secret."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +56,14 @@ class Security:
         """Refuse *name*, even if it is missing in the file."""
         self.checks[name] = KeyCheck(name, KeyStatus.REFUSED, note)
 
+    @contextmanager
+    def refusing(self, name: str) -> Iterator[None]:
+        """Refuse *name* if the block raises ValueError."""
+        try:
+            yield
+        except ValueError as failure:
+            self.set_refused(name, str(failure))
+
 
 def translate_security(java: Mapping[str, str]) -> Security:
     """Translate the connection properties *java*. An unknown property has no check."""
@@ -80,13 +86,10 @@ def _servers(out: Security) -> None:
     name = "bootstrap.servers"
     if name not in out.java:
         return
-    try:
+    with out.refusing(name):
         check_list(out.java[name])
         if not out.get(name):
             raise ValueError(NO_SERVERS)
-    except ValueError as failure:
-        out.set_refused(name, str(failure))
-    else:
         out.put(name, name, ",".join(split_list(out.java[name])))
 
 
@@ -111,10 +114,8 @@ def _sasl(out: Security) -> None:
             why = NO_KERBEROS if mechanism == "GSSAPI" else f"it must be {', '.join(MECHANISMS)}"
             out.set_refused("sasl.mechanism", why)
     if out.get("sasl.jaas.config"):
-        try:
+        with out.refusing("sasl.jaas.config"):
             _log_in(out, jaas.parse(out.get("sasl.jaas.config")))
-        except ValueError as failure:
-            out.set_refused("sasl.jaas.config", str(failure))
     if mechanism == "OAUTHBEARER":
         _oidc(out)
     else:
@@ -197,13 +198,10 @@ def _trust(out: Security) -> None:
         _put_file(out, location, "ssl.ca.location")
         return
     out.note(KeyStatus.HONOURED, password, "It opens the truststore.")
-    try:
+    with out.refusing(location):
         trusted = read_store(Path(out.get(location)), out.java.get(password, "")).trusted
         if not trusted:
             raise ValueError("it has no trusted certificate")
-    except ValueError as failure:
-        out.set_refused(location, str(failure))
-    else:
         out.put(location, "ssl.ca.pem", trusted)
 
 
@@ -244,15 +242,12 @@ def _put_keystore(out: Security, location: str, password: str, key_password: str
     for name in (password, key_password):
         out.note(KeyStatus.HONOURED, name, "It opens the keystore.")
     passwords = (out.java.get(password, ""), out.java.get(key_password, ""))
-    try:
+    with out.refusing(location):
         store = read_store(Path(out.get(location)), *passwords)
         if not store.key:
             raise ValueError("it has no key")
-    except ValueError as failure:
-        out.set_refused(location, str(failure))
-        return
-    out.settings |= {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
-    out.note(KeyStatus.TRANSLATED, location, "librdkafka: ssl.certificate.pem, ssl.key.pem")
+        out.settings |= {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
+        out.note(KeyStatus.TRANSLATED, location, "librdkafka: ssl.certificate.pem, ssl.key.pem")
 
 
 def _checks(out: Security) -> None:
@@ -269,10 +264,7 @@ def _checks(out: Security) -> None:
 
 
 def _openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a cipher suite; empty for a suite of TLS 1.3.
-
-    `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is `ECDHE-RSA-AES128-GCM-SHA256`.
-    """
+    """Return OpenSSL's name of a suite: `ECDHE-RSA-AES128-GCM-SHA256`. Empty for TLS 1.3's."""
     exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not found:
         return "" if suite.startswith("TLS_") else suite
