@@ -13,13 +13,9 @@ from pathlib import Path
 
 import xxhash
 
-READ_SIZE_BYTES = 256 * 2**10
-"""Bytes read at a time: few enough to stay in the processor's cache until they are hashed."""
-
+READ_SIZE_BYTES = 256 * 2**10  # few enough to stay in the processor's cache until they are hashed
+FOREIGN_SEQUENCE = -1  # of a file that another program wrote
 FILE_NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
-
-FOREIGN_SEQUENCE = -1
-"""The sequence of a file that another program wrote."""
 
 
 def file_name(sequence: int, unique: str, digest: str | None = None) -> str:

@@ -201,12 +201,10 @@ class RecordsTable(LakeTable):
     def _rewrite(
         self, old: Sequence[RecordsFile], new: Sequence[AddedFile], txn_versions: Mapping[str, int]
     ) -> int:
-        """Remove *old* files and add *new* ones in one commit.
+        """Remove *old* files and add *new* ones in one commit. Raises StalePlanError.
 
-        Delta accepts the removal of a file that is already removed, so two processes could add the
-        replacement of the same file twice. Therefore this requires that *old* files are live, and
-        every rewrite increments the txn version MAINTENANCE_APP_ID: of two concurrent rewrites,
-        one raises StalePlanError.
+        Delta accepts a second removal of a file, so two processes could add its replacement twice.
+        So *old* files must be live, and of two concurrent rewrites MAINTENANCE_APP_ID fails one.
         """
         self.refresh()
         gone = {file.path for file in old} - self.live.keys()

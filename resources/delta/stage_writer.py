@@ -21,8 +21,7 @@ from schemas.tables import RECORDS
 SCHEMA = file_schema(RECORDS)
 ROW_GROUP_BYTES = 8 * 2**20
 ROW_GROUP_ROWS = 60_000
-DICTIONARY_COLUMNS = ["topic", "topic_id"]
-"""Dictionary-encoded columns: they have few distinct values in a file."""
+DICTIONARY_COLUMNS = ["topic", "topic_id"]  # they have few distinct values in a file
 
 
 class ParquetSlotFileWriter:
@@ -49,10 +48,7 @@ class ParquetSlotFileWriter:
             self._flush()
 
     def close(self) -> StagedFile | None:
-        """Complete the file and return it, or None if nothing was written and no file exists.
-
-        The file gets its final name only now, because the name has the content's digest.
-        """
+        """Complete the file and return it, or None if nothing was written and no file exists."""
         self._flush()
         if self._writer is None or self._offsets is None:
             return None

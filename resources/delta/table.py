@@ -35,8 +35,7 @@ from schemas.tables import CHECKPOINT_EVERY, Table
 CLOCK_APP_ID = "clock"
 """Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time."""
 
-MAX_ERROR_LENGTH = 300
-"""Characters of a library's error text that are kept: some texts quote the whole input."""
+MAX_ERROR_LENGTH = 300  # characters of a library's error text: some texts quote the whole input
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +83,7 @@ class LakeTable:
             return self.log.txn_version(app_id)
 
     def next_time_ms(self) -> int:
-        """Return the time in ms since 1970, or the txn version CLOCK_APP_ID + 1 if that is later.
-
-        So the newest row has the latest time even if the clock was set back.
-        """
+        """Return the time in ms since 1970; later than CLOCK_APP_ID, if the clock was set back."""
         last = self.txn_version(CLOCK_APP_ID) if self.exists() else None
         return max(int(time.time() * 1000), (last or 0) + 1)
 
@@ -126,11 +122,7 @@ class LakeTable:
         metadata: Mapping[str, str] | None = None,
         data_change: bool = True,
     ) -> int:
-        """Commit on the snapshot last read, with *txn_versions*; return the new version.
-
-        *data_change* is False if the rows stay the same. Raises StalePlanError if another writer
-        committed a conflicting change first, LakeError for other failures.
-        """
+        """Commit as `DeltaLog.commit` does. Raises StalePlanError, LakeError for other failures."""
         by = self.table.partitioned_by
         with errors_as(LakeError, f"{self.path} cannot be written"):
             version = self.log.commit(added, removed, txn_versions, metadata or {}, by, data_change)
@@ -240,11 +232,7 @@ def errors_as(kind: type[LakeError], failure: str) -> Iterator[None]:
 
 @contextmanager
 def _exclusive_lock(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock of *folder*, against other threads and other processes.
-
-    If two writers create a table at once, deltalake commits the creation twice, and then rejects
-    the first writer's next commit.
-    """
+    """Hold a lock of *folder*: deltalake commits a creation twice if two writers create a table."""
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -12,11 +12,8 @@ MAINTENANCE_APP_ID = "maintained"
 """Every rewrite of files increments this txn version, so one of two concurrent rewrites fails."""
 
 SMALL_FILE_BYTES = 8 * 2**20
-MIN_SMALL_FILES = 16
-"""`optimize` merges files below SMALL_FILE_BYTES if there are at least this many."""
-
-KEPT_COMMITS = 10_000
-"""Commits that `vacuum` keeps in the log. Opening a table lists every file of its log."""
+MIN_SMALL_FILES = 16  # `optimize` merges files below SMALL_FILE_BYTES if there are so many
+KEPT_COMMITS = 10_000  # by `vacuum`; opening a table lists every file of its log
 
 
 def optimize(table: LakeTable) -> int:

@@ -32,9 +32,7 @@ READER_VERSION, WRITER_VERSION = 1, 2
 
 LOG_FOLDER = "_delta_log"
 
-ABANDONED_AFTER_S = 86_400.0
-"""Age after which a draft of a commit was left by a crash."""
-
+ABANDONED_AFTER_S = 86_400.0  # an older draft of a commit was left by a crash
 _DIGITS = 20
 _UNNAMED = "_commit_"
 
@@ -44,10 +42,7 @@ Action = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A live file of the table.
-
-    *path* is relative and not URL-encoded. *records* is None if the log does not have the count.
-    """
+    """A live file: its *path* is relative and not URL-encoded, *records* None if not in the log."""
 
     path: str
     size_bytes: int
@@ -141,10 +136,7 @@ class DeltaLog:
         return self.version
 
     def commits_since(self, version: int) -> Iterator[tuple[int, Action]]:
-        """Yield version and commitInfo of each commit after *version*, newest first.
-
-        Stops at the first commit that the log does not have any more.
-        """
+        """Yield version and commitInfo of the commits after *version* in the log, newest first."""
         for number in range(self.version, version, -1):
             actions = self._read(number)
             if actions is None:

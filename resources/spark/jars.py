@@ -33,10 +33,7 @@ _REPORT_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """A folder of jars: its name in the cache, and the artifacts it holds with dependencies.
-
-    An artifact is (organisation, name, version).
-    """
+    """A folder of the cache: its name, and its artifacts as (organisation, name, version)."""
 
     name: str
     artifacts: tuple[tuple[str, str, str], ...]
@@ -46,9 +43,9 @@ DELTA = JarSet(f"delta-{DELTA_VERSION}", (("io.delta", "delta-spark_4.2_2.13", D
 
 
 def delta_jars() -> list[Path]:
-    """Return the jars Spark needs to read Delta tables, for `spark.jars`, sorted by name.
+    """Return Delta's jars for Spark, sorted by name; download them if necessary.
 
-    Downloads them if necessary. Raises DownloadFailedError, JavaMissingError.
+    Raises DownloadFailedError, JavaMissingError.
     """
     return sorted(fetch(DELTA).glob("*.jar"))
 
@@ -62,10 +59,7 @@ def cache_root() -> Path:
 
 
 def fetch(jars: JarSet) -> Path:
-    """Return the folder of *jars*; download them if it does not exist, once for all processes.
-
-    Raises DownloadFailedError, JavaMissingError.
-    """
+    """Return the folder of *jars*, downloaded once for all processes. Raises as `delta_jars`."""
     folder = cache_root() / jars.name
     if folder.is_dir():
         return folder

@@ -25,15 +25,9 @@ from resources.spark.jars import cache_root, delta_jars
 from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
 from schemas.errors import DeltamirrorError, SparkFailedError
 
-MAX_WORKERS = 1_024
-"""Spark's task slots. Each resident worker occupies one, though it is idle most of the time."""
-
-SHUTDOWN_TIMEOUT_S = 5.0
-"""Seconds in which Spark's JVM must end after the process closed its stdin."""
-
-ARCHIVE_TIMEOUT_S = 120.0
-"""The same for a JVM that writes its class archive at the end."""
-
+MAX_WORKERS = 1_024  # Spark's task slots: each resident worker occupies one, though mostly idle
+SHUTDOWN_TIMEOUT_S = 5.0  # in which Spark's JVM must end after the process closed its stdin
+ARCHIVE_TIMEOUT_S = 120.0  # the same for a JVM that writes its class archive at the end
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 CONF = {
@@ -154,11 +148,8 @@ def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
 
 
 def _stop_context(context: SparkContext, within_s: float = SHUTDOWN_TIMEOUT_S) -> bool:
-    """Close the stdin of Spark's JVM, which ends it; kill it after *within_s* seconds.
-
-    Return whether it ended without being killed. `SparkContext.stop` is not used: it waits without
-    a bound for a worker that is starting.
-    """
+    """Close the stdin of Spark's JVM, which ends it, or kill it; return whether it ended itself."""
+    # `SparkContext.stop` waits without a bound for a worker that is starting.
     jvm: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]
     # Both would report the JVM's end: py4j in its log, if another thread still calls the JVM, and
     # the accumulator server on stderr.
@@ -181,10 +172,7 @@ class SparkWorkers:
         self.cores = cores
 
     def worker_pool(self, make: Callable[[], Work[Job, Answer]]) -> WorkerPool[Job, Answer]:
-        """Return a pool of workers for one role, none of them started. The caller closes it.
-
-        Each worker calls *make* once and runs its jobs with the result.
-        """
+        """Return a pool of workers for one role, none of them started. The caller closes it."""
         return WorkerPool(lambda: spark_context(self.cores), make)
 
 

@@ -31,23 +31,12 @@ Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 Work = Callable[[Job], Sequence[Answer]]
 
-START_TIMEOUT_S = 120.0
-"""Seconds in which a worker must start. Its imports take 1 s, and longer on a busy machine."""
-
-POLL_INTERVAL_S = 0.2
-"""Seconds between checks whether a worker that has not connected has failed."""
-
-SHUTDOWN_TIMEOUT_S = 1.0
-"""Seconds to wait for workers that are shut down: Spark logs errors if it ends before them."""
-
-FAILURE_TIMEOUT_S = 10.0
-"""Seconds in which Spark must report why a worker ended."""
-
-MAX_FOLDER_NAME_BYTES = 64
-"""The longest path of a folder for temporary files in which a socket's folder is created."""
-
-RELEASE_INTERVAL_S = 5.0
-"""Seconds after which a busy worker returns memory to the system, which takes 10 ms."""
+START_TIMEOUT_S = 120.0  # a worker's imports take 1 s, and longer on a busy machine
+POLL_INTERVAL_S = 0.2  # between checks whether a worker that has not connected has failed
+SHUTDOWN_TIMEOUT_S = 1.0  # Spark logs errors if it ends before its workers
+FAILURE_TIMEOUT_S = 10.0  # in which Spark must report why a worker ended
+MAX_FOLDER_NAME_BYTES = 64  # of a folder for sockets, whose paths have at most about 100 bytes
+RELEASE_INTERVAL_S = 5.0  # a busy worker returns memory this often, which takes 10 ms
 
 
 class WorkerPool(Generic[Job, Answer]):
@@ -163,11 +152,11 @@ class _Worker:
     def answer(self) -> Sequence[Any]:
         """Return the answer to the submitted job. Raises SparkFailedError."""
         try:
-            answer: Sequence[Any] | _WorkerError = self.connect().recv()
+            answer: Sequence[Any] | str = self.connect().recv()
         except (EOFError, OSError):
             self._raise_lost()
-        if isinstance(answer, _WorkerError):
-            raise SparkFailedError(f"a Spark task failed: {answer.message()}")
+        if isinstance(answer, str):
+            raise SparkFailedError(f"a Spark task failed: {answer}")
         return answer
 
     def shutdown(self) -> None:
@@ -217,18 +206,6 @@ def _private_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="deltamirror-", dir=None if is_short else "/tmp"))
 
 
-class _WorkerError:
-    """An exception of a worker's job, as text."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._line = f"{type(error).__name__}: {error}"
-        self._report = "".join(traceback.format_exception(error))
-
-    def message(self) -> str:
-        """Return the error's first line, or the stack trace if DELTAMIRROR_DEBUG is set."""
-        return self._report if os.environ.get("DELTAMIRROR_DEBUG") else self._line.splitlines()[0]
-
-
 def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
     """Run the jobs that arrive at the socket *address* until it is closed."""
     work = make()
@@ -249,9 +226,9 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
                 return
             begun = time.monotonic()
             try:
-                answer: Sequence[Any] | _WorkerError = list(work(job))
+                answer: Sequence[Any] | str = list(work(job))
             except Exception as error:
-                answer = _WorkerError(error)
+                answer = _error_text(error)
             del job
             try:
                 driver.send(answer)
@@ -271,6 +248,13 @@ def _release_memory() -> None:
     gc.collect()
     pa.default_memory_pool().release_unused()
     release_memory()
+
+
+def _error_text(error: Exception) -> str:
+    """Return the error's first line, or the stack trace if DELTAMIRROR_DEBUG is set."""
+    if os.environ.get("DELTAMIRROR_DEBUG"):
+        return "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _error_line(error: BaseException) -> str:
