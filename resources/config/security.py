@@ -84,35 +84,31 @@ def translate_security(java: Mapping[str, str]) -> Security:
 
 def _servers(out: Security) -> None:
     name = "bootstrap.servers"
-    if name not in out.java:
-        return
-    with out.refusing(name):
-        check_list(out.java[name])
-        if not out.get(name):
-            raise ValueError(NO_SERVERS)
-        out.put(name, name, ",".join(split_list(out.java[name])))
+    if name in out.java:
+        with out.refusing(name):
+            check_list(out.java[name])
+            if not out.get(name):
+                raise ValueError(NO_SERVERS)
+            out.put(name, name, ",".join(split_list(out.java[name])))
 
 
 def _protocol(out: Security) -> None:
     protocol = out.get("security.protocol").upper()
-    if not protocol:
-        return
-    if protocol not in PROTOCOLS:
+    if protocol in PROTOCOLS:
+        out.put("security.protocol", "security.protocol", protocol)
+        if protocol.startswith("SASL_") and not out.get("sasl.mechanism"):
+            out.set_refused("sasl.mechanism", f"Java's default is GSSAPI, but {NO_KERBEROS}")
+    elif protocol:
         out.set_refused("security.protocol", f"it must be one of {', '.join(PROTOCOLS)}")
-        return
-    out.put("security.protocol", "security.protocol", protocol)
-    if protocol.startswith("SASL_") and not out.get("sasl.mechanism"):
-        out.set_refused("sasl.mechanism", f"Java's default is GSSAPI, but {NO_KERBEROS}")
 
 
 def _sasl(out: Security) -> None:
     mechanism = out.get("sasl.mechanism")
-    if mechanism:
-        if mechanism in MECHANISMS:
-            out.put("sasl.mechanism", "sasl.mechanism", mechanism)
-        else:
-            why = NO_KERBEROS if mechanism == "GSSAPI" else f"it must be {', '.join(MECHANISMS)}"
-            out.set_refused("sasl.mechanism", why)
+    if mechanism in MECHANISMS:
+        out.put("sasl.mechanism", "sasl.mechanism", mechanism)
+    elif mechanism:
+        why = NO_KERBEROS if mechanism == "GSSAPI" else f"it must be {', '.join(MECHANISMS)}"
+        out.set_refused("sasl.mechanism", why)
     if out.get("sasl.jaas.config"):
         with out.refusing("sasl.jaas.config"):
             _log_in(out, jaas.parse(out.get("sasl.jaas.config")))

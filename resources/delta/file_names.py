@@ -18,10 +18,9 @@ FOREIGN_SEQUENCE = -1  # of a file that another program wrote
 FILE_NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
 
 
-def file_name(sequence: int, unique: str, digest: str | None = None) -> str:
+def file_name(sequence: int, unique: str, digest: str) -> str:
     """Return the name of a data file planned for version *sequence* of the table."""
-    end = f"-{digest}" if digest else ""
-    return f"part-{sequence:012d}-{unique}{end}.parquet"
+    return f"part-{sequence:012d}-{unique}-{digest}.parquet"
 
 
 def sequence_of(path: str) -> int:

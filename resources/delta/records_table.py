@@ -21,14 +21,13 @@ from schemas.staging.segment import Segment, StagedFile
 from schemas.tables import RECORDS
 
 SEGMENTS_KEY = "deltamirror.segments"
-
+# Prefix of a partition's app id: its txn version is the first offset that retention kept.
 RETAINED_PREFIX = "kept/"
-"""Prefix of a partition's app id: its txn version is the first offset that retention kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsFile:
-    """A live file of the table: relative *path*, its slot, sequence, size and record count.
+    """A live file of the table: relative *path*, its slot, sequence and size.
 
     Within a slot, a file of a higher *sequence* holds later offsets of a partition. Replay skips a
     file of FOREIGN_SEQUENCE (written by another program's OPTIMIZE or DELETE), and then detects by
@@ -39,7 +38,6 @@ class RecordsFile:
     slot: int
     sequence: int
     size_bytes: int
-    records: int
 
 
 class LiveFilesBySlot(UserDict[str, LiveFile]):
@@ -133,7 +131,7 @@ class RecordsTable(LakeTable):
     def files(self) -> list[RecordsFile]:
         """Return the live files of the snapshot last read, ordered by slot and sequence."""
         files = [
-            RecordsFile(path, slot_in(file), sequence_of(path), file.size_bytes, file.records or 0)
+            RecordsFile(path, slot_in(file), sequence_of(path), file.size_bytes)
             for path, file in self.live.items()
         ]
         return sorted(files, key=lambda file: (file.slot, file.sequence, file.path))
@@ -146,11 +144,8 @@ class RecordsTable(LakeTable):
 
     def segments_since(self, version: int) -> list[tuple[int, list[Segment]]]:
         """Return version and segments of every commit after *version*, oldest first."""
-        found = [
-            (number, json.loads(info[SEGMENTS_KEY]))
-            for number, info in self.log.commits_since(version)
-            if SEGMENTS_KEY in info
-        ]
+        commits = self.log.commits_since(version)
+        found = [(v, json.loads(info[SEGMENTS_KEY])) for v, info in commits if SEGMENTS_KEY in info]
         return [(v, [Segment.from_dict(row) for row in rows]) for v, rows in sorted(found)]
 
     def check_index(self, sealed: int, frontiers: Iterable[Frontier]) -> None:
@@ -221,5 +216,5 @@ def slot_in(file: LiveFile) -> int:
 
 
 def _add_action(file: StagedFile) -> AddedFile:
-    live = LiveFile(file.path, file.size_bytes, None, {"slot": str(file.slot)})
+    live = LiveFile(file.path, file.size_bytes, {"slot": str(file.slot)})
     return AddedFile(live, file.modified_ms, file.stats_json)

@@ -32,9 +32,8 @@ from resources.delta.transaction_log import AddedFile, DeltaLog, LiveFile, is_ch
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 
+# Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time.
 CLOCK_APP_ID = "clock"
-"""Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time."""
-
 MAX_ERROR_LENGTH = 300  # characters of a library's error text: some texts quote the whole input
 
 log = logging.getLogger(__name__)
@@ -218,7 +217,7 @@ class LakeTable:
             pq.write_table(rows, self.path / name)
             size = (self.path / name).stat().st_size
         stats = json.dumps({"numRecords": rows.num_rows})
-        return AddedFile(LiveFile(name, size, rows.num_rows, {}), int(time.time() * 1000), stats)
+        return AddedFile(LiveFile(name, size, {}), int(time.time() * 1000), stats)
 
 
 @contextmanager

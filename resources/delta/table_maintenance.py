@@ -8,9 +8,8 @@ import pyarrow.parquet as pq
 from resources.delta.table import LakeTable, errors_as
 from schemas.errors import LakeError, TableDamagedError
 
+# Every rewrite of files increments this txn version, so one of two concurrent rewrites fails.
 MAINTENANCE_APP_ID = "maintained"
-"""Every rewrite of files increments this txn version, so one of two concurrent rewrites fails."""
-
 SMALL_FILE_BYTES = 8 * 2**20
 MIN_SMALL_FILES = 16  # `optimize` merges files below SMALL_FILE_BYTES if there are so many
 KEPT_COMMITS = 10_000  # by `vacuum`; opening a table lists every file of its log

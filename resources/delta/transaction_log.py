@@ -1,10 +1,9 @@
 """Read and write a Delta table's log commit by commit, without listing it.
 
-deltalake lists the whole log and reads every live file's entry at each refresh and each commit, so
-both take longer as the table grows. A process that follows the table knows the name of the next
-commit file. To commit is to create that file, which fails if it exists (Delta's PROTOCOL.md, "Delta
-Log Entries" and "Requirements for Writers"; deltalake does the same on a file system). deltalake
-still does the rest: it opens the table from its checkpoint, and it answers rare requests.
+deltalake's refreshes and commits take longer as the table grows (docs/decisions/0007). A process
+that follows the table knows the name of the next commit file. To commit is to create that file,
+which fails if it exists (Delta's PROTOCOL.md, "Delta Log Entries" and "Requirements for Writers").
+deltalake still opens the table from its checkpoint, and answers rare requests.
 """
 
 from __future__ import annotations
@@ -27,26 +26,21 @@ from deltalake import DeltaTable
 
 from schemas.errors import LakeError, StalePlanError, TableDamagedError
 
-READER_VERSION, WRITER_VERSION = 1, 2
-"""Protocol versions of the lake's tables. This module supports no other version."""
-
+READER_VERSION, WRITER_VERSION = 1, 2  # this module supports no other protocol versions
 LOG_FOLDER = "_delta_log"
-
 ABANDONED_AFTER_S = 86_400.0  # an older draft of a commit was left by a crash
 _DIGITS = 20
 _UNNAMED = "_commit_"
 
-Action = dict[str, Any]
-"""One line of a commit: the action's kind and its fields."""
+Action = dict[str, Any]  # one line of a commit: the action's kind and its fields
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A live file: its *path* is relative and not URL-encoded, *records* None if not in the log."""
+    """A live file of the table. *path* is relative and not URL-encoded."""
 
     path: str
     size_bytes: int
-    records: int | None
     partition: Mapping[str, str]
 
 
@@ -86,7 +80,6 @@ class DeltaLog:
     def txn_version(self, app_id: str) -> int | None:
         """Return the txn version of *app_id*, or None."""
         if app_id not in self._txn_versions and not self._has_all_txns:
-            # deltalake reads the log for it. The log of an older version may be deleted already.
             self._txn_versions[app_id] = self.delta.transaction_version(app_id)
         return self._txn_versions.get(app_id)
 
@@ -118,10 +111,10 @@ class DeltaLog:
         metadata. Other concurrent commits are accepted. In both cases they are applied to this
         snapshot. Raises OSError, and errors as `refresh` does.
         """
-        lines = [_commit_info(metadata, partitioned_by, is_append=not removed)]
+        lines = [{"commitInfo": _commit_info(metadata, partitioned_by, not removed)}]
         lines += [{"txn": {"appId": name, "version": at}} for name, at in txn_versions.items()]
-        lines += [_add_action(each, data_change) for each in added]
-        lines += [_remove_action(file, data_change) for file in removed]
+        lines += [{"add": _add_action(each, data_change)} for each in added]
+        lines += [{"remove": _remove_action(file, data_change)} for file in removed]
         gone = {file.path for file in removed}
         content = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         unnamed = self._path / LOG_FOLDER / f"{_UNNAMED}{uuid4()}.json.tmp"
@@ -141,9 +134,7 @@ class DeltaLog:
             actions = self._read(number)
             if actions is None:
                 return  # older commits are deleted first
-            for action in actions:
-                if "commitInfo" in action:
-                    yield number, action["commitInfo"]
+            yield from ((number, each["commitInfo"]) for each in actions if "commitInfo" in each)
 
     def delete_expired_logs(self, keep: int) -> int:
         """Delete commits that a checkpoint covers, except the last *keep*; return how many.
@@ -227,8 +218,9 @@ class DeltaLog:
         """Apply the *actions* of *version* to this snapshot."""
         for action in actions:
             if "add" in action:
-                file = _live_file(action["add"])
-                self.files[file.path] = file
+                add = action["add"]
+                path = unquote(add["path"])
+                self.files[path] = LiveFile(path, add["size"], add["partitionValues"])
             elif "remove" in action:
                 self.files.pop(unquote(action["remove"]["path"]), None)
             elif "txn" in action:
@@ -284,56 +276,43 @@ def _link(unnamed: Path, name: Path) -> bool:
 
 def _live_files(delta: DeltaTable) -> Iterator[LiveFile]:
     adds = delta.get_add_actions(flatten=False)
-    columns = [adds.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")]
+    paths, sizes = (adds.column(name).to_pylist() for name in ("path", "size_bytes"))
     partitions: Iterable[Any] = repeat({})
     if "partition" in adds.schema.names:
         partitions = adds.column("partition").to_pylist()
-    for path, size, records, partition in zip(*columns, partitions, strict=False):
+    for path, size, partition in zip(paths, sizes, partitions, strict=False):
         values = {name: str(value) for name, value in partition.items()}
-        yield LiveFile(unquote(path), size, records, values)
+        yield LiveFile(unquote(path), size, values)
 
 
-def _live_file(add: Mapping[str, Any]) -> LiveFile:
-    records = json.loads(add.get("stats") or "{}").get("numRecords")
-    return LiveFile(unquote(add["path"]), add["size"], records, add["partitionValues"])
-
-
-def _commit_info(
-    metadata: Mapping[str, str], partitioned_by: Sequence[str], *, is_append: bool
-) -> Action:
+def _commit_info(metadata: Mapping[str, str], by: Sequence[str], is_append: bool) -> Action:
     return {
-        "commitInfo": {
-            "timestamp": int(time.time() * 1000),
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append", "partitionBy": json.dumps([*partitioned_by])},
-            "isBlindAppend": is_append,
-            "engineInfo": "deltamirror",
-            **metadata,
-        }
+        "timestamp": int(time.time() * 1000),
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(by))},
+        "isBlindAppend": is_append,
+        "engineInfo": "deltamirror",
+        **metadata,
     }
 
 
 def _add_action(added: AddedFile, data_change: bool) -> Action:
     return {
-        "add": {
-            "path": quote(added.file.path, safe="/="),
-            "partitionValues": added.file.partition,
-            "size": added.file.size_bytes,
-            "modificationTime": added.modified_ms,
-            "dataChange": data_change,
-            "stats": added.stats_json,
-        }
+        "path": quote(added.file.path, safe="/="),
+        "partitionValues": added.file.partition,
+        "size": added.file.size_bytes,
+        "modificationTime": added.modified_ms,
+        "dataChange": data_change,
+        "stats": added.stats_json,
     }
 
 
 def _remove_action(file: LiveFile, data_change: bool) -> Action:
     return {
-        "remove": {
-            "path": quote(file.path, safe="/="),
-            "deletionTimestamp": int(time.time() * 1000),
-            "dataChange": data_change,
-            "extendedFileMetadata": True,
-            "partitionValues": file.partition,
-            "size": file.size_bytes,
-        }
+        "path": quote(file.path, safe="/="),
+        "deletionTimestamp": int(time.time() * 1000),
+        "dataChange": data_change,
+        "extendedFileMetadata": True,
+        "partitionValues": file.partition,
+        "size": file.size_bytes,
     }

@@ -41,7 +41,7 @@ def opened(path):
 
 
 def added(name, **partition):
-    return AddedFile(LiveFile(name, 10, 7, partition), 1, STATS)
+    return AddedFile(LiveFile(name, 10, partition), 1, STATS)
 
 
 def commit(log, *names, txn_versions=None, removed=()):
