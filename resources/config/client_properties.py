@@ -95,12 +95,9 @@ def _librdkafka_value(key: ClientKey, value: str | int | bool) -> str | int | bo
 
 
 def _fit_backoff(settings: dict[str, Value]) -> None:
-    """Limit the first backoff to the longest one, as librdkafka requires it.
-
-    Java uses the shorter of both. If only the first is set, it is the longest in Java, too.
-    """
+    """Limit the first backoff to the longest one: librdkafka requires it, and Java does it."""
     first, longest = (settings.get(f"reconnect.backoff.{each}") for each in ("ms", "max.ms"))
-    if not isinstance(longest, int):
+    if not isinstance(longest, int):  # in Java, a first one alone is the longest, too
         longest = first if isinstance(first, int) else MAX_BACKOFF_MS
     first = first if isinstance(first, int) else FIRST_BACKOFF_MS
     settings["reconnect.backoff.ms"] = min(first, longest)

@@ -135,10 +135,7 @@ class LakeTable:
     def rows(
         self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
     ) -> pa.Table:
-        """Return rows of the snapshot last read; a table that does not exist has none.
-
-        *where* is a `pyarrow.dataset` expression. Raises TableDamagedError.
-        """
+        """Return rows of the snapshot last read; a new table has none. Raises TableDamagedError."""
         names = list(columns) if columns else None
         if not self.exists():
             empty = arrow_schema(self.table).empty_table()
@@ -163,10 +160,8 @@ class LakeTable:
         return rows
 
     def checkpoint(self, commits: int) -> None:
-        """Write a checkpoint if *commits* were made since the last one.
-
-        Other threads may commit meanwhile. Raises LakeError.
-        """
+        """Write a checkpoint if *commits* were made since the last one. Raises LakeError."""
+        # Another instance of the table, because other threads may commit meanwhile.
         if is_checkpoint_due(self.path, commits):
             with errors_as(LakeError, f"no checkpoint of {self.path} can be written"):
                 DeltaTable(str(self.path)).create_checkpoint()
@@ -188,11 +183,10 @@ class LakeTable:
         """Raise library errors as TableDamagedError; open the table again after any error."""
         try:
             yield
-        except LakeError:
+        except (LakeError, DeltaError, OSError) as error:
             self._opened_log = None
-            raise
-        except (DeltaError, OSError) as error:
-            self._opened_log = None
+            if isinstance(error, LakeError):
+                raise
             raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
 
     def _create(self) -> None:
@@ -241,10 +235,8 @@ def _exclusive_lock(folder: Path) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's text as one line: its first line and the causes listed below it.
-
-    deltalake appends whole reports; the line of a cause begins with an arrow, in colours.
-    """
+    """Return an error's text as one line: its first line and the causes listed below it."""
+    # deltalake appends whole reports; the line of a cause begins with an arrow, in colours.
     text = re.sub(r"\x1b\[\d*m", "", str(error)).strip()
     first, *more = text.splitlines() or [type(error).__name__]
     causes = [line.strip("↳ ") for line in more if line.lstrip().startswith("↳")]

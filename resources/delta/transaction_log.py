@@ -171,17 +171,14 @@ class DeltaLog:
                 "Move the table away, see docs/operations.md"
             )
         self.files.clear()
-        for file in _live_files(delta):
-            self.files[file.path] = file
+        self.files.update((file.path, file) for file in _live_files(delta))
         self._delta, self.version = delta, delta.version()
         found = self._read_txn_versions(self.version)
         self._txn_versions, self._has_all_txns = dict(found or {}), found is not None
 
     def _read_txn_versions(self, version: int) -> dict[str, int] | None:
-        """Return all txn versions at *version*; None if one checkpoint file and commits lack some.
-
-        deltalake returns only one app id's version per call, and reads all of them each time.
-        """
+        """Return all txn versions at *version*; None if a checkpoint or a commit cannot be read."""
+        # deltalake returns only one app id's version per call, and reads all of them each time.
         txn_versions: dict[str, int] = {}
         last = _last_checkpoint(self._path)
         if last is not None:

@@ -122,18 +122,16 @@ def _write_settings(work: Path, ivy_cache: Path) -> None:
     root = ElementTree.Element("ivysettings")
     ElementTree.SubElement(root, "settings", defaultResolver="maven")
     ElementTree.SubElement(root, "caches", defaultCacheDir=str(ivy_cache))
-    resolvers = ElementTree.SubElement(root, "resolvers")
     # `ibiblio` is Ivy's name for a resolver of the Maven 2 layout.
     maven = {"name": "maven", "m2compatible": "true", "root": repository()}
-    ElementTree.SubElement(resolvers, "ibiblio", maven)
+    ElementTree.SubElement(ElementTree.SubElement(root, "resolvers"), "ibiblio", maven)
     ElementTree.ElementTree(root).write(work / "settings.xml")
 
 
 def _write_module(work: Path, jars: JarSet) -> None:
     root = ElementTree.Element("ivy-module", version="2.0")
     ElementTree.SubElement(root, "info", organisation="deltamirror", module=jars.name)
-    configurations = ElementTree.SubElement(root, "configurations")
-    ElementTree.SubElement(configurations, "conf", name="default")
+    ElementTree.SubElement(ElementTree.SubElement(root, "configurations"), "conf", name="default")
     dependencies = ElementTree.SubElement(root, "dependencies")
     for organisation, name, version in jars.artifacts:
         artifact = {"org": organisation, "name": name, "rev": version, "conf": "default->default"}

@@ -1,10 +1,9 @@
 """Import all libraries of the Python workers in the daemon from which Spark forks them.
 
-PySpark's daemon imports nothing, so every worker imports the libraries itself: that takes 2 s of
-CPU time, and 100 MiB that the workers could share. PySpark does so because a library may start
-threads when it is imported, and a forked process does not have them. The libraries imported here
-start one thread, of jemalloc, which handles forks. `resources.spark.session` configures NumPy's
-OpenBLAS to start none.
+PySpark's daemon imports nothing, because a forked process lacks the threads that a library started.
+So every worker would spend 2 s of CPU time on imports, and 100 MiB that workers can share. The
+libraries imported here start one thread, of jemalloc, which handles forks.
+`resources.spark.session` configures NumPy's OpenBLAS to start none.
 """
 
 from __future__ import annotations

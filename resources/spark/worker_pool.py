@@ -1,9 +1,8 @@
 """Run jobs on resident Python workers of Spark: each worker is one Spark task that runs many jobs.
 
-A Spark job takes 0.1 s to start, and a tick has two of them. Connecting a consumer and a producer
-for each slot takes the same time again (docs/decisions/0005 has the numbers). So Spark starts each
-worker once, in a task that ends when the worker is shut down. Jobs and answers use a socket that
-only this user can open, because jobs contain clients' credentials. They are never written to disk.
+A Spark job and a slot's Kafka clients take 0.1 s each to start (docs/decisions/0005). So a worker
+is started once, in a task that ends when it is shut down. Jobs and answers use a socket that only
+this user can open, because jobs contain clients' credentials. They are never written to disk.
 """
 
 from __future__ import annotations
