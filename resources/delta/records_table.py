@@ -111,8 +111,7 @@ class RecordsTable(LakeTable):
     def _check_not_staged(self, partitions: Iterable[SourcePartition]) -> None:
         """Raise TableDamagedError if one of *partitions*, new to the segment index, is staged."""
         for partition in partitions:
-            end = self.frontier(partition)
-            if end is not None:
+            if (end := self.frontier(partition)) is not None:
                 raise TableDamagedError(
                     f"{self.path.parent}/segments has no segment of {partition}, but it is staged "
                     f"up to {end}"
