@@ -26,7 +26,8 @@ from pipeline.maintenance.restage import (
     sort_for_file,
 )
 from resources.coordination.lease import Lease
-from resources.delta.records_table import FOREIGN_SEQUENCE, RecordsFile
+from resources.delta.file_names import FOREIGN_SEQUENCE
+from resources.delta.records_table import RecordsFile
 from resources.delta.stage_reader import StageReader
 from resources.delta.stage_writer import SCHEMA, RecordsDirectory, cast_to_file_schema
 from resources.kafka.range_reader import RangeReader

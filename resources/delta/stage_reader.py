@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.delta.file_names import digest_of, file_digest
+from resources.delta.stage_writer import DICTIONARY_COLUMNS
 from schemas.errors import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 
 BATCH_ROWS = 32_768
-DICTIONARY_COLUMNS = ["topic", "topic_id"]
 
 
 class StageReader:
@@ -42,58 +43,49 @@ class StageReader:
             return
         next_offset = dict(wanted)
         for file in files:
-            try:
-                for batch in self._batches(file, wanted):
-                    for source, rows in _split_by_partition(batch):
-                        at = next_offset.get(source)
-                        if at is None:
-                            continue
-                        rows, next_offset[source] = _rows_from(rows, at, source, file)
-                        if rows.num_rows:
-                            yield source, rows
-            except (OSError, pa.ArrowException) as error:
-                raise self._error(file, error) from error
+            for batch in self._batches(file, wanted):
+                for source, rows in _split_by_partition(batch):
+                    if source not in wanted:
+                        continue
+                    at = next_offset[source]
+                    rows, next_offset[source] = _rows_from(rows, at, source, file)
+                    if rows.num_rows:
+                        yield source, rows
 
     def all_rows(self, files: Sequence[str]) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
         """Yield every row of *files* in file order. Raises StagedFileError as `rows` does."""
         for file in files:
-            try:
-                for batch in self._batches(file):
-                    yield from _split_by_partition(batch)
-            except (OSError, pa.ArrowException) as error:
-                raise self._error(file, error) from error
+            for batch in self._batches(file):
+                yield from _split_by_partition(batch)
 
     def memory_bytes(self, file: str) -> int:
-        """Return the approximate memory in bytes that all rows of *file* take.
-
-        Raises StagedFileError.
-        """
-        try:
+        """Return about how many bytes all rows of *file* take in memory. Raises StagedFileError."""
+        with _converted_errors(self._path / file):
             metadata = pq.read_metadata(self._path / file)
-        except (OSError, pa.ArrowException) as error:
-            raise self._error(file, error) from error
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
         return sum(int(group.total_byte_size) for group in groups)
 
     def _batches(
         self, file: str, wanted: Mapping[SourcePartition, int] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        # Checked before the file is parsed: a truncated file can crash the parsing process.
-        digest = digest_of(file)
-        if digest is not None and file_digest(self._path / file) != digest:
-            raise StagedFileError(self._path / file, reason="its content does not match its digest")
-        with pq.ParquetFile(self._path / file, read_dictionary=DICTIONARY_COLUMNS) as parquet:
-            groups = [
-                i
-                for i in range(parquet.metadata.num_row_groups)
-                if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted)
-            ]
-            for group in groups:
-                # A batch across row groups would be bounded by its rows only, not by their size.
-                yield from parquet.iter_batches(BATCH_ROWS, [group], use_threads=False)
+        path, digest = self._path / file, digest_of(file)
+        with _converted_errors(path):
+            # Checked before the file is parsed: a truncated file can crash the parsing process.
+            if digest is not None and file_digest(path) != digest:
+                raise StagedFileError(path, reason="its content does not match its digest")
+            with pq.ParquetFile(path, read_dictionary=DICTIONARY_COLUMNS) as parquet:
+                for i in range(parquet.metadata.num_row_groups):
+                    if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted):
+                        # A batch across row groups would have a bounded number of rows, not bytes.
+                        yield from parquet.iter_batches(BATCH_ROWS, [i], use_threads=False)
 
-    def _error(self, file: str, error: Exception) -> StagedFileError:
-        return StagedFileError(self._path / file, reason=str(error).splitlines()[0])
+
+@contextmanager
+def _converted_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise StagedFileError(path, reason=str(error).splitlines()[0]) from error
 
 
 def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int]) -> bool:
@@ -129,10 +121,7 @@ def _split_by_partition(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition
 def _rows_from(
     rows: pa.RecordBatch, at: int, source: SourcePartition, file: str
 ) -> tuple[pa.RecordBatch, int]:
-    """Return *rows* from offset *at* on, and the next offset.
-
-    Raises LakeError if offsets do not increase.
-    """
+    """Return *rows* from offset *at* on, and the next offset. Raises LakeError."""
     offsets = rows.column("offset").to_numpy()
     if (offsets[1:] <= offsets[:-1]).any():
         raise LakeError(f"{file}: the offsets of {source} do not increase")
