@@ -16,8 +16,8 @@ from schemas.config.flow import Flow
 from schemas.config.flow_keys import KEYS
 from schemas.config.keys import Key, KeyCheck, KeyStatus, Kind, redact, redact_key, split_list
 from schemas.config.worker_keys import worker_check, worker_names
-from schemas.errors import (
-    ConfigError,
+from schemas.errors.base import ConfigError
+from schemas.errors.configuration import (
     InvalidKeysError,
     RefusedKeyError,
     UnknownAliasError,

@@ -6,7 +6,7 @@ import importlib
 import pickle
 
 from schemas.config.flow import Flow
-from schemas.errors import RefusedKeyError
+from schemas.errors.configuration import RefusedKeyError
 from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 POLICY_CLASS_KEY = "replication.policy.class"

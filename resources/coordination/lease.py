@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from schemas.errors import LakeError, LeaseHeldError
+from schemas.errors.lake import LakeError, LeaseHeldError
 
 
 class Lease:

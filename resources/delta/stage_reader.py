@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from resources.delta.file_names import digest_of, file_digest
 from resources.delta.stage_writer import DICTIONARY_COLUMNS
-from schemas.errors import LakeError, StagedFileError
+from schemas.errors.lake import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 
 BATCH_ROWS = 32_768

@@ -29,7 +29,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.delta.arrow_schema import arrow_schema, file_schema
 from resources.delta.transaction_log import AddedFile, DeltaLog, LiveFile, is_checkpoint_due
-from schemas.errors import LakeError, StalePlanError, TableDamagedError
+from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 
 # Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time.

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.delta.table import LakeTable, errors_as
-from schemas.errors import LakeError, TableDamagedError
+from schemas.errors.lake import LakeError, TableDamagedError
 
 # Every rewrite of files increments this txn version, so one of two concurrent rewrites fails.
 MAINTENANCE_APP_ID = "maintained"

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from schemas.errors import LakeError, StalePlanError, TableDamagedError
+from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 
 READER_VERSION, WRITER_VERSION = 1, 2  # this module supports no other protocol versions
 LOG_FOLDER = "_delta_log"

@@ -17,12 +17,9 @@ from resources.kafka.acls import AclAdmin
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from resources.kafka.groups import GroupAdmin
 from resources.kafka.topics import MISSING_CODES, CreatedTopics, TopicAdmin
-from schemas.errors import (
-    DeltamirrorError,
-    RequestRefusedError,
-    TopicMissingError,
-    UnreachableError,
-)
+from schemas.errors.base import DeltamirrorError, RequestRefusedError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.source import TopicMissingError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic, TopicSpec

@@ -20,12 +20,8 @@ from confluent_kafka import KafkaError, KafkaException
 from resources.delta.arrow_schema import file_schema
 from resources.librdkafka.arrow_consumer import ArrowConsumer, FetchedRecords, PartitionEvent
 from resources.librdkafka.bindings import PartitionOffset
-from schemas.errors import (
-    LogTruncatedError,
-    PartitionError,
-    RangeUnfinishedError,
-    RecordsExpiredError,
-)
+from schemas.errors.base import PartitionError
+from schemas.errors.source import LogTruncatedError, RangeUnfinishedError, RecordsExpiredError
 from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.tables import RECORDS
 

@@ -21,7 +21,9 @@ from confluent_kafka.admin import (
 )
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, topic_id_text
-from schemas.errors import PermissionMissingError, RequestRefusedError, TargetTopicError
+from schemas.errors.base import RequestRefusedError
+from schemas.errors.environment import PermissionMissingError
+from schemas.errors.target import TargetTopicError
 from schemas.kafka.acl import Permission
 from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 

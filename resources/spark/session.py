@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 from resources.java import java, java_version
 from resources.spark.jars import cache_root, delta_jars
 from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
-from schemas.errors import DeltamirrorError, SparkFailedError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.environment import SparkFailedError
 
 MAX_WORKERS = 1_024  # Spark's task slots: each resident worker occupies one, though mostly idle
 SHUTDOWN_TIMEOUT_S = 5.0  # in which Spark's JVM must end after the process closed its stdin
