@@ -90,8 +90,7 @@ TOPICS = (
         "writing. ACLs are never deleted."),
     Key("sync.topic.acls.interval.seconds", _LONG, "600", "TF", _H,
         "Seconds between syncs. 0 or less: never."),
-    Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N,
-        "Topics are created directly.",
+    Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N, "Topics are created directly.",
         allowed=r"(org\.apache\.kafka\.clients\.admin\.)?ForwardingAdmin",
         refusal="a Java admin class cannot be used; create the remote topics beforehand"),
 )  # fmt: skip
@@ -101,9 +100,8 @@ GROUPS = (
     Key("emit.checkpoints.interval.seconds", _LONG, "60", "TF", _H,
         "Seconds between snapshots. 0 or less: never."),
     Key("checkpoints.topic.replication.factor", _SHORT, None, "TF", _H,
-        "Replication factor of the checkpoints topic. Default: `replication.factor` "
-        "(MirrorMaker 2: 3).",
-        minimum=-1),
+        "Replication factor of the checkpoints topic. Default: `replication.factor` (MirrorMaker "
+        "2: 3).", minimum=-1),
     Key("refresh.groups.enabled", _B, "true", "TF", _N, "Groups are listed at every snapshot."),
     Key("refresh.groups.interval.seconds", _LONG, "600", "TF", _N,
         "Groups are listed at every snapshot."),
@@ -117,8 +115,7 @@ GROUPS = (
         "`false` together with `offset-syncs.topic.*` is refused."),
     Key("offset-syncs.topic.replication.factor", _SHORT, None, "TF", _H,
         "Replication factor of the offset-syncs topic. Default: `replication.factor` (MirrorMaker "
-        "2: 3).",
-        minimum=-1),
+        "2: 3).", minimum=-1),
     Key("offset-syncs.topic.location", _S, "source", "TF", _H,
         "The cluster that has the offset-syncs topic.",
         allowed="source|target", refusal="it must be source or target"),
@@ -141,8 +138,7 @@ CONNECTOR = (
     Key("source.cluster.alias", _S, None, "TF", _N, "The flow's name has both aliases."),
     Key("target.cluster.alias", _S, None, "TF", _N, "The flow's name has both aliases."),
     Key("consumer.poll.timeout.ms", _LONG, "1000", "TF", _N, "A read has a fixed timeout here."),
-    Key("admin.timeout.ms", _LONG, "60000", "TF", _N,
-        "Requests have fixed timeouts here."),
+    Key("admin.timeout.ms", _LONG, "60000", "TF", _N, "Requests have fixed timeouts here."),
     Key("add.source.alias.to.metrics", _B, None, "TF", _N, "MirrorMaker 2 4.0 removed it."),
     Key("metric.names.formats", _L, "legacy", "TF", _N, _NO_JMX,
         allowed=r"(legacy|new)(\s*,\s*(legacy|new))?", refusal="it must be legacy, new or both"),
@@ -196,13 +192,11 @@ DELTAMIRROR_KEYS = (
         "Largest size of a transaction on the target in bytes, up to the next record boundary.",
         minimum=1),
     Key("deltamirror.stage.retention.ms", _LONG, "-1", "T", _H,
-        "Milliseconds that staged records are kept. Records that a flow has not replayed stay. "
-        "-1: no limit.",
-        minimum=-1),
+        "Milliseconds that staged records are kept. Records that a flow has not replayed stay. -1: "
+        "no limit.", minimum=-1),
     Key("deltamirror.stage.retention.bytes", _LONG, "-1", "T", _H,
         "Bytes of staged records that are kept for each cluster. Records that a flow has not "
-        "replayed stay. -1: no limit.",
-        minimum=-1),
+        "replayed stay. -1: no limit.", minimum=-1),
     Key("deltamirror.metrics.listen", _S, METRICS_LISTEN, "T", _H,
         "Address of /metrics and /healthz of `deltamirror run`, as host:port. Empty: they are not "
         "served. Port 0 is any free port (see the log or `status --format json`). If the port is "

@@ -7,6 +7,7 @@ reads) and `client_keys` (Java client properties). Source: MirrorMaker 2 4.3.0.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -102,6 +103,11 @@ class Key:
             check_list(value, allows_duplicates=self.allows_duplicates)
         if self.allowed is not None and not re.fullmatch(self.allowed, value.strip()):
             raise ValueError(self.refusal)
+
+
+def keys_by_name(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return the reason of each key; *reasons* maps a reason to keys, separated by blanks."""
+    return {name: reason for reason, names in reasons.items() for name in names.split()}
 
 
 def split_list(text: str) -> tuple[str, ...]:

@@ -66,15 +66,7 @@ printed.
 
 def configuration_page() -> str:
     """Return the whole page."""
-    return "\n".join(
-        [
-            INTRODUCTION,
-            _differences(),
-            *_sections(),
-            *_client_part(),
-            *_worker_part(),
-        ]
-    )
+    return "\n".join([INTRODUCTION, _differences(), *_sections(), *_client_part(), *_worker_part()])
 
 
 def _differences() -> str:
@@ -122,8 +114,7 @@ def _client_row(key: ClientKey) -> Sequence[str]:
 def _worker_part() -> Iterable[str]:
     yield "## Keys that only a Connect worker reads\n"
     yield f"Status: {KeyStatus.NO_EFFECT.value}, at every level.\n"
-    rows = [(name, reason) for reason, names in REASONS.items() for name in names]
-    rows += [(f"{prefix}*", reason) for prefix, reason in PREFIXES.items()]
+    rows = [*REASONS.items(), *((f"{prefix}*", reason) for prefix, reason in PREFIXES.items())]
     yield _markdown_table(("key", "why"), ((f"`{name}`", reason) for name, reason in rows))
 
 
