@@ -49,7 +49,6 @@ class Translation:
 
     @property
     def target(self) -> TopicPartition:
-        """Return the partition on the target."""
         return TopicPartition(self.target_topic, self.target_partition)
 
     def to_json(self, flow: str) -> dict[str, Any]:

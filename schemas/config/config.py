@@ -19,7 +19,6 @@ ClientSettings = Mapping[str, str | int | float | bool]
 
 MIB = 1024 * 1024
 
-
 CONFIG_VARIABLE = "DELTAMIRROR_CONFIG"
 """The environment variable that names the configuration file."""
 
@@ -86,14 +85,11 @@ class FlowConfig:
         wanted = self.topics.matches(topic) or (
             self.heartbeats_replication and self.policy.is_heartbeats_topic(topic)
         )
-        return (
-            wanted
-            and not self.policy.is_internal(topic)
-            and not is_cycle(self.policy, topic, self.flow.target)
-        )
+        if not wanted or self.policy.is_internal(topic):
+            return False
+        return not is_cycle(self.policy, topic, self.flow.target)
 
     def remote_topic(self, topic: str) -> str:
-        """Return the name of the source's *topic* on the target."""
         return self.policy.remote_topic(self.flow.source, topic)
 
 

@@ -87,7 +87,6 @@ class Key:
     allows_duplicates: bool = False
 
     def check(self, value: str) -> KeyCheck:
-        """Return the check of this key with *value*."""
         try:
             self._read(value)
         except ValueError as failure:
@@ -126,12 +125,10 @@ def check_list(text: str, *, allows_duplicates: bool = False) -> None:
 
 def parse_boolean(text: str) -> bool:
     """Parse `true` or `false` in upper or lower case. Raises ValueError for any other text."""
-    match text.strip().lower():
-        case "true":
-            return True
-        case "false":
-            return False
-    raise ValueError("it must be true or false")
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return lowered == "true"
 
 
 def parse_integer(text: str, minimum: int | None = None, bits: int = 64) -> int:

@@ -36,7 +36,6 @@ class NameFilter:
         return tuple(each for each in self.include if NAME.fullmatch(each))
 
     def matches(self, name: str) -> bool:
-        """Return whether the filter selects *name*."""
         return _matches_any(self.include, name) and not _matches_any(self.exclude, name)
 
 
