@@ -58,7 +58,6 @@ def records(alias: str) -> dg.AssetsDefinition:
 
 
 def _lag(mirror_context: MirrorContext, alias: str, topic: str) -> int:
-    """Return the number of the source's offsets that are not staged."""
     segment_index = SegmentIndex(mirror_context.lake.segments(alias))
     segment_index.refresh()
     frontiers = segment_index.chains.frontiers
