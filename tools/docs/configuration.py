@@ -71,13 +71,13 @@ def configuration_page() -> str:
 
 def _differences() -> str:
     rows = ((each.theirs, each.ours, each.why) for each in DIFFERENCES)
-    return _markdown_table(("MirrorMaker 2", "deltamirror", "why"), rows)
+    return markdown_table(("MirrorMaker 2", "deltamirror", "why"), rows)
 
 
 def _sections() -> Iterable[str]:
     for title, keys in SECTIONS.items():
         yield f"## {title}\n"
-        yield _markdown_table(
+        yield markdown_table(
             ("key", "type", "default", "where", "status", "note"), map(_key_row, keys)
         )
 
@@ -86,9 +86,7 @@ def _key_row(key: Key) -> Sequence[str]:
     names = {"T": "top", "C": "cluster", "F": "flow"}
     where = ", ".join(names[scope] for scope in key.scopes)
     default = f"`{key.default}`" if key.default else "" if key.default is None else "empty"
-    note = key.note
-    if key.refusal:
-        note = f"{note} Any other value is refused: {key.refusal}."
+    note = key.note + (f" Any other value is refused: {key.refusal}." if key.refusal else "")
     return f"`{key.name}`", key.kind.value, default, where, key.status.value, note
 
 
@@ -97,12 +95,12 @@ def _client_part() -> Iterable[str]:
     yield "At the top level, at a cluster (`A.ssl...`) or at one of its clients.\n"
     connection = [*CONNECTION_KEYS.items(), *NO_EFFECT_CONNECTION_KEYS.items()]
     connection += [(name, f"Refused: {why}.") for name, why in REFUSED_CONNECTION_KEYS.items()]
-    yield _markdown_table(
+    yield markdown_table(
         ("key", "in librdkafka"), ((f"`{name}`", note) for name, note in connection)
     )
     yield "## Client properties\n"
     yield "As `A.consumer.*`, `A.producer.*`, `A.admin.*`, or for a flow as described above.\n"
-    yield _markdown_table(("property", "of", "in librdkafka"), map(_client_row, CLIENT_KEYS))
+    yield markdown_table(("property", "of", "in librdkafka"), map(_client_row, CLIENT_KEYS))
 
 
 def _client_row(key: ClientKey) -> Sequence[str]:
@@ -115,13 +113,11 @@ def _worker_part() -> Iterable[str]:
     yield "## Keys that only a Connect worker reads\n"
     yield f"Status: {KeyStatus.NO_EFFECT.value}, at every level.\n"
     rows = [*REASONS.items(), *((f"{prefix}*", reason) for prefix, reason in PREFIXES.items())]
-    yield _markdown_table(("key", "why"), ((f"`{name}`", reason) for name, reason in rows))
+    yield markdown_table(("key", "why"), ((f"`{name}`", reason) for name, reason in rows))
 
 
-def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of Markdown; a `|` in a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)

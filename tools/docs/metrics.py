@@ -8,6 +8,7 @@ from pipeline.monitoring.health import LIVENESS_TIMEOUT_S
 from schemas.config.flow_keys import METRICS_LISTEN
 from schemas.monitoring.flow_state import STATES
 from schemas.monitoring.metrics import METRICS
+from tools.docs.configuration import markdown_table
 
 LAG_S, FAILING_S = Timings().lag_interval_s, Timings().failure_timeout_s
 PER_PARTITION = sum("partition" in m.labels and "group" not in m.labels for m in METRICS.values())
@@ -89,10 +90,9 @@ def metrics_page() -> str:
 
 
 def _metrics_table(prefix: str) -> str:
-    cells = [("metric", "type", "labels", "meaning"), ("---", "---", "---", "---")]
-    cells += [
+    rows = (
         (f"`{name}`", family_of(metric).type, ", ".join(metric.labels) or "-", metric.help)
         for name, metric in METRICS.items()
         if name.startswith(prefix)
-    ]
-    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+    )
+    return markdown_table(("metric", "type", "labels", "meaning"), rows)
