@@ -110,7 +110,7 @@ class Broker:
                     raise
                 self._state.port, self._state.controller_port = free_ports(2)
             else:
-                return self
+                break
         return self
 
     def stop(self) -> None:
@@ -131,7 +131,7 @@ class Broker:
         self._signal(signal.SIGCONT)
 
     def _start_once(self) -> None:
-        write_files(self.home, self._state.port, self._state.controller_port, self.properties)
+        self._write_files()
         if not (self.home / "data" / "meta.properties").exists():
             self._format()
         since = self.log.stat().st_size if self.log.exists() else 0
@@ -154,6 +154,21 @@ class Broker:
         except BaseException:
             self.kill()
             raise
+
+    def _write_files(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        clients, controller = f"PLAINTEXT://{self.bootstrap_servers}", self._state.controller_port
+        settings = {
+            **_PROPERTIES,
+            "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": clients,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(self.home / "data"),
+            **self.properties,
+        }
+        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self.home / "server.properties").write_text(lines)
+        (self.home / "log4j2.properties").write_text(LOGGING)
 
     def _wait_until_ready(self, since: int) -> None:
         give_up_at = time.monotonic() + START_SECONDS
@@ -307,19 +322,3 @@ rootLogger.appenderRef.out.ref=out
 logger.ready.name=kafka.server.KafkaRaftServer
 logger.ready.level=INFO
 """
-
-
-def write_files(home: Path, port: int, controller_port: int, properties: Mapping[str, str]) -> None:
-    """Write `server.properties` and `log4j2.properties` into *home*; *properties* win."""
-    home.mkdir(parents=True, exist_ok=True)
-    settings = {
-        **_PROPERTIES,
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "log.dirs": str(home / "data"),
-        **properties,
-    }
-    lines = "".join(f"{key}={value}\n" for key, value in settings.items())
-    (home / "server.properties").write_text(lines)
-    (home / "log4j2.properties").write_text(LOGGING)
