@@ -87,9 +87,8 @@ def _mirror_flows(
             last.callback(context.log.info, "the run ended cleanly; the next run continues")
             last.callback(lambda: publisher.publish_rest(time.monotonic()))
             loops = last.enter_context(MirrorThread(mirror_context.config, events))
-            context.log.info(
-                "mirroring " + ", ".join(str(f.flow) for f in mirror_context.config.flows)
-            )
+            flows = ", ".join(str(each.flow) for each in mirror_context.config.flows)
+            context.log.info(f"mirroring {flows}")
             while not loops.has_ended(PUBLISH_INTERVAL_S) and time.monotonic() < ends_at:
                 publisher.publish_due(time.monotonic())
 
@@ -141,16 +140,9 @@ def _replay_topic(
     context.log.info("the plan: %s", plan.to_json())
     if config.dry_run:
         return
-    context.log_event(
-        dg.AssetMaterialization(
-            replays_key(plan.flow.flow),
-            metadata={
-                "records": records,
-                "offsets": sum(each.end - each.start for each in plan.ranges),
-                "target_topic": plan.target_topic,
-            },
-        )
-    )
+    offsets = sum(each.end - each.start for each in plan.ranges)
+    numbers = {"records": records, "offsets": offsets, "target_topic": plan.target_topic}
+    context.log_event(dg.AssetMaterialization(replays_key(plan.flow.flow), metadata=numbers))
 
 
 def _flow_name(mirror_context: MirrorContext, config: ReplayConfig) -> str:
@@ -193,10 +185,7 @@ def _maintain_stages(context: dg.OpExecutionContext, file: MirrorFile) -> None:
 
 
 def _maintain_when_free(mirror_context: MirrorContext, alias: str) -> list[MaintenanceResult]:
-    """Maintain *alias* as soon as no process stages it.
-
-    Raises LeaseHeldError if another process still stages it after LEASE_TIMEOUT_S.
-    """
+    """Maintain *alias* when no process stages it. Raises LeaseHeldError after LEASE_TIMEOUT_S."""
     give_up_at = time.monotonic() + LEASE_TIMEOUT_S
     while True:
         try:

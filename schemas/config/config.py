@@ -2,7 +2,8 @@
 
 Every value can be pickled, because Spark tasks receive it, and shows no secret in its repr.
 Client settings have librdkafka's names and are complete, except for the settings that depend on
-the use of a client (group.id, transactional.id, isolation.level, ...).
+the use of a client (group.id, transactional.id, isolation.level, ...). A replication factor of -1
+is the brokers' default. An interval of None turns the periodic action off.
 """
 
 from __future__ import annotations
@@ -38,11 +39,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class OffsetSyncsConfig:
-    """The *cluster* and the *topic* of a flow's offset syncs (KIP-716).
-
-    At most *lag_max* records are between two syncs. A *replication_factor* of -1 is the brokers'
-    default.
-    """
+    """A flow's offset syncs (KIP-716). At most *lag_max* records are between two of them."""
 
     cluster: str
     topic: str
@@ -64,14 +61,11 @@ class FlowConfig:
     emit_checkpoints_interval_s: float | None
     config_properties_exclude: NameFilter
     heartbeats_replication: bool = True
-    # -1 is the brokers' default.
     checkpoints_replication_factor: int = -1
     # Whether a remote topic gets the source's default settings instead of the target's.
     uses_source_defaults: bool = False
-    # Seconds between syncs of topic settings and ACLs. None: no sync.
     sync_topic_configs_interval_s: float | None = None
     sync_topic_acls_interval_s: float | None = None
-    # None: no group offsets are set on the target.
     sync_group_offsets_interval_s: float | None = None
     # None: no offset syncs are written.
     offset_syncs: OffsetSyncsConfig | None = None
@@ -95,10 +89,7 @@ class FlowConfig:
 
 @dataclass(frozen=True)
 class HeartbeatConfig:
-    """The heartbeats of *flow*, written to *topic* on its target, even if the flow is disabled.
-
-    A *replication_factor* of -1 is the brokers' default.
-    """
+    """The heartbeats of *flow*, written to *topic* on its target, even if the flow is disabled."""
 
     flow: Flow
     topic: str
