@@ -1,7 +1,6 @@
 """Report staged and replayed records to Dagster as asset materializations, with a limited rate.
 
-An event takes about 9 kB in Dagster's SQLite permanently. So there is at most one event per second,
-and one event per topic in 30 s. Counts are added up between events.
+An event takes about 9 kB in Dagster's SQLite permanently. Counts are added up between events.
 """
 
 from __future__ import annotations

@@ -66,8 +66,10 @@ class Broker:
     ) -> None:
         self.name = name
         self.home = home.absolute()
+        self.log = self.home / "broker.log"
         self.properties = dict(properties or {})
         self._heap_mb = heap_mb
+        self._new_class_archive = self.home / "classes.jsa"
         self._process: subprocess.Popen[bytes] | None = None
         self._state = self._read_state() or _new_state()
 
@@ -85,11 +87,6 @@ class Broker:
     def pid(self) -> int | None:
         """Return the broker's process id, or None if it does not run."""
         return self._state.pid if self._is_running() else None
-
-    @property
-    def log(self) -> Path:
-        """Return the log file: warnings, errors and the line that reports readiness."""
-        return self.home / "broker.log"
 
     def start(self) -> Broker:
         """Start the broker on its former ports and data; return when it answers.
@@ -127,7 +124,6 @@ class Broker:
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Resume a frozen broker."""
         self._signal(signal.SIGCONT)
 
     def _start_once(self) -> None:
@@ -211,10 +207,6 @@ class Broker:
         """Return the archive of loaded classes, next to the jars. It halves a broker's start."""
         home = kafka_home()
         return home.with_name(f"{home.name}-java{java_version(java())}.jsa")
-
-    @property
-    def _new_class_archive(self) -> Path:
-        return self.home / "classes.jsa"
 
     def _end_process(self, how: signal.Signals) -> None:
         pid = self.pid
