@@ -8,8 +8,6 @@ _H, _T, _N, _R = KeyStatus.HONOURED, KeyStatus.TRANSLATED, KeyStatus.NO_EFFECT, 
 _S, _L, _P, _B = Kind.STRING, Kind.LIST, Kind.PATTERNS, Kind.BOOLEAN
 _SHORT, _I, _LONG = Kind.SHORT, Kind.INTEGER, Kind.LONG
 
-TOPICS_EXCLUDE = r"mm2.*\.internal, .*\.replica, __.*"
-GROUPS_EXCLUDE = "console-consumer-.*, connect-.*, __.*"
 CONFIG_PROPERTIES_EXCLUDE = (
     "follower.replication.throttled.replicas, leader.replication.throttled.replicas, "
     "message.timestamp.difference.max.ms, log.message.timestamp.before.max.ms, "
@@ -40,11 +38,11 @@ CLUSTERS = (
 NAMES = (
     Key("enabled", _B, "false", "TF", _H, "Replicate this flow."),
     Key("topics", _P, ".*", "TF", _H, "Topics to replicate, by name or regular expression."),
-    Key("topics.exclude", _P, TOPICS_EXCLUDE, "TF", _H,
+    Key("topics.exclude", _P, r"mm2.*\.internal, .*\.replica, __.*", "TF", _H,
         "Topics to exclude, even if `topics` matches."),
     Key("topics.blacklist", _P, None, "TF", _R, _GONE.format("topics.exclude")),
     Key("groups", _P, ".*", "TF", _H, "Consumer groups whose offsets are translated."),
-    Key("groups.exclude", _P, GROUPS_EXCLUDE, "TF", _H,
+    Key("groups.exclude", _P, "console-consumer-.*, connect-.*, __.*", "TF", _H,
         "Groups to exclude. The groups `deltamirror.*` are always excluded."),
     Key("groups.blacklist", _P, None, "TF", _R, _GONE.format("groups.exclude")),
     Key("replication.policy.class", _S, "DefaultReplicationPolicy", "TF", _H,
