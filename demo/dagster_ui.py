@@ -36,10 +36,7 @@ def main() -> None:
 
 
 def serve(workspace: DemoWorkspace) -> None:
-    """Start the demo's clusters, then replace this process by `dagster dev`.
-
-    Raises DemoNotFoundError if there is no demo.
-    """
+    """Start the demo's clusters, then become `dagster dev`. Raises DemoNotFoundError."""
     if not workspace.properties.exists():
         raise DemoNotFoundError(workspace.root)
     workspace.start_clusters()

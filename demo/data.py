@@ -46,10 +46,7 @@ class DemoTable:
     partitions: int = 1
 
     def records(self) -> Iterator[DemoRecord]:
-        """Yield the rows in the file's order, as JSON; a missing value is null.
-
-        Raises DemoDataMissingError.
-        """
+        """Yield the rows as JSON; a missing value is null. Raises DemoDataMissingError."""
         # Otherwise pandas turns integers with nulls into floats: 517.0.
         rows = pd.read_csv(_path(self.file)).convert_dtypes()
         values = rows.to_json(orient="records", lines=True).splitlines()

@@ -46,10 +46,7 @@ def restore_signals() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return *count* unused ports of 127.0.0.1; a port is returned once per process.
-
-    Raises OSError if no port is left.
-    """
+    """Return *count* unused ports of 127.0.0.1, each once per process. Raises OSError."""
     with _PORTS_LOCK:
         return [_free_port() for _ in range(count)]
 
