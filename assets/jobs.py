@@ -141,8 +141,12 @@ def _replay_topic(
     if config.dry_run:
         return
     offsets = sum(each.end - each.start for each in plan.ranges)
-    numbers = {"records": records, "offsets": offsets, "target_topic": plan.target_topic}
-    context.log_event(dg.AssetMaterialization(replays_key(plan.flow.flow), metadata=numbers))
+    context.log_event(
+        dg.AssetMaterialization(
+            replays_key(plan.flow.flow),
+            metadata={"records": records, "offsets": offsets, "target_topic": plan.target_topic},
+        )
+    )
 
 
 def _flow_name(mirror_context: MirrorContext, config: ReplayConfig) -> str:

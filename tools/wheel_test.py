@@ -30,7 +30,7 @@ def main() -> int:
         elsewhere = work / "elsewhere"
         copy_all_but_packages(elsewhere)
         prove_origin(python, elsewhere)
-        tests = [python, "-m", "pytest", "-q", "-m", "not kafka and not story", *SIDE_BY_SIDE]
+        tests = [str(python), "-m", "pytest", "-q", "-m", "not kafka and not story", *SIDE_BY_SIDE]
         return subprocess.run(tests, cwd=elsewhere).returncode
 
 
