@@ -1,28 +1,20 @@
 """Errors: the fields of their messages and hints, the calls that raise them, and pickling."""
 
 import ast
-import importlib
 import inspect
 import pickle
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
-from schemas.errors import (
-    BatchRejectedError,
-    BrokerStartError,
-    ConfigError,
-    DeltamirrorError,
-    LogTruncatedError,
-    PermissionMissingError,
-    RecordRefusedError,
-    RecordsExpiredError,
-    UnknownKeyError,
-    UnreachableError,
-)
-from schemas.errors.base import template_fields
+from schemas.errors.base import ConfigError, DeltamirrorError, template_fields
+from schemas.errors.configuration import UnknownKeyError
+from schemas.errors.environment import BrokerStartError, PermissionMissingError, UnreachableError
+from schemas.errors.source import LogTruncatedError, RecordsExpiredError
+from schemas.errors.target import BatchRejectedError, RecordRefusedError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 
@@ -33,8 +25,9 @@ PACKAGES = ("assets", "deltamirror", "demo", "pipeline", "resources", "schemas",
 
 def error_classes() -> dict[str, type[DeltamirrorError]]:
     """Return all error classes of the product and the demo by name."""
-    for module in ("dagster_ui", "data", "kafka_clients", "walkthrough", "workspace"):
-        importlib.import_module(f"demo.{module}")
+    for package in ("schemas.errors", "demo"):
+        for module in iter_modules(import_module(package).__path__):
+            import_module(f"{package}.{module.name}")
     found, open_classes = {}, [DeltamirrorError]
     while open_classes:
         cls = open_classes.pop()
