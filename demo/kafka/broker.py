@@ -71,7 +71,7 @@ class Broker:
         self._heap_mb = heap_mb
         self._new_class_archive = self.home / "classes.jsa"
         self._process: subprocess.Popen[bytes] | None = None
-        self._state = self._read_state() or _new_state()
+        self._state = _read_or_create_state(self.home)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -242,12 +242,6 @@ class Broker:
         pid, started = self._state.pid, self._state.started
         return pid is not None and started is not None and started_at(pid) == started
 
-    def _read_state(self) -> _BrokerState | None:
-        try:
-            return _BrokerState(**json.loads((self.home / "broker.json").read_text()))
-        except FileNotFoundError:
-            return None
-
     def _write_state(self) -> None:
         new = self.home / "broker.json.new"
         new.write_text(json.dumps(asdict(self._state), indent=2) + "\n")
@@ -264,7 +258,9 @@ class Broker:
         return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it ended without a log message"
 
 
-def _new_state() -> _BrokerState:
+def _read_or_create_state(home: Path) -> _BrokerState:
+    with contextlib.suppress(FileNotFoundError):
+        return _BrokerState(**json.loads((home / "broker.json").read_text()))
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # Kafka's tools take an argument that begins with a dash for an option, so the id begins with K.
     port, controller_port = free_ports(2)
