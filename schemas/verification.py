@@ -167,13 +167,10 @@ class Verification:
         }
 
 
-def _totals(partitions: Iterable[PartitionFindings]) -> dict[str, int]:
-    sums = dict.fromkeys(("records", *KINDS, *EXPLAINED), 0)
-    for each in partitions:
-        sums["records"] += each.records
-        for name, count in each.counts.items():
-            sums[name] += count
-    return sums
+def _totals(partitions: Sequence[PartitionFindings]) -> dict[str, int]:
+    names = (*KINDS, *EXPLAINED)
+    counts = {name: sum(each.counts[name] for each in partitions) for name in names}
+    return {"records": sum(each.records for each in partitions), **counts}
 
 
 def _error(flow: str, at: TopicPartition | None, error: DeltamirrorError) -> dict[str, Any]:
