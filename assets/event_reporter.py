@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import dagster as dg
 
@@ -125,35 +125,32 @@ class PartitionEvent:
     metadata: Mapping[str, int]
 
 
+@dataclass(slots=True)
 class EventPublisher:
     """Publish *events* to a Dagster *instance* and add new topics as partitions."""
 
-    def __init__(
-        self,
-        events: EventBuffer,
-        instance: dg.DagsterInstance,
-        report_event: Callable[[dg.AssetMaterialization], None],
-    ) -> None:
-        self._events, self._instance, self._publish = events, instance, report_event
-        self._known: set[tuple[str, str]] = set()
+    events: EventBuffer
+    instance: dg.DagsterInstance
+    report_event: Callable[[dg.AssetMaterialization], None]
+    known: set[tuple[str, str]] = field(default_factory=set)
 
     def publish_due(self, now: float) -> None:
         """Publish one event, if one is due."""
-        self._publish_event(self._events.next_event(now))
+        self._publish_event(self.events.next_event(now))
 
     def publish_rest(self, now: float) -> None:
         """Publish all remaining counts."""
-        while (event := self._events.next_event(now, is_last=True)) is not None:
+        while (event := self.events.next_event(now, is_last=True)) is not None:
             self._publish_event(event)
 
     def _publish_event(self, event: PartitionEvent | None) -> None:
         if event is None:
             return
-        if (event.owner, event.topic) not in self._known:
+        if (event.owner, event.topic) not in self.known:
             name = topic_partitions_def(event.owner).name
-            self._instance.add_dynamic_partitions(str(name), [event.topic])
-            self._known.add((event.owner, event.topic))
-        self._publish(
+            self.instance.add_dynamic_partitions(str(name), [event.topic])
+            self.known.add((event.owner, event.topic))
+        self.report_event(
             dg.AssetMaterialization(event.key, partition=event.topic, metadata=event.metadata)
         )
 

@@ -22,9 +22,6 @@ from schemas.config.config import Config
 from schemas.errors.lake import LeaseHeldError
 from schemas.replay.point_in_time import Selection
 
-ONE_AT_A_TIME = {"flow": "all"}
-"""deploy/dagster.yaml allows one run with this tag at a time."""
-
 DEFAULT_RUN_MINUTES = 30.0
 """Duration of a run: short runs have readable logs, and each run loads the newest definitions."""
 
@@ -96,7 +93,7 @@ def _mirror_flows(
 @dg.job(
     name="mirror",
     description="Mirror all flows for half an hour. Then the next run continues.",
-    tags=ONE_AT_A_TIME,
+    tags={"flow": "all"},  # deploy/dagster.yaml allows one run with this tag at a time
 )
 def mirror_job() -> None:
     """Mirror all flows."""
