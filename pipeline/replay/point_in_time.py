@@ -41,11 +41,12 @@ def select_ranges(
             incarnations.setdefault(segment.partition, {}).setdefault(segment.topic_id, []).append(
                 segment
             )
+    is_by_offset = (wanted.from_offset, wanted.to_offset) != (None, None)
     ranges = []
     for _, own in sorted(incarnations.items()):
         newest = list(own)[-1]
         for incarnation, held in own.items():
-            if incarnation == newest or not wanted.is_by_offset:
+            if incarnation == newest or not is_by_offset:
                 ranges.append(_range(held, wanted, kept_from, records))
     return [each for each in ranges if each.start < each.end]
 
