@@ -11,7 +11,6 @@ from schemas.config.keys import KeyCheck, KeyStatus
 
 # Only keys that need attention are coloured.
 STYLES = {KeyStatus.NO_EFFECT: "yellow", KeyStatus.REFUSED: "red", KeyStatus.UNKNOWN: "red"}
-BAD = (KeyStatus.REFUSED, KeyStatus.UNKNOWN)
 
 
 @click.group("config", epilog="Example: deltamirror config check")
@@ -30,7 +29,7 @@ def check_command(context: click.Context) -> None:
     """
     console = context.ensure_object(Console)
     checks = check_config(console.path)
-    is_bad = any(each.status in BAD for each in checks)
+    is_bad = any(each.status in (KeyStatus.REFUSED, KeyStatus.UNKNOWN) for each in checks)
     if not is_bad:
         # Each key may be valid, but not their combination. Then this raises ConfigError.
         read_config(console.path)
@@ -39,12 +38,7 @@ def check_command(context: click.Context) -> None:
 
 
 def _key_json(each: KeyCheck) -> dict[str, str]:
-    return {
-        "key": each.key,
-        "value": each.value,
-        "status": each.status.value,
-        "note": each.note,
-    }
+    return {"key": each.key, "value": each.value, "status": each.status.value, "note": each.note}
 
 
 def _keys_table(checks: list[KeyCheck]) -> Table:

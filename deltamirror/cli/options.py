@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Group
+from rich.table import Table
 
 from deltamirror import times
-from schemas.errors import ConfigError
+from schemas.errors import ConfigError, DeltamirrorError
 
 if TYPE_CHECKING:
     from schemas.config.config import Config
@@ -21,11 +24,28 @@ def time_ms(text: str) -> int:
         raise click.BadParameter(str(error)) from None
 
 
-def check_source(config: Config, alias: str) -> None:
-    """Raise ConfigError if *alias* is not the source of an enabled flow."""
-    if alias not in config.sources():
-        known = ", ".join(config.sources())
+def chosen_sources(config: Config, alias: str | None) -> tuple[str, ...]:
+    """Return source cluster *alias*, or all sources if it is None.
+
+    Raises ConfigError if *alias* is not the source of an enabled flow.
+    """
+    sources = config.sources()
+    if alias is None:
+        return sources
+    if alias not in sources:
+        known = ", ".join(sources)
         raise ConfigError(f"{alias} is not the source of an enabled flow (sources: {known})")
+    return (alias,)
+
+
+def error_rows(errors: Iterable[DeltamirrorError]) -> list[dict[str, str]]:
+    """Return *errors* as JSON."""
+    return [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
+
+
+def with_errors(table: Table, errors: Iterable[DeltamirrorError]) -> Group:
+    """Return *table* with a line below it for each of *errors*."""
+    return Group(table, *(f"{error}. {error.hint}" for error in errors))
 
 
 def offset_text(offset: int | None) -> str:

@@ -10,14 +10,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
 from deltamirror.cli.app import Console, common_options
-
-if TYPE_CHECKING:
-    from deltamirror.cli.progress import RunProgressListener
 
 
 @click.command("run", epilog="Example: deltamirror run --until-caught-up")
@@ -61,36 +57,30 @@ def run_command(
         )
 
     config = console.config()
-    targets = [alias.strip() for alias in clusters.split(",")] if clusters else None
     _log_to_stderr()
     stop = threading.Event()
     listener = RunProgressListener(is_quiet=console.format == "json" or not sys.stderr.isatty())
     run = build_mirror(
         config,
         flows=flows or None,
-        targets=targets,
+        targets=[alias.strip() for alias in clusters.split(",")] if clusters else None,
         until_caught_up=until_caught_up,
         listeners=[listener, *installed_listeners()],
         stop=stop,
         is_standby=standby,
     )
-    with _stop_on_signals(stop), serve_metrics(config.metrics_listen, run.metrics_state), listener:
+    metrics = serve_metrics(config.metrics_listen, run.metrics_state)
+    with _stop_on_signals(stop), metrics, listener.bars:
         run.run()
-    _print_summary(console, listener)
-    _exit_if_loops_hang()
-
-
-def _print_summary(console: Console, listener: RunProgressListener) -> None:
     data = listener.summary()
     console.show(data, f"staged {data['staged']:,} records, replayed {data['replayed']:,} records")
+    _exit_if_loops_hang()
 
 
 def _log_to_stderr() -> None:
     """Log warnings of all packages, and deltamirror's own messages from INFO, to stderr."""
     logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.WARNING,
-        format="%(asctime)s %(levelname)s %(message)s",
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
     )
     logging.getLogger("deltamirror").setLevel(logging.INFO)
 

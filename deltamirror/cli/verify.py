@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console as Rich
+from rich.console import Group, RenderableType
+from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
 from schemas.verification import EXPLAINED, KINDS, SIDES
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.progress import Progress, TaskID
 
     from deltamirror.verification.digest_pass import ProgressListener
@@ -60,12 +62,11 @@ def verify_command(
     ranges that differ again, record by record. If a verify was killed, the same command resumes it.
     """
     console = context.ensure_object(Console)
-    from deltamirror.context import MirrorContext
     from deltamirror.verification.verify import verify
 
     options = {"source": source, "staged": staged, "target": target}
     sides = [side for side, is_given in options.items() if is_given] or SIDES
-    with closing(MirrorContext(console.config())) as mirror_context, _progress() as listener:
+    with console.open_context() as mirror_context, _progress() as listener:
         found = verify(
             mirror_context,
             flows=flows or None,
@@ -126,24 +127,19 @@ def _progress() -> Iterator[ProgressListener]:
     if not sys.stderr.isatty():
         yield _ProgressLines()
         return
-    from rich.console import Console as Rich
     from rich.progress import Progress
 
     with Progress(console=Rich(stderr=True), transient=True) as progress:
         yield _ProgressBars(progress)
 
 
-def _verify_tables(found: Verification) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-
+def _verify_tables(found: Verification) -> Group:
     sums = Table("flow", "topic")
     for name in ("partitions", "records", *KINDS):
         sums.add_column(name, justify="right")
     sums.add_column("explained")
     for flow in found.flows:
-        topics = dict.fromkeys(each.partition.topic for each in flow.partitions)
-        for topic in topics:
+        for topic in dict.fromkeys(each.partition.topic for each in flow.partitions):
             members = [each for each in flow.partitions if each.partition.topic == topic]
             counts = {n: sum(each.counts[n] for each in members) for n in (*KINDS, *EXPLAINED)}
             sums.add_row(
@@ -163,8 +159,7 @@ def _verify_tables(found: Verification) -> RenderableType:
             differences.add_row(each.flow, where, str(d.offset), d.kind, sides, d.detail)
     if differences.row_count:
         shown.append(differences)
-    for error in found.errors:
-        shown.append(f"{error['flow']}: {error['message']} {error['hint']}")
+    shown += [f"{error['flow']}: {error['message']} {error['hint']}" for error in found.errors]
     shown += [line for flow in found.flows for line in _flow_notes(flow)]
     totals = found.totals
     counts_text = ", ".join(f"{totals[kind]:,} {kind}" for kind in KINDS)
