@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Group, RenderableType
+from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.table import Table
-
     from deltamirror.context import MirrorContext
     from deltamirror.monitoring.lag import GroupLag
     from schemas.config.config import FlowConfig
@@ -40,8 +40,7 @@ def status_command(console: Console, names: tuple[str, ...]) -> None:
 
     with _open_context(console, names) as (context, flows):
         states = [flow_status(context, flow) for flow in flows]
-    data = {"flows": [state.to_json() for state in states]}
-    console.show(data, lambda: _status_table(states))
+    console.show({"flows": [each.to_json() for each in states]}, lambda: _status_table(states))
 
 
 @click.command("lag", epilog="Example: deltamirror lag --flow 'us-east->eu-west'")
@@ -61,13 +60,11 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
     with _open_context(console, names) as (context, flows):
         states = [flow_status(context, flow) for flow in flows]
         groups = [group_lag(context, *each) for each in zip(flows, states, strict=True)]
-    data = {
-        "flows": [
-            {**state.to_json(), "groups": [each.to_json() for each in found]}
-            for state, found in zip(states, groups, strict=True)
-        ]
-    }
-    console.show(data, lambda: _lag_tables(states, groups))
+    data = [
+        {**state.to_json(), "groups": [asdict(each) for each in found]}
+        for state, found in zip(states, groups, strict=True)
+    ]
+    console.show({"flows": data}, lambda: _lag_tables(states, groups))
 
 
 @contextmanager
@@ -75,18 +72,12 @@ def _open_context(
     console: Console, names: tuple[str, ...]
 ) -> Iterator[tuple[MirrorContext, list[FlowConfig]]]:
     """Open the context of the configuration; yield it with the flows *names*, or all flows."""
-    from deltamirror.context import MirrorContext
-
-    config = console.config()
-    flows = [config.flow(name) for name in names] if names else list(config.flows)
-    with closing(MirrorContext(config)) as context:
-        yield context, flows
+    with console.open_context() as context:
+        config = context.config
+        yield context, [config.flow(name) for name in names] or list(config.flows)
 
 
 def _status_table(states: list[FlowState]) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-
     flows = Table("flow", "state", "lag", "age", "error")
     topics = Table("flow", "topic", "target topic", "partitions", "lag", "age", "error")
     for state in states:
@@ -113,15 +104,12 @@ def _add_topic(table: Table, flow: str, topic: str, partitions: list[PartitionSt
     )
 
 
-def _lag_table(states: list[FlowState]) -> RenderableType:
-    from rich.table import Table
-
-    names = ["source end", "staged", "replayed", "lag", "age", "held back"]
+def _lag_table(states: list[FlowState]) -> Table:
     table = Table("flow")
     _add_partition_column(table, [each for state in states for each in state.partitions])
     table.add_column("target topic")
     table.add_column("state")
-    for name in names:
+    for name in ("source end", "staged", "replayed", "lag", "age", "held back"):
         table.add_column(name, justify="right")
     for state in states:
         for each in state.partitions:
@@ -146,9 +134,6 @@ def _add_partition_column(table: Table, rows: Iterable[PartitionState | GroupLag
 
 
 def _lag_tables(states: list[FlowState], groups: list[list[GroupLag]]) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-
     table = Table("flow", "group")
     _add_partition_column(table, [each for found in groups for each in found])
     for name in ("committed", "consumer lag"):

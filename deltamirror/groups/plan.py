@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from deltamirror.context import MirrorContext
@@ -84,8 +85,7 @@ def plan_groups(
     watermarks = cluster.watermarks({each.at.target for each in found})
     states = cluster.groups()
     plans = []
-    for name, translations in groupby(found, key=lambda each: each.group):
-        offsets = list(translations)
+    for name, offsets in groupby(found, key=attrgetter("group")):
         committed = cluster.group_offsets(name) if name in states else {}
         planned = tuple(_plan_offset(each, committed, watermarks, offset_map) for each in offsets)
         plans.append(GroupPlan(name, states.get(name, "ABSENT"), planned))
@@ -104,14 +104,8 @@ def _plan_offset(
     if at.downstream_offset is None or isinstance(available, DeltamirrorError):
         return PlannedOffset(at, "wait", current, None, 0, metadata)
     resumes_at = max(at.downstream_offset, available.low)
-    mapped_incarnation = offset_map.mapped_incarnation(
-        TopicPartition(at.topic, at.partition), at.topic_id
-    )
-    gone = (
-        mapped_incarnation.runs.count_between(at.downstream_offset, available.low)
-        if mapped_incarnation
-        else 0
-    )
+    mapped = offset_map.mapped_incarnation(TopicPartition(at.topic, at.partition), at.topic_id)
+    gone = mapped.runs.count_between(at.downstream_offset, available.low) if mapped else 0
     action = "keep" if current == resumes_at else "set"
     return PlannedOffset(at, action, current, resumes_at, gone, metadata)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,8 @@ OWN_PREFIX = "deltamirror."
 
 Commits = dict[tuple[str, TopicPartition], tuple[int, str]]
 """Offset and metadata by group and partition."""
+
+_COMMIT = itemgetter("group", "topic", "topic_id", "partition", "committed", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,11 @@ def snapshot_groups(context: MirrorContext, alias: str) -> GroupSnapshot:
     # it reports the missing permission.
     listed = cluster.groups()
     named = {name for flow in flows for name in flow.groups.names}
-    groups = [group for group in sorted({*listed, *named}) if _is_wanted(group, flows)]
+    groups = [
+        group
+        for group in sorted({*listed, *named})
+        if not group.startswith(OWN_PREFIX) and any(flow.groups.matches(group) for flow in flows)
+    ]
     found: Commits = {}
     read_errors: list[str] = []
     for group in groups:
@@ -64,32 +71,26 @@ def snapshot_groups(context: MirrorContext, alias: str) -> GroupSnapshot:
             log.warning("%s", error)
             read_errors.append(str(error))
     after = _topic_ids(cluster)
-    known = {
-        (row["group"], row["topic"], row["partition"]): (
-            row["topic_id"],
-            (row["committed"], row["metadata"]),
-        )
-        for row in latest_commits(table.rows()).to_pylist()
-    }
+    known = {_COMMIT(row) for row in latest_commits(table.rows()).to_pylist()}
     now_ms = table.next_time_ms()
     rows = [
         {
             "group": group,
-            "topic": topic,
-            "topic_id": topic_id,
+            "topic": at.topic,
+            "topic_id": after[at.topic],
             "partition": at.partition,
-            "committed": commit[0],
-            "metadata": commit[1],
+            "committed": offset,
+            "metadata": metadata,
             "seen_at_ms": now_ms,
         }
-        for (group, at), commit in found.items()
-        if (topic_id := after.get(topic := at.topic)) == before.get(topic)
-        and topic_id is not None
-        and known.get((group, topic, at.partition)) != (topic_id, commit)
+        for (group, at), (offset, metadata) in found.items()
+        if at.topic in after and after[at.topic] == before.get(at.topic)
     ]
-    if rows:
-        table.append(rows, txn_versions={CLOCK_APP_ID: now_ms})
-    return GroupSnapshot(sum(group in listed for group in groups), len(rows), tuple(read_errors))
+    changed = [row for row in rows if _COMMIT(row) not in known]
+    if changed:
+        table.append(changed, txn_versions={CLOCK_APP_ID: now_ms})
+    listed_count = sum(group in listed for group in groups)
+    return GroupSnapshot(listed_count, len(changed), tuple(read_errors))
 
 
 def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:
@@ -107,12 +108,27 @@ def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:
     )
 
 
+def flow_commits(
+    context: MirrorContext,
+    flow_config: FlowConfig,
+    as_of_ms: int | None = None,
+    group: str | None = None,
+) -> list[dict[str, Any]]:
+    """Return the newest snapshotted commits of the groups and topics that the flow replicates.
+
+    *as_of_ms* is as in `latest_commits`. *group* selects one group.
+    """
+    table = context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS)
+    offsets = table.rows(where=None if group is None else pc.field("group") == group)
+    return [
+        row
+        for row in latest_commits(offsets, as_of_ms).to_pylist()
+        if flow_config.groups.matches(row["group"]) and flow_config.replicates(row["topic"])
+    ]
+
+
 def _topic_ids(cluster: KafkaCluster) -> dict[str, str]:
     return {name: topic.topic_id for name, topic in cluster.topics().items()}
-
-
-def _is_wanted(group: str, flows: Iterable[FlowConfig]) -> bool:
-    return not group.startswith(OWN_PREFIX) and any(flow.groups.matches(group) for flow in flows)
 
 
 def _committed(cluster: KafkaCluster, group: str, flows: list[FlowConfig]) -> Commits:
