@@ -18,11 +18,7 @@ class StatusFiles(Listener):
         self._status_file, self._metrics_state = status_file, metrics_state
 
     def tick_succeeded(
-        self,
-        role: str,
-        errors: Mapping[TopicPartition, PartitionError],
-        *,
-        is_paused: bool = False,
+        self, role: str, errors: Mapping[TopicPartition, PartitionError], *, is_paused: bool = False
     ) -> None:
         """Write that the loop runs."""
         self._post(role, "running", None, errors)
@@ -45,18 +41,15 @@ class StatusFiles(Listener):
         role: str,
         state: str,
         error: DeltamirrorError | None,
-        partition_errors: Mapping[TopicPartition, DeltamirrorError],
+        errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
         text = str(error) if error else None
-        self._status_file.post(
-            role, state, text, _error_rows(partition_errors), self._metrics_state.address
-        )
+        rows = error_rows(errors)
+        self._status_file.post(role, state, text, rows, self._metrics_state.address)
 
 
-def _error_rows(
-    partition_errors: Mapping[TopicPartition, DeltamirrorError],
-) -> list[dict[str, object]]:
-    """Return *partition_errors* as the rows of a status file."""
+def error_rows(errors: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str, object]]:
+    """Return *errors* as status files and `plan` show them, in order of the partitions."""
     return [
         {
             "topic": p.topic,
@@ -65,5 +58,5 @@ def _error_rows(
             "message": str(error),
             "hint": error.hint,
         }
-        for p, error in sorted(partition_errors.items())
+        for p, error in sorted(errors.items())
     ]
