@@ -126,7 +126,8 @@ class CommandLine(click.Group):
             code = super().main(args, **extra)
         except Exception as error:
             # Click raises a usage error before it has processed `--format`.
-            if isinstance(error, click.UsageError) and _asks_for_json(args):
+            asks_for_json = "--format=json" in args or ("--format", "json") in pairwise(args)
+            if isinstance(error, click.UsageError) and asks_for_json:
                 console.format = "json"
             sys.exit(_print_exception(console, error))
         # Without standalone mode click returns the code of `ctx.exit(code)`.
@@ -153,15 +154,9 @@ def _print_exception(console: Console, error: Exception) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
     # The text of an unexpected error may hold a secret. Its type and its source line do not.
-    at = traceback.extract_tb(error.__traceback__)[-1]
+    at, kind = traceback.extract_tb(error.__traceback__)[-1], type(error).__name__
     where = f"{Path(at.filename).name}, line {at.lineno}"
-    console.print_error(
-        type(error).__name__,
-        f"unexpected {type(error).__name__} ({where}): this is a defect of deltamirror",
-        f"Set {DEBUG_VARIABLE}=1 to print the traceback, and report the defect with it.",
-    )
+    message = f"unexpected {kind} ({where}): this is a defect of deltamirror"
+    hint = f"Set {DEBUG_VARIABLE}=1 to print the traceback, and report the defect with it."
+    console.print_error(kind, message, hint)
     return 1
-
-
-def _asks_for_json(args: Sequence[str]) -> bool:
-    return "--format=json" in args or ("--format", "json") in pairwise(args)

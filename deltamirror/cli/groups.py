@@ -60,21 +60,20 @@ def plan_command(console: Console, flow_name: str, group: str | None, as_of: int
     The command changes nothing. An offset below the target's log start is raised to the log start,
     and the records that are gone are counted.
     """
-    from deltamirror.groups.plan import plan_groups, plans_as_json
+    from deltamirror.groups.plan import READ_COMMITTED_NOTE, plan_groups
 
     with console.open_context() as context:
         flow_config = context.config.flow(flow_name)
         plans = plan_groups(context, flow_config, as_of, group)
-    data = plans_as_json(flow_config.flow.name, plans)
-    console.show(data, lambda: _plan_table(plans))
+    name = flow_config.flow.name
+    data = {"flow": name, "note": READ_COMMITTED_NOTE, "groups": [p.to_json(name) for p in plans]}
+    console.show(data, lambda: _plan_table(plans, READ_COMMITTED_NOTE))
 
 
-def _plan_table(plans: list[GroupPlan]) -> Table:
-    from deltamirror.groups.plan import READ_COMMITTED_NOTE
-
+def _plan_table(plans: list[GroupPlan], note: str) -> Table:
     table = Table(
         "group", "on the target", "partition", "now", "resumes at", "records gone", "action",
-        caption=READ_COMMITTED_NOTE,
+        caption=note,
     )  # fmt: skip
     for plan in plans:
         state = plan.state.lower() if plan.is_idle else f"{plan.state.lower()}: stop it first"

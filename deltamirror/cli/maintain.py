@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import chosen_sources, error_rows, with_errors
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deltamirror.maintenance.maintain import MaintenanceResult
-    from deltamirror.maintenance.rebuild_map import RebuiltPartition
-    from deltamirror.maintenance.restage import RestageResult
 
 
 @click.command("maintain", epilog="Example: deltamirror maintain --cluster us-east")
@@ -65,30 +57,30 @@ def maintain_command(
     with console.open_context() as context:
         chosen_sources(context.config, alias)
         done = maintain(context, alias)
-    console.show({"clusters": [asdict(each) for each in done]}, lambda: _maintain_table(done))
+    rows = [asdict(each) for each in done]
+    table = Table(
+        "cluster", "files past retention", "bytes", "files joined", "into", "other tables",
+        "deleted from disk",
+    )  # fmt: skip
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    console.show({"clusters": rows}, table)
 
 
-def _restage(console: Console, alias: str | None) -> None:
+def _restage(console: Console, chosen: str | None) -> None:
     from deltamirror.maintenance.restage import restage
 
     with console.open_context() as context:
-        done = [restage(context, each) for each in chosen_sources(context.config, alias)]
+        done = [restage(context, alias) for alias in chosen_sources(context.config, chosen)]
     errors = [error for each in done for error in each.lost]
-    clusters = [
-        {name: value for name, value in vars(each).items() if name != "lost"} for each in done
-    ]
-    data = {"clusters": clusters, "errors": error_rows(errors)}
-    console.show(data, lambda: with_errors(_restaged_table(done), errors))
+    rows = [{name: value for name, value in vars(each).items() if name != "lost"} for each in done]
+    table = Table("cluster", "files replaced", "ranges restored", "records", "from the source")
+    for alias, *numbers in (row.values() for row in rows):
+        table.add_row(alias, *(f"{number:,}" for number in numbers))
+    data = {"clusters": rows, "errors": error_rows(errors)}
+    console.show(data, with_errors(table, errors))
     if errors:
         click.get_current_context().exit(1)
-
-
-def _restaged_table(done: Sequence[RestageResult]) -> Table:
-    table = Table("cluster", "files replaced", "ranges restored", "records", "from the source")
-    for each in done:
-        numbers = (each.files, each.segments, each.records, each.from_source)
-        table.add_row(each.alias, *(f"{number:,}" for number in numbers))
-    return table
 
 
 def _rebuild_maps(console: Console, flow_name: str | None) -> None:
@@ -100,13 +92,6 @@ def _rebuild_maps(console: Console, flow_name: str | None) -> None:
         done = [rebuild_map(context, flow) for flow in flows]
     rebuilt = [each for rebuilding in done for each in rebuilding.rebuilt]
     errors = [error for rebuilding in done for error in rebuilding.errors]
-    data = {"partitions": [asdict(each) for each in rebuilt], "errors": error_rows(errors)}
-    console.show(data, lambda: with_errors(_rebuilt_table(rebuilt), errors))
-    if errors:
-        click.get_current_context().exit(1)
-
-
-def _rebuilt_table(rebuilt: Sequence[RebuiltPartition]) -> Table:
     table = Table(
         "flow", "partition", "incarnation", "records on the target", "written", "complete"
     )
@@ -119,18 +104,7 @@ def _rebuilt_table(rebuilt: Sequence[RebuiltPartition]) -> Table:
             f"{each.written_records:,} in {each.written_runs} runs",
             "from the beginning" if each.complete_from is None else f"from {each.complete_from}",
         )
-    return table
-
-
-def _maintain_table(done: Sequence[MaintenanceResult]) -> Table:
-    table = Table(
-        "cluster", "files past retention", "bytes", "files joined", "into", "other tables",
-        "deleted from disk",
-    )  # fmt: skip
-    for each in done:
-        numbers = (
-            each.removed, each.removed_bytes, each.joined, each.joined_into, each.merged,
-            each.deleted,
-        )  # fmt: skip
-        table.add_row(each.alias, *map(str, numbers))
-    return table
+    data = {"partitions": [asdict(each) for each in rebuilt], "errors": error_rows(errors)}
+    console.show(data, with_errors(table, errors))
+    if errors:
+        click.get_current_context().exit(1)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
 from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import error_rows, with_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from deltamirror.mm2.export_flow import Mm2Export
-    from deltamirror.mm2.import_flow import ImportedPartition, Mm2Import
+    from deltamirror.mm2.import_flow import ImportedPartition
 
 
 @click.command("import-mm2", epilog="Example: deltamirror import-mm2 --dry-run")
@@ -39,8 +37,26 @@ def import_command(context: click.Context, flow_name: str | None, dry_run: bool)
         flows = [config.flow(flow_name)] if flow_name else config.flows
         workers = SparkWorkers(config.tasks_max)
         done = [import_mm2(mirror_context, flow, workers, is_dry_run=dry_run) for flow in flows]
-    console.show({"flows": [_import_json(each) for each in done]}, lambda: _import_table(done))
-    context.exit(1 if any(each.errors for each in done) else 0)
+    table = Table(
+        "flow", "partition", "continues at", "records paired", "not on the target", "notes"
+    )
+    data = []
+    for imported in done:
+        rows = [_partition_json(each) for each in imported.imported]
+        for row in rows:
+            table.add_row(
+                imported.flow,
+                f"{row['target_topic']}[{row['partition']}]",
+                str(row["next_offset"]),
+                f"{row['paired']:,}",
+                f"{row['missing']:,}",
+                "; ".join(_partition_notes(row)) or "-",
+            )
+        row_errors = error_rows(imported.errors)
+        data.append({"flow": imported.flow, "partitions": rows, "errors": row_errors})
+    errors = [error for imported in done for error in imported.errors]
+    console.show({"flows": data}, with_errors(table, errors))
+    context.exit(1 if errors else 0)
 
 
 @click.command("export-mm2", epilog="Example: deltamirror export-mm2 --flow 'us-east->eu-west'")
@@ -62,24 +78,15 @@ def export_command(context: click.Context, flow_name: str | None) -> None:
         flows = [config.flow(flow_name)] if flow_name else config.flows
         done = [export_mm2(mirror_context, flow) for flow in flows]
     table = Table("flow", "partition", "MirrorMaker 2 continues at")
+    data = []
     for each in done:
+        rows = []
         for at, offset in sorted(each.next_offsets.items()):
             table.add_row(each.flow, str(at), str(offset))
-    console.show({"flows": [_export_json(each) for each in done]}, table)
+            rows.append({"topic": at.topic, "partition": at.partition, "next_offset": offset})
+        data.append({"flow": each.flow, "partitions": rows, "errors": error_rows(each.errors)})
+    console.show({"flows": data}, table)
     context.exit(1 if any(each.errors for each in done) else 0)
-
-
-def _export_json(done: Mm2Export) -> dict[str, Any]:
-    rows = [
-        {"topic": at.topic, "partition": at.partition, "next_offset": offset}
-        for at, offset in sorted(done.next_offsets.items())
-    ]
-    return {"flow": done.flow, "partitions": rows, "errors": error_rows(done.errors)}
-
-
-def _import_json(done: Mm2Import) -> dict[str, Any]:
-    rows = [_partition_json(each) for each in done.imported]
-    return {"flow": done.flow, "partitions": rows, "errors": error_rows(done.errors)}
 
 
 def _partition_json(imported: ImportedPartition) -> dict[str, Any]:
@@ -96,24 +103,6 @@ def _partition_json(imported: ImportedPartition) -> dict[str, Any]:
         "others": found.others,
         "doubtful_until": found.doubtful_until,
     }
-
-
-def _import_table(done: Sequence[Mm2Import]) -> Group:
-    table = Table(
-        "flow", "partition", "continues at", "records paired", "not on the target", "notes"
-    )
-    for imported in done:
-        for each in imported.imported:
-            row = _partition_json(each)
-            table.add_row(
-                imported.flow,
-                str(each.target),
-                str(row["next_offset"]),
-                f"{row['paired']:,}",
-                f"{row['missing']:,}",
-                "; ".join(_partition_notes(row)) or "-",
-            )
-    return with_errors(table, [error for imported in done for error in imported.errors])
 
 
 def _partition_notes(row: dict[str, Any]) -> Iterator[str]:

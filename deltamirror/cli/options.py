@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +13,7 @@ from deltamirror import times
 from schemas.errors import ConfigError, DeltamirrorError
 
 if TYPE_CHECKING:
-    from schemas.config.config import Config
+    from schemas.config.config import Config, FlowConfig
 
 
 def time_ms(text: str) -> int:
@@ -38,6 +38,11 @@ def chosen_sources(config: Config, alias: str | None) -> tuple[str, ...]:
     return (alias,)
 
 
+def chosen_flows(config: Config, names: Sequence[str]) -> Sequence[FlowConfig]:
+    """Return the flows *names*, or all flows if there are no names. Raises UnknownFlowError."""
+    return [config.flow(name) for name in names] or config.flows
+
+
 def error_rows(errors: Iterable[DeltamirrorError]) -> list[dict[str, str]]:
     """Return *errors* as JSON."""
     return [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
@@ -52,6 +57,10 @@ def offset_text(offset: int | None) -> str:
     """Return a translated offset as text for a table."""
     return "nothing has arrived" if offset is None else str(offset)
 
+
+flows_option = click.option(
+    "--flow", "flow_names", multiple=True, metavar="A->B", help="Only this flow; repeatable."
+)
 
 flow_option = click.option("--flow", "flow_name", required=True, metavar="A->B", help="The flow.")
 

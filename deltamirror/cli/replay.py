@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 from rich.console import Group
 from rich.table import Table
@@ -11,9 +9,6 @@ from rich.table import Table
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import flow_option, time_ms
 from schemas.replay.point_in_time import Selection
-
-if TYPE_CHECKING:
-    from deltamirror.replay.point_in_time import ReplayPlan
 
 TIME = "ISO 8601 or ms since 1970."
 
@@ -79,16 +74,16 @@ def replay_command(
         plan, records = replay_point_in_time(
             context, flow_name, topic, selection, target_topic, dry_run=dry_run
         )
-    state = {"state": "dry run" if dry_run else "done", "records": None if dry_run else records}
-    console.show({**plan.to_json(), **state}, lambda: _result_table(plan, records, dry_run))
-
-
-def _result_table(plan: ReplayPlan, records: int, dry_run: bool) -> Group:
     table = Table("partition", "incarnation", "from offset", "to offset")
     for each in plan.ranges:
         name = f"{plan.topic}[{each.partition}]"
         table.add_row(name, each.incarnation, str(each.start), str(each.end))
     where = f"{plan.target_topic} on {plan.flow.flow.target}"
-    done = f"{records:,} records written to {where} (replay {plan.replay_id})"
-    dry = f"Dry run: nothing was written. The records would be written to {where}"
-    return Group(table, dry if dry_run else done)
+    state: dict[str, object]
+    if dry_run:
+        state = {"state": "dry run", "records": None}
+        text = f"Dry run: nothing was written. The records would be written to {where}"
+    else:
+        state = {"state": "done", "records": records}
+        text = f"{records:,} records written to {where} (replay {plan.replay_id})"
+    console.show({**plan.to_json(), **state}, Group(table, text))

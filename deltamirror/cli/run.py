@@ -14,6 +14,7 @@ from types import FrameType
 import click
 
 from deltamirror.cli.app import Console, common_options
+from deltamirror.cli.options import flows_option
 
 
 @click.command("run", epilog="Example: deltamirror run --until-caught-up")
@@ -22,7 +23,7 @@ from deltamirror.cli.app import Console, common_options
     metavar="B,...",
     help="Only flows into these clusters, as MirrorMaker 2's --clusters.",
 )
-@click.option("--flow", "flows", multiple=True, metavar="A->B", help="Only this flow; repeatable.")
+@flows_option
 @click.option(
     "--until-caught-up",
     is_flag=True,
@@ -38,7 +39,7 @@ from deltamirror.cli.app import Console, common_options
 def run_command(
     console: Console,
     clusters: str | None,
-    flows: tuple[str, ...],
+    flow_names: tuple[str, ...],
     until_caught_up: bool,
     standby: bool,
 ) -> None:
@@ -62,7 +63,7 @@ def run_command(
     listener = RunProgressListener(is_quiet=console.format == "json" or not sys.stderr.isatty())
     run = build_mirror(
         config,
-        flows=flows or None,
+        flows=flow_names or None,
         targets=[alias.strip() for alias in clusters.split(",")] if clusters else None,
         until_caught_up=until_caught_up,
         listeners=[listener, *installed_listeners()],

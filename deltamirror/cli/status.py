@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -13,41 +12,37 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
+from deltamirror.cli.options import chosen_flows, flows_option
 
 if TYPE_CHECKING:
-    from deltamirror.context import MirrorContext
     from deltamirror.monitoring.lag import GroupLag
-    from schemas.config.config import FlowConfig
     from schemas.monitoring.flow_state import FlowState, PartitionState
 
 STYLES = {"failed": "red", "unreachable": "red", "paused": "yellow"}
 
-_flows = click.option(
-    "--flow", "names", multiple=True, metavar="A->B", help="Only this flow; repeatable."
-)
-
 
 @click.command("status", epilog="Example: deltamirror status --flow 'us-east->eu-west'")
-@_flows
+@flows_option
 @common_options
 @click.pass_obj
-def status_command(console: Console, names: tuple[str, ...]) -> None:
+def status_command(console: Console, flow_names: tuple[str, ...]) -> None:
     """Show the state, lag and errors of each flow.
 
     Lag is in offsets. Age is the age of the oldest record that is not on the target yet.
     """
     from deltamirror.monitoring.flow_status import flow_status
 
-    with _open_context(console, names) as (context, flows):
+    with console.open_context() as context:
+        flows = chosen_flows(context.config, flow_names)
         states = [flow_status(context, flow) for flow in flows]
     console.show({"flows": [each.to_json() for each in states]}, lambda: _status_table(states))
 
 
 @click.command("lag", epilog="Example: deltamirror lag --flow 'us-east->eu-west'")
-@_flows
+@flows_option
 @common_options
 @click.pass_obj
-def lag_command(console: Console, names: tuple[str, ...]) -> None:
+def lag_command(console: Console, flow_names: tuple[str, ...]) -> None:
     """Show the lag of each partition and each group.
 
     SOURCE END, STAGED and REPLAYED are offsets of the source. Lag is in offsets. Age is the age of
@@ -57,7 +52,8 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
     from deltamirror.monitoring.flow_status import flow_status
     from deltamirror.monitoring.lag import group_lag
 
-    with _open_context(console, names) as (context, flows):
+    with console.open_context() as context:
+        flows = chosen_flows(context.config, flow_names)
         states = [flow_status(context, flow) for flow in flows]
         groups = [group_lag(context, *each) for each in zip(flows, states, strict=True)]
     data = [
@@ -65,16 +61,6 @@ def lag_command(console: Console, names: tuple[str, ...]) -> None:
         for state, found in zip(states, groups, strict=True)
     ]
     console.show({"flows": data}, lambda: _lag_tables(states, groups))
-
-
-@contextmanager
-def _open_context(
-    console: Console, names: tuple[str, ...]
-) -> Iterator[tuple[MirrorContext, list[FlowConfig]]]:
-    """Open the context of the configuration; yield it with the flows *names*, or all flows."""
-    with console.open_context() as context:
-        config = context.config
-        yield context, [config.flow(name) for name in names] or list(config.flows)
 
 
 def _status_table(states: list[FlowState]) -> RenderableType:

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
+from deltamirror.cli.options import flows_option
 from schemas.verification import EXPLAINED, KINDS, SIDES
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ REPORT_INTERVAL_S = 10.0
 
 
 @click.command("verify", epilog="Example: deltamirror verify --topic orders --sample 10")
-@click.option("--flow", "flows", multiple=True, metavar="A->B", help="Only this flow; repeatable.")
+@flows_option
 @click.option("--topic", "topics", multiple=True, help="Only this source topic; repeatable.")
 @click.option("--source", is_flag=True, help="Compare the source with the stage.")
 @click.option(
@@ -47,7 +48,7 @@ REPORT_INTERVAL_S = 10.0
 @click.pass_context
 def verify_command(
     context: click.Context,
-    flows: tuple[str, ...],
+    flow_names: tuple[str, ...],
     topics: tuple[str, ...],
     source: bool,
     staged: bool,
@@ -69,7 +70,7 @@ def verify_command(
     with console.open_context() as mirror_context, _progress() as listener:
         found = verify(
             mirror_context,
-            flows=flows or None,
+            flows=flow_names or None,
             topics=topics or None,
             sides=sides,
             share=1.0 if sample is None else sample / 100,

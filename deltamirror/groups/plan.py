@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -67,6 +66,11 @@ class GroupPlan:
         """Return whether the group is known to have members, so its offsets cannot be set."""
         return self.state not in IDLE_STATES | {"UNKNOWN"}
 
+    def to_json(self, flow: str) -> dict[str, Any]:
+        """Return the group's entry in what `groups plan --format json` prints."""
+        rows = [each.to_json(flow) for each in self.partitions]
+        return {"group": self.group, "state": self.state, "partitions": rows}
+
 
 def plan_groups(
     context: MirrorContext,
@@ -108,19 +112,3 @@ def _plan_offset(
     gone = mapped.runs.count_between(at.downstream_offset, available.low) if mapped else 0
     action = "keep" if current == resumes_at else "set"
     return PlannedOffset(at, action, current, resumes_at, gone, metadata)
-
-
-def plans_as_json(flow: str, plans: Sequence[GroupPlan]) -> dict[str, Any]:
-    """Return what `groups plan --format json` prints."""
-    return {
-        "flow": flow,
-        "note": READ_COMMITTED_NOTE,
-        "groups": [
-            {
-                "group": plan.group,
-                "state": plan.state,
-                "partitions": [each.to_json(flow) for each in plan.partitions],
-            }
-            for plan in plans
-        ],
-    }
