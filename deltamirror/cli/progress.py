@@ -8,14 +8,7 @@ from threading import Lock
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from deltamirror.listener import Listener
 from schemas.config.flow import Flow
@@ -45,7 +38,7 @@ class RunProgressListener(Listener):
         self._staged: Counter[str] = Counter()
         self._replayed: Counter[Flow] = Counter()
         self._errors = 0
-        self._tasks: dict[Flow, TaskID] = {}
+        self._tasks: dict[Flow, Any] = {}
 
     def staged(
         self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()

@@ -58,7 +58,9 @@ def run_command(
         )
 
     config = console.config()
-    _log_to_stderr()
+    # To stderr: warnings of all packages, and deltamirror's own messages from INFO.
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("deltamirror").setLevel(logging.INFO)
     stop = threading.Event()
     listener = RunProgressListener(is_quiet=console.format == "json" or not sys.stderr.isatty())
     run = build_mirror(
@@ -76,14 +78,6 @@ def run_command(
     data = listener.summary()
     console.show(data, f"staged {data['staged']:,} records, replayed {data['replayed']:,} records")
     _exit_if_loops_hang()
-
-
-def _log_to_stderr() -> None:
-    """Log warnings of all packages, and deltamirror's own messages from INFO, to stderr."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    logging.getLogger("deltamirror").setLevel(logging.INFO)
 
 
 @contextmanager

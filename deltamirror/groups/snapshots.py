@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 OWN_PREFIX = "deltamirror."
 """Prefix of the groups that keep deltamirror's progress. They are never snapshotted."""
 
-Commits = dict[tuple[str, TopicPartition], tuple[int, str]]
-"""Offset and metadata by group and partition."""
-
 _COMMIT = itemgetter("group", "topic", "topic_id", "partition", "committed", "metadata")
 
 
@@ -62,14 +59,19 @@ def snapshot_groups(context: MirrorContext, alias: str) -> GroupSnapshot:
         for group in sorted({*listed, *named})
         if not group.startswith(OWN_PREFIX) and any(flow.groups.matches(group) for flow in flows)
     ]
-    found: Commits = {}
+    found: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
     read_errors: list[str] = []
     for group in groups:
         try:
-            found |= _committed(cluster, group, flows)
+            commits = cluster.group_commits(group)
         except DeltamirrorError as error:
             log.warning("%s", error)
             read_errors.append(str(error))
+            continue
+        own_flows = [flow for flow in flows if flow.groups.matches(group)]
+        for at, commit in commits.items():
+            if any(flow.replicates(at.topic) for flow in own_flows):
+                found[group, at] = commit
     after = _topic_ids(cluster)
     known = {_COMMIT(row) for row in latest_commits(table.rows()).to_pylist()}
     now_ms = table.next_time_ms()
@@ -129,12 +131,3 @@ def flow_commits(
 
 def _topic_ids(cluster: KafkaCluster) -> dict[str, str]:
     return {name: topic.topic_id for name, topic in cluster.topics().items()}
-
-
-def _committed(cluster: KafkaCluster, group: str, flows: list[FlowConfig]) -> Commits:
-    wanted = [flow for flow in flows if flow.groups.matches(group)]
-    return {
-        (group, partition): commit
-        for partition, commit in cluster.group_commits(group).items()
-        if any(flow.replicates(partition.topic) for flow in wanted)
-    }

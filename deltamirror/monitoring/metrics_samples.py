@@ -74,7 +74,6 @@ def _samples(metrics_state: MetricsState) -> list[_Sample]:
             found.append((m.STAGED_RECORDS, (alias,), records))
             found.append((m.STAGED_BYTES, (alias,), metrics_state.staged_bytes[alias]))
         found += _traffic_samples(metrics_state, now_s)
-        found += _checkpoint_samples(metrics_state, now_s)
         lags_by_flow, commits = dict(metrics_state.partition_lags), dict(metrics_state.commits)
     for flow in (config.flow for config in metrics_state.flows):
         watermarks = metrics_state.watermarks.get(flow.source, {})
@@ -102,6 +101,7 @@ def _loop_samples(loop: LoopState, now_s: float) -> Iterator[_Sample]:
 
 
 def _traffic_samples(metrics_state: MetricsState, now_s: float) -> Iterator[_Sample]:
+    """Yield the samples of each target partition's records and of each group's checkpoints."""
     for (flow, target), traffic in metrics_state.traffic.items():
         place = _labels(flow, target)
         carried = traffic.carried.read(now_s)
@@ -111,9 +111,6 @@ def _traffic_samples(metrics_state: MetricsState, now_s: float) -> Iterator[_Sam
         yield m.BYTE_RATE, place, per_second(carried.total, now_s)
         yield from _latency_samples(m.RECORD_AGE, place, traffic.ages, now_s)
         yield from _latency_samples(m.REPLICATION_LATENCY, place, traffic.latencies, now_s)
-
-
-def _checkpoint_samples(metrics_state: MetricsState, now_s: float) -> Iterator[_Sample]:
     for (flow, group, target), latency in metrics_state.latencies.items():
         place = (flow.source, flow.target, group, target.topic, str(target.partition))
         yield from _latency_samples(m.CHECKPOINT_LATENCY, place, latency, now_s)
