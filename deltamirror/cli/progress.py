@@ -43,20 +43,17 @@ class RunProgressListener(Listener):
     def staged(
         self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()
     ) -> None:
-        """Count the records of *segments*."""
         with self._lock:
             self._staged[alias] += sum(segment.count for segment in segments)
             for flow in self._tasks:
                 self._show(flow)
 
     def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Count the records of *moves*."""
         with self._lock:
             self._replayed[flow] += sum(move.records for move in moves)
             self._show(flow)
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Count a failed tick. The loop logs the error."""
         with self._lock:
             self._errors += 1
 

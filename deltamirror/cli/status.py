@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -70,24 +71,21 @@ def _status_table(states: list[FlowState]) -> RenderableType:
         error = " ".join(text for text in (state.error, state.hint) if text)
         style = STYLES.get(state.state)
         flows.add_row(state.flow, state.state, f"{state.lag:,}", _age([state]), error, style=style)
-        for topic, partitions in groupby(state.partitions, key=lambda each: each.topic):
-            _add_topic(topics, state.flow, topic, list(partitions))
+        for topic, members in groupby(state.partitions, key=attrgetter("topic")):
+            partitions = list(members)
+            errors = [str(each.error) for each in partitions if each.error]
+            paused = ["paused"] if any(each.is_paused for each in partitions) else []
+            topics.add_row(
+                state.flow,
+                topic,
+                partitions[0].target_topic,
+                str(len(partitions)),
+                f"{sum(each.lag for each in partitions):,}",
+                _age(partitions),
+                "; ".join(paused + errors),
+                style="red" if errors else "yellow" if paused else None,
+            )
     return Group(flows, topics) if topics.row_count else flows
-
-
-def _add_topic(table: Table, flow: str, topic: str, partitions: list[PartitionState]) -> None:
-    errors = [str(each.error) for each in partitions if each.error]
-    paused = ["paused"] if any(each.is_paused for each in partitions) else []
-    table.add_row(
-        flow,
-        topic,
-        partitions[0].target_topic,
-        str(len(partitions)),
-        f"{sum(each.lag for each in partitions):,}",
-        _age(partitions),
-        "; ".join(paused + errors),
-        style="red" if errors else "yellow" if paused else None,
-    )
 
 
 def _lag_table(states: list[FlowState]) -> Table:

@@ -91,13 +91,11 @@ class _ProgressBars:
         self._tasks: dict[str, TaskID] = {}
 
     def started(self, flow: str, records: int, resumed: int) -> None:
-        """Add the bar of *flow*."""
         self._tasks[flow] = self._progress.add_task(
             flow, total=max(1, records), completed=min(resumed, records)
         )
 
     def compared(self, flow: str, records: int) -> None:
-        """Advance the bar of *flow*."""
         self._progress.advance(self._tasks[flow], records)
 
 
@@ -109,13 +107,11 @@ class _ProgressLines:
         self._records = self._done = 0
 
     def started(self, flow: str, records: int, resumed: int) -> None:
-        """Store the number of records of *flow*; print a line if an earlier verify is resumed."""
         self._records, self._done = records, resumed
         if resumed:
             click.echo(f"{flow}: resumes after {resumed:,} of {records:,} records", err=True)
 
     def compared(self, flow: str, records: int) -> None:
-        """Print the progress of *flow* if `REPORT_INTERVAL_S` have passed since the last line."""
         self._done = min(self._records, self._done + records)
         if time.monotonic() - self._reported_at > REPORT_INTERVAL_S:
             self._reported_at = time.monotonic()

@@ -45,9 +45,8 @@ def translate_groups(
 ) -> list[GroupTranslation]:
     """Return the downstream offset at which each group resumes, by group and partition.
 
-    *as_of_ms* (ms since 1970) selects the newest commits seen at or before it; None selects the
-    newest. *group* selects one group; None selects all that the flow's filter matches. If nothing
-    of the incarnation that the group read has arrived, the downstream offset is None.
+    *as_of_ms* and *group* are as in `flow_commits`. If nothing of the incarnation that a group read
+    has arrived, its downstream offset is None.
     """
     commits = flow_commits(context, flow_config, as_of_ms, group)
     offset_map = map_index(context, flow_config.flow)

@@ -80,8 +80,8 @@ def plan_groups(
 ) -> list[GroupPlan]:
     """Return the plan of each group of the flow, or of one *group*, from its snapshots.
 
-    *as_of_ms* is as in `translate_groups`. Nothing is changed. Raises DeltamirrorError if the
-    target or the lake is down.
+    *as_of_ms* is as in `flow_commits`. Nothing is changed. Raises DeltamirrorError if the target or
+    the lake is down.
     """
     found = translate_groups(context, flow_config, as_of_ms, group)
     offset_map = map_index(context, flow_config.flow)

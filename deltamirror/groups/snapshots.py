@@ -118,7 +118,7 @@ def flow_commits(
 ) -> list[dict[str, Any]]:
     """Return the newest snapshotted commits of the groups and topics that the flow replicates.
 
-    *as_of_ms* is as in `latest_commits`. *group* selects one group.
+    *as_of_ms* (ms since 1970) leaves out commits seen after it. *group* selects one group.
     """
     table = context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS)
     offsets = table.rows(where=None if group is None else pc.field("group") == group)

@@ -202,8 +202,7 @@ class _Importer:
     ) -> MapEnd | None:
         """Return where deltamirror stopped before MirrorMaker 2 began; None if it never replayed.
 
-        Raises AlreadyMirroredError if MirrorMaker 2 has copied nothing since; TakeoverUnclearError
-        if progress and the end of the offset map differ.
+        Raises AlreadyMirroredError, TakeoverUnclearError.
         """
         mapped = self._map.end(target, topic_id, [source.topic_id])
         group = self._config.flow.progress_group

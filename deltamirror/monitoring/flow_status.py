@@ -156,10 +156,7 @@ def _replayed(
     sources: Mapping[TopicPartition, SourcePartition],
     progress: Mapping[TopicPartition, Progress] | None,
 ) -> dict[TopicPartition, int]:
-    """Return the next offset to replay of each current incarnation; 0 if replay has not started.
-
-    Without *progress*, the end of the offset map is used. It is never ahead of progress.
-    """
+    """Return the next offset to replay of each current incarnation; 0 if replay has not started."""
     if progress is not None:
         return {
             p: at.next_offset
@@ -167,6 +164,7 @@ def _replayed(
             else 0
             for p, source in sources.items()
         }
+    # The end of the offset map is never ahead of progress.
     offset_map = build_index(context.lake.offset_map(flow_config.flow).rows(MAP_COLUMNS))
     mapped = {p: offset_map.mapped_incarnation(p, s.topic_id) for p, s in sources.items()}
     return {p: found.runs.upstream_end if found else 0 for p, found in mapped.items()}

@@ -99,13 +99,11 @@ class MetricsState(Listener):
         self.commits: dict[Flow, Sequence[GroupCommit]] = {}
 
     def tick_started(self, role: str) -> None:
-        """Record the start of a tick."""
         self._update(role, began_at_s=time.monotonic())
 
     def tick_succeeded(
         self, role: str, errors: Mapping[TopicPartition, PartitionError], *, is_paused: bool = False
     ) -> None:
-        """Record a successful tick and its partitions with *errors*."""
         self._tick_ended(
             role,
             state="paused" if is_paused else "running",
@@ -114,7 +112,6 @@ class MetricsState(Listener):
         )
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Record a failed tick."""
         before = self.loops[role]
         is_first = before.failing_since_s is None
         self._tick_ended(
@@ -127,7 +124,6 @@ class MetricsState(Listener):
         )
 
     def lease_refused(self, role: str) -> None:
-        """Record that another process holds the lease."""
         self._update(role, state="waiting", failing_since_s=None)
 
     def _tick_ended(self, role: str, **changes: Any) -> None:  # noqa: ANN401 - fields of LoopState
@@ -235,11 +231,8 @@ def write_timed_checkpoints(
         metrics_state.record_checkpoints(flow_config.flow, written, took_ms)
     commits = [
         GroupCommit(
-            row["group"],
-            TopicPartition(row["topic"], row["partition"]),
-            row["topic_id"],
-            row["committed"],
+            r["group"], TopicPartition(r["topic"], r["partition"]), r["topic_id"], r["committed"]
         )
-        for row in flow_commits(context, flow_config)
+        for r in flow_commits(context, flow_config)
     ]
     metrics_state.committed(flow_config.flow, commits)

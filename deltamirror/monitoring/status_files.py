@@ -20,11 +20,9 @@ class StatusFiles(Listener):
     def tick_succeeded(
         self, role: str, errors: Mapping[TopicPartition, PartitionError], *, is_paused: bool = False
     ) -> None:
-        """Write that the loop runs."""
         self._post(role, "running", None, errors)
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Write that the last tick failed."""
         self._post(role, "failed", error, {})
 
     def loop_stopped(
@@ -33,7 +31,6 @@ class StatusFiles(Listener):
         error: DeltamirrorError | None,
         errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
-        """Write that the loop has ended."""
         self._post(role, "failed" if error else "stopped", error, errors)
 
     def _post(

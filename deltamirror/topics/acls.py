@@ -21,9 +21,8 @@ def acls_to_create(context: MirrorContext, flow: FlowConfig) -> list[TopicAcl]:
     It reads both clusters and changes nothing. Raises UnreachableError, RequestRefusedError.
     """
     source = context.cluster(flow.flow.source).topic_acls()
-    if not source:
-        return []
-    return missing_acls(flow, source, context.cluster(flow.flow.target).topic_acls())
+    target = context.cluster(flow.flow.target)
+    return missing_acls(flow, source, target.topic_acls()) if source else []
 
 
 class TopicAclSync:
