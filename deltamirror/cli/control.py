@@ -100,18 +100,13 @@ def resume_command(
 
 
 def _request_for_flow(
-    console: Console,
-    order: str,
-    flow_name: str,
-    topic: str | None,
-    partition: int | None,
-    then: str,
+    console: Console, order: str, name: str, topic: str | None, partition: int | None, then: str
 ) -> None:
     """Add the request *order* for a flow, or for a topic or a partition of it."""
     if partition is not None and topic is None:
         raise click.UsageError("--partition requires --topic")
     with console.open_context() as context:
-        flow = context.config.flow(flow_name).flow
+        flow = context.config.flow(name).flow
         request = {"order": order, "scope": flow.name, "topic": topic, "partition": partition}
         _add_request(console, context, request, flow.source, then)
 

@@ -10,7 +10,7 @@ import click
 from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import chosen_sources
+from deltamirror.cli.options import chosen_sources, number_columns
 
 
 @click.command("gaps", epilog="Example: deltamirror gaps --cluster us-east --topic orders")
@@ -37,17 +37,14 @@ def gaps_command(console: Console, alias: str | None, topic: str | None) -> None
 
 
 def _gaps_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table("cluster", "partition", "cause")
-    for name in ("intervals", "offsets", "from", "to"):
-        table.add_column(name, justify="right")
+    columns = number_columns("intervals", "offsets", "from", "to")
+    table = Table("cluster", "partition", "cause", *columns)
     key = itemgetter("cluster", "topic", "partition", "cause")
     for (cluster, topic, partition, cause), each in groupby(sorted(rows, key=key), key):
         found = list(each)
-        numbers = (
-            len(found),
-            sum(row["offsets"] for row in found),
-            min(row["start_offset"] for row in found),
-            max(row["end_offset"] for row in found),
-        )
-        table.add_row(cluster, f"{topic}[{partition}]", cause, *(f"{n:,}" for n in numbers))
+        offsets = sum(row["offsets"] for row in found)
+        start = min(row["start_offset"] for row in found)
+        end = max(row["end_offset"] for row in found)
+        numbers = (f"{number:,}" for number in (len(found), offsets, start, end))
+        table.add_row(cluster, f"{topic}[{partition}]", cause, *numbers)
     return table

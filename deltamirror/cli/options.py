@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Group
-from rich.table import Table
+from rich.table import Column, Table
 
 from deltamirror import times
 from schemas.errors import ConfigError, DeltamirrorError
@@ -41,6 +41,11 @@ def chosen_sources(config: Config, alias: str | None) -> tuple[str, ...]:
 def chosen_flows(config: Config, names: Sequence[str]) -> Sequence[FlowConfig]:
     """Return the flows *names*, or all flows if there are no names. Raises UnknownFlowError."""
     return [config.flow(name) for name in names] or config.flows
+
+
+def number_columns(*names: str) -> list[Column]:
+    """Return right-aligned columns of a table."""
+    return [Column(name, justify="right") for name in names]
 
 
 def error_rows(errors: Iterable[DeltamirrorError]) -> list[dict[str, str]]:

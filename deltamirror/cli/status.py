@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import chosen_flows, flows_option
+from deltamirror.cli.options import chosen_flows, flows_option, number_columns
 
 if TYPE_CHECKING:
     from deltamirror.monitoring.lag import GroupLag
@@ -88,47 +88,37 @@ def _status_table(states: list[FlowState]) -> RenderableType:
     return Group(flows, topics) if topics.row_count else flows
 
 
-def _lag_table(states: list[FlowState]) -> Table:
-    table = Table("flow")
-    _add_partition_column(table, [each for state in states for each in state.partitions])
-    table.add_column("target topic")
-    table.add_column("state")
-    for name in ("source end", "staged", "replayed", "lag", "age", "held back"):
-        table.add_column(name, justify="right")
-    for state in states:
+def _lag_tables(states: list[FlowState], groups: list[list[GroupLag]]) -> RenderableType:
+    column = _partition_column([each for state in states for each in state.partitions])
+    numbers = number_columns("source end", "staged", "replayed", "lag", "age", "held back")
+    partitions = Table("flow", column, "target topic", "state", *numbers)
+    column = _partition_column([each for found in groups for each in found])
+    consumers = Table("flow", "group", column, *number_columns("committed", "consumer lag"))
+    for state, found in zip(states, groups, strict=True):
         for each in state.partitions:
-            numbers = (each.source_end, each.staged, each.replayed, each.lag)
-            table.add_row(
+            offsets = (each.source_end, each.staged, each.replayed, each.lag)
+            partitions.add_row(
                 state.flow,
                 f"{each.topic}[{each.partition}]",
                 each.target_topic,
                 "failed" if each.error else "paused" if each.is_paused else state.state,
-                *(f"{number:,}" for number in numbers),
+                *(f"{offset:,}" for offset in offsets),
                 _age([each]),
                 f"{each.held_back:,}",
                 style="red" if each.error else None,
             )
-    return table
+        for lag in found:
+            partition = f"{lag.topic}[{lag.partition}]"
+            consumers.add_row(
+                state.flow, lag.group, partition, f"{lag.committed:,}", f"{lag.lag:,}"
+            )
+    return Group(partitions, consumers) if consumers.row_count else partitions
 
 
-def _add_partition_column(table: Table, rows: Iterable[PartitionState | GroupLag]) -> None:
-    """Add a column for `topic[partition]` that a narrow terminal does not shorten."""
+def _partition_column(rows: Iterable[PartitionState | GroupLag]) -> Column:
+    """Return a column for `topic[partition]` that a narrow terminal does not shorten."""
     widths = (len(f"{each.topic}[{each.partition}]") for each in rows)
-    table.add_column("partition", no_wrap=True, min_width=max(widths, default=0))
-
-
-def _lag_tables(states: list[FlowState], groups: list[list[GroupLag]]) -> RenderableType:
-    table = Table("flow", "group")
-    _add_partition_column(table, [each for found in groups for each in found])
-    for name in ("committed", "consumer lag"):
-        table.add_column(name, justify="right")
-    for state, found in zip(states, groups, strict=True):
-        for each in found:
-            partition = f"{each.topic}[{each.partition}]"
-            numbers = (f"{each.committed:,}", f"{each.lag:,}")
-            table.add_row(state.flow, each.group, partition, *numbers)
-    partitions = _lag_table(states)
-    return Group(partitions, table) if table.row_count else partitions
+    return Column("partition", no_wrap=True, min_width=max(widths, default=0))
 
 
 def _age(states: Iterable[FlowState | PartitionState]) -> str:

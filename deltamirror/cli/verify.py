@@ -14,7 +14,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import flows_option
+from deltamirror.cli.options import flows_option, number_columns
 from schemas.verification import EXPLAINED, KINDS, SIDES
 
 if TYPE_CHECKING:
@@ -131,10 +131,8 @@ def _progress() -> Iterator[ProgressListener]:
 
 
 def _verify_tables(found: Verification) -> Group:
-    sums = Table("flow", "topic")
-    for name in ("partitions", "records", *KINDS):
-        sums.add_column(name, justify="right")
-    sums.add_column("explained")
+    columns = number_columns("partitions", "records", *KINDS)
+    sums = Table("flow", "topic", *columns, "explained")
     for flow in found.flows:
         for topic in dict.fromkeys(each.partition.topic for each in flow.partitions):
             members = [each for each in flow.partitions if each.partition.topic == topic]

@@ -88,11 +88,10 @@ def snapshot_groups(context: MirrorContext, alias: str) -> GroupSnapshot:
         for (group, at), (offset, metadata) in found.items()
         if at.topic in after and after[at.topic] == before.get(at.topic)
     ]
-    changed = [row for row in rows if _COMMIT(row) not in known]
-    if changed:
-        table.append(changed, txn_versions={CLOCK_APP_ID: now_ms})
-    listed_count = sum(group in listed for group in groups)
-    return GroupSnapshot(listed_count, len(changed), tuple(read_errors))
+    rows = [row for row in rows if _COMMIT(row) not in known]
+    if rows:
+        table.append(rows, txn_versions={CLOCK_APP_ID: now_ms})
+    return GroupSnapshot(sum(group in listed for group in groups), len(rows), tuple(read_errors))
 
 
 def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:

@@ -39,11 +39,11 @@ def export_mm2(context: MirrorContext, config: FlowConfig) -> Mm2Export:
     """
     flow = config.flow
     with Lease(context.lake.root, f"replay {flow.name}"):
-        cluster, settings = context.cluster(flow.target), context.config.clusters[flow.target]
+        cluster = context.cluster(flow.target)
         check_mm2_stopped(cluster, flow)
         progress, errors = _progress(context, config)
-        name, producer = offsets_topic(flow), settings.producer
-        topic = CompactedTopic(cluster, name, producer, OFFSETS_TOPIC_PARTITIONS)
+        producer = context.config.clusters[flow.target].producer
+        topic = CompactedTopic(cluster, offsets_topic(flow), producer, OFFSETS_TOPIC_PARTITIONS)
         topic.ensure_exists(config.replication_factor)
         copied = {at: each.next_offset - 1 for at, each in progress.items() if each.next_offset}
         # Pause first: replay at the same time as MirrorMaker 2 would copy all records twice.

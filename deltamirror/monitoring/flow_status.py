@@ -7,7 +7,7 @@ the lake.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from deltamirror.context import MirrorContext
 from deltamirror.control import ControlTable, is_paused
@@ -102,8 +102,9 @@ def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
         state = "stopped"
     else:
         state = replay["state"]
-    loop_error = (replay or {}).get("error") or (staging or {}).get("error")
-    error_text = loop_error or _summarize_errors(states)
+    waiting = [each.error for each in states if each.error]
+    first = f"{len(waiting)} of {len(states)} partitions wait: {waiting[0]}" if waiting else None
+    error_text = (replay or {}).get("error") or (staging or {}).get("error") or first
     return FlowState(flow.name, state, error_text, None, tuple(states), address)
 
 
@@ -168,9 +169,3 @@ def _replayed(
     offset_map = build_index(context.lake.offset_map(flow_config.flow).rows(MAP_COLUMNS))
     mapped = {p: offset_map.mapped_incarnation(p, s.topic_id) for p, s in sources.items()}
     return {p: found.runs.upstream_end if found else 0 for p, found in mapped.items()}
-
-
-def _summarize_errors(states: Sequence[PartitionState]) -> str | None:
-    """Return the number of failed partitions, and the error of the first one."""
-    errors = [each.error for each in states if each.error]
-    return f"{len(errors)} of {len(states)} partitions wait: {errors[0]}" if errors else None

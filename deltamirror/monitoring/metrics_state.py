@@ -36,7 +36,6 @@ class LatencyStat:
     last_ms: float | None = None
 
     def add(self, latencies: ValueStats, now_s: float) -> None:
-        """Add *latencies*, measured at *now_s* (monotonic)."""
         if latencies.count:
             self.recent.add(latencies, now_s)
             self.last_ms = latencies.last
@@ -44,14 +43,11 @@ class LatencyStat:
 
 @dataclass(slots=True)
 class PartitionTraffic:
-    """Records, bytes and latencies of one target partition since the start.
-
-    *carried* has the count of recent records, and the total of their bytes.
-    """
+    """Records, bytes and latencies of one target partition since the start."""
 
     records: int = 0
     value_bytes: int = 0
-    carried: SampledStat = field(default_factory=SampledStat)
+    carried: SampledStat = field(default_factory=SampledStat)  # count: records; total: bytes
     ages: LatencyStat = field(default_factory=LatencyStat)
     latencies: LatencyStat = field(default_factory=LatencyStat)
 
@@ -90,12 +86,8 @@ class MetricsState(Listener):
         self.staged_bytes = dict.fromkeys(sources, 0)
         self.watermarks: dict[str, Mapping[TopicPartition, Watermarks]] = {}
         self.partition_lags: dict[Flow, Sequence[PartitionLag]] = {}
-        self.traffic: dict[tuple[Flow, TopicPartition], PartitionTraffic] = defaultdict(
-            PartitionTraffic
-        )
-        self.latencies: dict[tuple[Flow, str, TopicPartition], LatencyStat] = defaultdict(
-            LatencyStat
-        )
+        self.traffic = defaultdict[tuple[Flow, TopicPartition], PartitionTraffic](PartitionTraffic)
+        self.latencies = defaultdict[tuple[Flow, str, TopicPartition], LatencyStat](LatencyStat)
         self.commits: dict[Flow, Sequence[GroupCommit]] = {}
 
     def tick_started(self, role: str) -> None:
@@ -113,12 +105,11 @@ class MetricsState(Listener):
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
         before = self.loops[role]
-        is_first = before.failing_since_s is None
         self._tick_ended(
             role,
             state="failed",
             failures=before.failures + 1,
-            failing_since_s=time.monotonic() if is_first else before.failing_since_s,
+            failing_since_s=before.failing_since_s or time.monotonic(),
             error=error,
             error_at_ms=int(time.time() * 1000),
         )

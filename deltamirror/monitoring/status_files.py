@@ -20,10 +20,11 @@ class StatusFiles(Listener):
     def tick_succeeded(
         self, role: str, errors: Mapping[TopicPartition, PartitionError], *, is_paused: bool = False
     ) -> None:
-        self._post(role, "running", None, errors)
+        address = self._metrics_state.address
+        self._status_file.post(role, "running", None, error_rows(errors), address)
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        self._post(role, "failed", error, {})
+        self._status_file.post(role, "failed", str(error), [], self._metrics_state.address)
 
     def loop_stopped(
         self,
@@ -31,18 +32,9 @@ class StatusFiles(Listener):
         error: DeltamirrorError | None,
         errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
-        self._post(role, "failed" if error else "stopped", error, errors)
-
-    def _post(
-        self,
-        role: str,
-        state: str,
-        error: DeltamirrorError | None,
-        errors: Mapping[TopicPartition, PartitionError],
-    ) -> None:
-        text = str(error) if error else None
-        rows = error_rows(errors)
-        self._status_file.post(role, state, text, rows, self._metrics_state.address)
+        state, text = ("failed", str(error)) if error else ("stopped", None)
+        address = self._metrics_state.address
+        self._status_file.post(role, state, text, error_rows(errors), address)
 
 
 def error_rows(errors: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str, object]]:

@@ -73,10 +73,7 @@ class RemoteTopics:
                 del self._refused[topic]
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the id of the remote topic of source *partition*.
-
-        Return None if the target partition does not exist or the topic is refused.
-        """
+        """Return the id of the remote topic of *partition*; None if it has no target partition."""
         found = self._topics.get(self._config.remote_topic(partition.topic))
         return found.topic_id if found and partition.partition < found.partitions else None
 
