@@ -216,9 +216,8 @@ class _Restager:
     def _restore_versions(self, segments: Sequence[Segment], sealed: int) -> None:
         """Move frontiers that a lost commit had moved, and commit until version *sealed*."""
         ends = {s.source: s.end for s in segments}
-        behind = {
-            p.app_id: end for p, end in ends.items() if (self._records.frontier(p) or 0) < end
-        }
+        frontier = self._records.frontier
+        behind = {p.app_id: end for p, end in ends.items() if (m := frontier(p)) is None or m < end}
         while behind or self._records.version < sealed:
             self._records.commit([], txn_versions=behind)
             behind = {}
