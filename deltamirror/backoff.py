@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deltamirror.timings import Timings
-from schemas.errors import ConfigError, DefectError, DeltamirrorError, PermissionMissingError
+from schemas.errors.base import ConfigError, DefectError, DeltamirrorError
+from schemas.errors.environment import PermissionMissingError
 
 
 class Backoff:

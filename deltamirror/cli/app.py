@@ -27,7 +27,7 @@ from rich.console import Console as Rich
 from rich.console import RenderableType
 
 from schemas.config.config import CONFIG_VARIABLE
-from schemas.errors import ConfigError, DeltamirrorError
+from schemas.errors.base import ConfigError, DeltamirrorError
 
 if TYPE_CHECKING:
     from deltamirror.context import MirrorContext

@@ -8,7 +8,8 @@ import click
 
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import chosen_sources, flow_option
-from schemas.errors import DeltamirrorError, TopicMissingError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.source import TopicMissingError
 
 if TYPE_CHECKING:
     from deltamirror.context import MirrorContext

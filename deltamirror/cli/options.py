@@ -10,7 +10,7 @@ from rich.console import Group
 from rich.table import Column, Table
 
 from deltamirror import times
-from schemas.errors import ConfigError, DeltamirrorError
+from schemas.errors.base import ConfigError, DeltamirrorError
 
 if TYPE_CHECKING:
     from schemas.config.config import Config, FlowConfig

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from deltamirror.backoff import Backoff, needs_operator
 from deltamirror.listener import Listener
 from deltamirror.timings import Timings
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 
 log = logging.getLogger(__name__)
 

@@ -27,13 +27,8 @@ from resources.librdkafka.bindings import log_limits
 from resources.spark.session import SparkWorkers
 from resources.spark.worker_pool import WorkerPool
 from schemas.config.config import Config, FlowConfig, HeartbeatConfig
-from schemas.errors import (
-    ConfigError,
-    DeltamirrorError,
-    NotCaughtUpError,
-    PartitionError,
-    SparkFailedError,
-)
+from schemas.errors.base import ConfigError, DeltamirrorError, NotCaughtUpError, PartitionError
+from schemas.errors.environment import SparkFailedError
 from schemas.kafka.partition import TopicPartition
 
 PRESTARTED_POOLS = 2

@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.record_digest import Digest
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition
 
 MIB = 1024 * 1024

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pipeline.arrays import NO_OFFSETS, Offsets
 from pipeline.offset_map.encode import encode_runs
 from pipeline.pairing.pair import Fingerprint
-from schemas.errors import MapAmbiguousError
+from schemas.errors.target import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 

@@ -15,12 +15,12 @@ import pyarrow as pa
 from pipeline.pairing.pair import Fingerprint, PairedRuns, Pairing, fingerprints
 from pipeline.pairing.pair_remains import RemainderPairing
 from pipeline.replay.segment_chain import SegmentChain
-from schemas.errors import (
+from schemas.errors.lake import StageIncompleteError
+from schemas.errors.target import (
     MapUnpairedError,
     ProgressAheadError,
     ProgressBehindError,
     ProgressUnknownError,
-    StageIncompleteError,
     TargetChangedError,
     TargetTruncatedError,
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.offset_map.encode import expand_runs
 from pipeline.pairing.pair import Pairing, fingerprints
-from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from tests.support.fake_cluster import RecordContent, rows
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pipeline.offset_map.encode import expand_runs
 from pipeline.pairing.pair_remains import RemainderPairing
-from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 
 REMOTE = TopicPartition("us-east.orders", 0)
