@@ -60,12 +60,11 @@ class Translation:
 
 @dataclass(frozen=True, slots=True)
 class GroupTranslation:
-    """Where *group* resumes in one partition, translated from its commit read at *seen_at_ms*.
+    """Where *group* resumes in one partition, translated from its last commit read.
 
     *metadata* is the metadata of the committed offset. Kafka Streams stores its stream time there.
     """
 
     group: str
-    seen_at_ms: int
     at: Translation
     metadata: str = ""

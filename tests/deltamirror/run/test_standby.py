@@ -106,7 +106,7 @@ def status(run):
 
 def waits(run, *flows):
     def are_waiting():
-        return all(run.metrics_state.replay_loops[flow].state.state == "waiting" for flow in flows)
+        return all(run.metrics_state.loops[f"replay {flow}"].state == "waiting" for flow in flows)
 
     until(are_waiting, "it waits", WAIT_S)
 
