@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol
 
 import pyarrow as pa
@@ -100,10 +101,8 @@ def recover(
         return _recover_from_log(work, files, start, end, staged, log)
     if progress == start:
         return ResumePoint(start)
-    if progress is not None and staging_position(work, progress) < staging_position(work, start):
-        raise ProgressBehindError(
-            work.target, progress=progress.next_offset, map_end=start.next_offset
-        )
+    if progress is not None:
+        check_progress(work, progress, start)
     return _pair_with_log(work, files, start, progress, staged, log)
 
 
@@ -114,11 +113,17 @@ def start_of(work: PartitionWork) -> Progress:
     return Progress(work.links[0].start, work.links[0].incarnation, work.target_topic_id)
 
 
-def staging_position(work: PartitionWork, progress: Progress) -> tuple[int, int]:
-    """Return a sort key of *progress* in the order of staging; unknown incarnations are first."""
+def check_progress(work: PartitionWork, progress: Progress, map_end: Progress) -> None:
+    """Raise ProgressBehindError if *progress* is before *map_end* in the order of staging."""
     order = [link.incarnation for link in work.links]
-    incarnation = progress.incarnation
-    return order.index(incarnation) if incarnation in order else -1, progress.next_offset
+
+    def position(at: Progress) -> tuple[int, int]:
+        return order.index(at.incarnation) if at.incarnation in order else -1, at.next_offset
+
+    if position(progress) < position(map_end):
+        raise ProgressBehindError(
+            work.target, progress=progress.next_offset, map_end=map_end.next_offset
+        )
 
 
 def _recover_from_log(
@@ -137,12 +142,8 @@ def _recover_from_log(
     target, low = work.target, log.log_start_offset(work.target)
     has_holes = log.is_compacted(target)
     if low == 0 and not has_holes:
-        resume_point = _pair_with_log(work, files, beginning, None, staged, log)
-        return (
-            resume_point
-            if any(batch.runs for batch in resume_point.repairs)
-            else ResumePoint(beginning)
-        )
+        found = _pair_with_log(work, files, beginning, None, staged, log)
+        return found if any(batch.runs for batch in found.repairs) else ResumePoint(beginning)
     remainder = RemainderPairing(target)
     log.read_back(target, low, lambda rows: remainder.take(_with_fingerprints(rows)))
     last = remainder.last(_staged_records(work, files, beginning, None, staged))
@@ -171,15 +172,10 @@ def _pair_with_log(
     if not pairing.is_empty:
         log.read_back(target, after, lambda rows: pairing.take(_with_fingerprints(rows)))
     if progress is None:
-        paired = pairing.leading_pairs()
-        incarnations = list(paired.runs)
-        at = (
-            (incarnations[-1], paired.runs[incarnations[-1]][-1].upstream_end)
-            if incarnations
-            else None
-        )
-        incarnation, offset = at or (start.incarnation, start.next_offset)
-        progress = Progress(offset, incarnation, start.target_topic_id)
+        paired, progress = pairing.leading_pairs(), start
+        if paired.runs:
+            incarnation, runs = list(paired.runs.items())[-1]
+            progress = Progress(runs[-1].upstream_end, incarnation, start.target_topic_id)
         return ResumePoint(progress, tuple(_committed_batches(work, progress, paired)))
     try:
         paired = pairing.all_pairs()
@@ -212,16 +208,8 @@ def _committed_batches(
             elif order.index(incarnation) < order.index(from_incarnation):
                 complete_from = reached
         records = sum(run.length for run in runs)
-        yield CommittedBatch(
-            work.partition,
-            work.target,
-            before,
-            after,
-            runs,
-            records,
-            rebuilt=True,
-            complete_from=complete_from,
-        )
+        found = CommittedBatch(work.partition, work.target, before, after, runs, records)
+        yield replace(found, rebuilt=True, complete_from=complete_from)
         before = after
 
 
@@ -249,28 +237,18 @@ def _clip_links(work: PartitionWork, end: Progress) -> PartitionWork:
     Raises ProgressAheadError if the links end before *end*, and StageIncompleteError if the
     incarnation of *end* is not staged.
     """
-    incarnations = [link.incarnation for link in work.links]
-    if end.incarnation not in incarnations:
-        raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
-    former = work.links[: incarnations.index(end.incarnation)]
+    at = end.next_offset
     last = [
-        replace(
-            link,
-            end=min(link.end, end.next_offset),
-            is_cut=link.is_cut or link.end > end.next_offset,
-        )
+        replace(link, end=min(link.end, at), is_cut=link.is_cut or link.end > at)
         for link in work.links
-        if link.incarnation == end.incarnation and link.start <= end.next_offset
+        if link.incarnation == end.incarnation and link.start <= at
     ]
     if not last:
-        raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
-    if last[-1].end < end.next_offset:
-        raise ProgressAheadError(
-            work.target,
-            progress=end.next_offset,
-            staged=last[-1].end,
-            map_end=work.map_end.progress.next_offset if work.map_end else work.links[0].start,
-        )
+        raise StageIncompleteError(work.partition, wanted=at, found=None)
+    if last[-1].end < at:
+        map_end = start_of(work).next_offset
+        raise ProgressAheadError(work.target, progress=at, staged=last[-1].end, map_end=map_end)
+    former = takewhile(lambda link: link.incarnation != end.incarnation, work.links)
     return replace(work, links=(*former, *last))
 
 

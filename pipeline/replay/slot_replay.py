@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
+from pipeline.arrays import Offsets
 from pipeline.offset_map.encode import encode_runs
 from pipeline.replay.recovery import StageReader, TargetLogReader, recover, start_of
 from pipeline.replay.segment_chain import SegmentChain
@@ -37,8 +37,6 @@ from schemas.replay.slot_work import (
     SlotReplayResult,
     SlotWork,
 )
-
-Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Target(TargetLogReader, Protocol):
@@ -94,8 +92,7 @@ class Target(TargetLogReader, Protocol):
 def replay_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotReplayResult:
     """Send the records of *work* in transactions; return the committed batches.
 
-    A partition that the target rejects is excluded, and the other partitions are sent again. The
-    result holds the error of each excluded partition, and a failure of the slot if there is one.
+    A partition that the target rejects is excluded, and the other partitions are sent again.
     """
     slot = _Slot(work, staged, target)
     while True:
@@ -138,13 +135,8 @@ class _Slot:
     def result(self, failure: DeltamirrorError | None) -> SlotReplayResult:
         """Return the result; *failure* is the error that stopped the slot, if there was one."""
         errors = [(self._partitions[t].partition, e) for t, e in self._errors.items()]
-        return SlotReplayResult(
-            self._work.slot,
-            tuple(self._committed_batches),
-            tuple(errors),
-            failure,
-            self._fits_bytes,
-        )
+        batches = tuple(self._committed_batches)
+        return SlotReplayResult(self._work.slot, batches, tuple(errors), failure, self._fits_bytes)
 
     def run(self) -> None:
         """Fence, recover each partition's progress, and send until work or bounds end."""
@@ -194,9 +186,9 @@ class _Slot:
         works = self._remaining_work()
         targets = [w.target for w in works]
         known = self._target.progress(targets)
-        self._target.abort_leftovers(
-            {w.target: _map_end(w) for w in works if _is_fully_mapped(w, known)}
-        )
+        # If the map has all committed records, open transactions after its end are leftovers.
+        mapped = [w for w in works if known.get(w.target) in (None, start_of(w))]
+        self._target.abort_leftovers({w.target: _downstream_end(w) for w in mapped})
         end_offsets = self._target.end_offsets(targets)
         seeds: dict[TopicPartition, Progress] = {}
         for work in works:
@@ -263,10 +255,7 @@ class _Slot:
         return self._is_one_by_one and self._batch.targets() not in ([], [target])
 
     def _finish(self, chains: Mapping[TopicPartition, SegmentChain]) -> None:
-        """Commit the remaining rows, and progress to the end of every complete chain.
-
-        The end of a chain may lie past its last record, after transaction markers.
-        """
+        """Commit the remaining rows, and progress to the end of every complete chain."""
         for target, chain in chains.items():
             if target in self._errors:
                 continue
@@ -276,7 +265,7 @@ class _Slot:
                 self._errors[target] = error
                 continue
             if not self._needs_own_batch(target, chain.end.incarnation):
-                self._batch.reach(target, chain.end)
+                self._batch.progress[target] = chain.end
         self._commit()
 
     def _commit(self) -> None:
@@ -307,9 +296,7 @@ class _Slot:
     def _recreation_error(self, work: PartitionWork) -> PartitionError | None:
         """Return an error if the topic was re-created or deleted; it is the cause of any other."""
         now = self._target.topic_ids([work.target.topic]).get(work.target.topic)
-        if now == work.target_topic_id:
-            return None
-        return TargetChangedError(work.target, was=work.target_topic_id, now=now or "none")
+        return None if now == work.target_topic_id else _target_changed(work, now)
 
     def _check_targets(
         self, moved: Collection[TopicPartition], offsets: Mapping[TopicPartition, Offsets]
@@ -323,41 +310,36 @@ class _Slot:
         changed: dict[TopicPartition, PartitionError] = {}
         for target in moved:
             work, now = self._partitions[target], ids.get(target.topic)
-            end = work.map_end.downstream_end if work.map_end else 0
+            start, end = offsets[target][0] if target in offsets else None, _downstream_end(work)
             if now != work.target_topic_id:
-                changed[target] = TargetChangedError(
-                    target, was=work.target_topic_id, now=now or "none"
-                )
-            elif target in offsets and offsets[target][0] < end:
-                start = int(offsets[target][0])
-                changed[target] = TargetTruncatedError(target, end=start, map_end=end)
+                changed[target] = _target_changed(work, now)
+            elif start is not None and start < end:
+                changed[target] = TargetTruncatedError(target, end=int(start), map_end=end)
         if changed:
             self._errors |= changed
             raise _PartitionExcludedError
 
     def _record(self, batch: CommittedBatch) -> None:
         """Record *batch* as committed, and take its end as the end of the map in this tick."""
-        work = self._partitions[batch.target]
-        end = work.map_end.downstream_end if work.map_end else 0
-        end = batch.runs[-1].downstream_end if batch.runs else end
-        self._partitions[batch.target] = replace(work, map_end=MapEnd(batch.after, end))
+        self._partitions[batch.target] = extend_map(self._partitions[batch.target], batch)
         self._at[batch.target] = batch.after
         self._committed_batches.append(batch)
 
     def _new_batch(self) -> TransactionBatch:
-        size_bytes = self._work.transaction_bytes
-        if self._fits_bytes is not None:
-            size_bytes = min(size_bytes, self._fits_bytes)
+        most = self._work.transaction_bytes
+        size_bytes = most if self._fits_bytes is None else min(most, self._fits_bytes)
         return TransactionBatch(self._work.transaction_records, size_bytes)
 
 
-def _map_end(work: PartitionWork) -> int:
+def extend_map(work: PartitionWork, batch: CommittedBatch) -> PartitionWork:
+    """Return *work* with the end of *batch* as the end of its map."""
+    end = batch.runs[-1].downstream_end if batch.runs else _downstream_end(work)
+    return replace(work, map_end=MapEnd(batch.after, end))
+
+
+def _target_changed(work: PartitionWork, now: str | None) -> TargetChangedError:
+    return TargetChangedError(work.target, was=work.target_topic_id, now=now or "none")
+
+
+def _downstream_end(work: PartitionWork) -> int:
     return work.map_end.downstream_end if work.map_end else 0
-
-
-def _is_fully_mapped(work: PartitionWork, known: Mapping[TopicPartition, Progress]) -> bool:
-    """Return whether the map has all committed records of *work*.
-
-    Then open transactions after the map's end were never committed.
-    """
-    return known.get(work.target) in (None, start_of(work))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from pipeline.arrays import NO_OFFSETS, Offsets, offsets_of
 from pipeline.record_stats import measure_records
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.stats import RecordStats
@@ -44,14 +45,9 @@ class TransactionBatch:
         self.progress[target] = Progress(last + 1, incarnation, topic_id)
         return int(taken.num_rows)
 
-    def reach(self, target: TopicPartition, progress: Progress) -> None:
-        """Set the progress of *target*, past offsets without records."""
-        self.progress[target] = progress
-
-    def upstream(self, target: TopicPartition) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def upstream(self, target: TopicPartition) -> Offsets:
         """Return the source offsets of the records for *target*, in order."""
-        offsets = [rows.column("offset").to_numpy() for t, rows in self.rows if t == target]
-        return np.concatenate(offsets) if offsets else np.empty(0, np.int64)
+        return np.concatenate([NO_OFFSETS, *(offsets_of(r) for t, r in self.rows if t == target)])
 
     def stats_by_target(self) -> dict[TopicPartition, RecordStats]:
         """Return the record stats of each target partition."""
