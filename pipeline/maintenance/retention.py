@@ -14,16 +14,11 @@ class SlotFileInfo(Protocol):
     """A staged file, as retention needs it."""
 
     @property
-    def slot(self) -> int:
-        """Return the file's slot."""
-
+    def slot(self) -> int: ...
     @property
-    def sequence(self) -> int:
-        """Return the file's sequence number in its slot."""
-
+    def sequence(self) -> int: ...
     @property
-    def size_bytes(self) -> int:
-        """Return the file's size on disk."""
+    def size_bytes(self) -> int: ...
 
 
 File = TypeVar("File", bound=SlotFileInfo)
@@ -54,7 +49,10 @@ def select_expired(
     total = sum(file.size_bytes for file in files)
     gone: list[File] = []
     kept: dict[SourcePartition, int] = {}
-    for staged_at_ms, file, held in sorted(_free_files(files, segments, is_replayed), key=_age):
+    free_files = _free_files(files, segments, is_replayed)
+    for staged_at_ms, file, held in sorted(
+        free_files, key=lambda free: (free[0], free[1].sequence)
+    ):
         is_old = before_ms is not None and staged_at_ms < before_ms
         is_too_much = max_bytes is not None and total > max_bytes
         if not (is_old or is_too_much):
@@ -64,10 +62,6 @@ def select_expired(
         for segment in held:
             kept[segment.source] = max(segment.end, kept.get(segment.source, 0))
     return ExpiredFiles(tuple(gone), kept)
-
-
-def _age(free: tuple[int, SlotFileInfo, Sequence[Segment]]) -> tuple[int, int]:
-    return free[0], free[1].sequence
 
 
 def _free_files(

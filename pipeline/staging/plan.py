@@ -82,10 +82,9 @@ def _is_recreated(
     """
     if base_id(frontier.source.topic_id) == snapshot.topic_id:
         return False
-    if frontier.next_offset < frontier.last_stable:
-        raise TopicRecreatedError(
-            partition, frontier=frontier.next_offset, end=frontier.last_stable
-        )
+    at, end = frontier.next_offset, frontier.last_stable
+    if at < end:
+        raise TopicRecreatedError(partition, frontier=at, end=end)
     return True
 
 
@@ -128,12 +127,8 @@ def _share_out(ranges: Sequence[OffsetRange], max_records: int) -> list[OffsetRa
         share = max(1, left // (len(by_length) - i))
         taken = min(r.length, share)
         left = max(0, left - taken)
-        shared[r] = _clip_range(r, r.start + taken)
+        shared[r] = replace(r, end=r.start + taken)
     return [shared[r] for r in ranges]
-
-
-def _clip_range(r: OffsetRange, end: int) -> OffsetRange:
-    return OffsetRange(r.partition, r.start, end, r.planned_start, r.leader_epoch, r.watermarks)
 
 
 def bundle_ranges(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
