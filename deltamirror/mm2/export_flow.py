@@ -78,7 +78,7 @@ def _progress(
         if base_id(at.incarnation) == topic.topic_id:
             progress[partition] = at
         else:
-            frontier = segment_index.chains.frontiers[partition]
+            frontier = segment_index.frontiers[partition]
             errors.append(
                 TopicRecreatedError(partition, frontier=at.next_offset, end=frontier.last_stable)
             )

@@ -64,9 +64,7 @@ def _plan_staging(
     segment_index = SegmentIndex(context.lake.segments(alias))
     segment_index.refresh()
     from_latest = context.config.clusters[alias].auto_offset_reset == "latest"
-    planned = plan_ranges(
-        seen, segment_index.chains.frontiers, sys.maxsize, from_latest=from_latest
-    )
+    planned = plan_ranges(seen, segment_index.frontiers, sys.maxsize, from_latest=from_latest)
     lost = {p: a for p, a in answers.items() if isinstance(a, DeltamirrorError)}
     stage = [
         {

@@ -53,7 +53,7 @@ class Committer:
         for version, segments in self.records.segments_since(sealed):
             self.seal(version, segments)
         self._segment_index.refresh()
-        self.frontiers = dict(self._segment_index.chains.frontiers)
+        self.frontiers = dict(self._segment_index.frontiers)
         self.records.check_index(
             self._segments.txn_version(SEALED_APP_ID) or 0, self.frontiers.values()
         )
@@ -75,8 +75,7 @@ class Committer:
         expected = {r.partition: r.planned_start for slot in staged for r in slot.planned}
         known = self._known_version
         self._commit_and_seal(
-            segments,
-            lambda: self.records.stage(files, segments, expected, known_version=known),
+            segments, lambda: self.records.stage(files, segments, expected, known_version=known)
         )
         return segments, tuple(stamps for slot in staged for stamps in slot.stamps)
 
@@ -102,10 +101,7 @@ class Committer:
             )
 
     def _commit_and_seal(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
-        """Commit, seal, and remember the frontiers.
-
-        Raises StalePlanError after the frontiers were loaded again.
-        """
+        """Commit, seal, and remember the frontiers; load them again before StalePlanError."""
         try:
             version = commit()
         except StalePlanError:
@@ -125,17 +121,13 @@ class Committer:
         """
         names = {s.topic for slot in staged for s in slot.segments}
         now = self._context.cluster(self._alias).topics(names) if names else {}
+        ids = {name: topic.topic_id for name, topic in now.items()}
         unchanged = []
         for slot in staged:
-            changed = [
-                s
-                for s in slot.segments
-                if s.topic not in now or now[s.topic].topic_id != base_id(s.topic_id)
-            ]
+            changed = [s.source for s in slot.segments if ids.get(s.topic) != base_id(s.topic_id)]
             if changed:
-                log.warning(
-                    "stage %s %s was re-created while it was read", self._alias, changed[0].source
-                )
+                text = "stage %s %s was re-created while it was read"
+                log.warning(text, self._alias, changed[0])
                 self._source_topics.refresh_topics()
             else:
                 unchanged.append(slot)

@@ -110,52 +110,30 @@ class SourceStager:
         self._apply_requests(seen, only)
         blocked = self._still_blocked(seen)
         free = {p: s for p, s in seen.items() if p not in blocked}
-        pending_frontiers = self._pending_frontiers()
+        config, frontiers = self._context.config, self._committer.frontiers
+        from_latest = config.clusters[self.alias].auto_offset_reset == "latest"
+        pending_frontiers = self._source_topics.pending_frontiers(frontiers)
         planned = plan_ranges(
-            free,
-            pending_frontiers,
-            self._context.config.max_batch_records,
-            from_latest=self._from_latest,
+            free, pending_frontiers, config.max_batch_records, from_latest=from_latest
         )
         deleted_partitions = self._source_topics.deleted_partitions(pending_frontiers, only)
-        self._record_ends(pending_frontiers, {**planned.partition_errors, **deleted_partitions})
-        self.partition_errors = {
-            **lost,
-            **blocked,
-            **planned.partition_errors,
-            **deleted_partitions,
-        }
+        plan_errors = {**planned.partition_errors, **deleted_partitions}
+        self._record_ends(pending_frontiers, plan_errors)
+        self.partition_errors = {**lost, **blocked, **plan_errors}
         segments, stamps = self._stage(planned.ranges) if planned.ranges else ([], ())
         is_behind = any(map(self._is_behind, planned.ranges))
-        most = self._context.config.max_batch_bytes
-        self._budget = next_tick_bytes(self._budget, most, is_behind=is_behind)
+        self._budget = next_tick_bytes(self._budget, config.max_batch_bytes, is_behind=is_behind)
         # A new process finds some errors, such as records that expired since the plan, only by
         # reading. Requests to accept these gaps can be applied only now.
         self._apply_requests(seen, only, is_last=True)
         return StageTick(tuple(segments), stamps, {p: s.watermarks for p, s in seen.items()})
-
-    def refresh_topics(self) -> None:
-        """List topics and partitions again at the next tick."""
-        self._source_topics.refresh_topics()
-
-    @property
-    def _from_latest(self) -> bool:
-        return self._context.config.clusters[self.alias].auto_offset_reset == "latest"
-
-    def _pending_frontiers(self) -> dict[TopicPartition, Frontier]:
-        return self._source_topics.pending_frontiers(
-            self._committer.frontiers, from_latest=self._from_latest
-        )
 
     def _record_ends(
         self,
         pending_frontiers: Mapping[TopicPartition, Frontier],
         partition_errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
-        """Commit how far re-created and deleted topics were seen to reach.
-
-        Without that commit a new process would not know which records are missing.
-        """
+        """Commit how far re-created and deleted topics reached, for a new process to know it."""
         now_ms, sequence = int(time.time() * 1000), self._committer.next_sequence
         segments = [
             frontier_segment(pending_frontiers[p], now_ms, sequence)
@@ -169,10 +147,7 @@ class SourceStager:
     def _still_blocked(
         self, seen: Mapping[TopicPartition, PartitionSnapshot]
     ) -> dict[TopicPartition, PartitionError]:
-        """Return the errors of the partitions that stay blocked.
-
-        A partition is unblocked when its time is over or its topic was re-created.
-        """
+        """Unblock partitions that are due or were re-created; return the errors of the others."""
         now = time.monotonic()
         self._blocked = {
             p: blocked
@@ -182,10 +157,7 @@ class SourceStager:
         return {p: blocked.error for p, blocked in self._blocked.items()}
 
     def _stage(self, ranges: Sequence[OffsetRange]) -> tuple[list[Segment], tuple[ValueStats, ...]]:
-        """Read and write *ranges* in Spark tasks, then commit and seal them.
-
-        Return the committed segments and the timestamps of each segment's records.
-        """
+        """Read and write *ranges* in Spark tasks, then commit and seal them; see Committer."""
         config = self._context.config
         bundles = bundle_ranges(ranges, config.tasks_max)
         sequence = self._committer.next_sequence
@@ -222,7 +194,7 @@ class SourceStager:
         until = time.monotonic() + retry_s
         self._blocked[partition] = _BlockedPartition(error, until, base_id(source.topic_id))
         self.partition_errors[partition] = error
-        self.refresh_topics()
+        self._source_topics.refresh_topics()
         log.warning("%s %s", self.role, error)
 
     def _apply_requests(
@@ -246,14 +218,10 @@ class SourceStager:
         requests = list(takewhile(lambda o: only is None or o.topic in only, new))
         if not requests:
             return
-        pending_frontiers = self._pending_frontiers()
-        found = (
-            self.partition_errors
-            if is_last
-            else plan_ranges(seen, pending_frontiers, 1).partition_errors
-        )
+        pending_frontiers = self._source_topics.pending_frontiers(self._committer.frontiers)
+        planned = {} if is_last else plan_ranges(seen, pending_frontiers, 1).partition_errors
         partition_errors = {
-            **found,
+            **(self.partition_errors if is_last else planned),
             **self._still_blocked(seen),
             **self._source_topics.deleted_partitions(pending_frontiers, only),
         }

@@ -47,7 +47,7 @@ def stage(context):
 
     def write(partition, *values):
         context.source.append(partition, *(RecordContent(v) for v in values))
-        staging.refresh_topics()
+        staging._source_topics.refresh_topics()
         staging.tick()
 
     yield write
