@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deltamirror.timings import Timings
-from schemas.errors import ConfigError, DefectError, DeltamirrorError, PermissionMissingError
+from schemas.errors import DefectError, DeltamirrorError
+
+log = logging.getLogger(__name__)
 
 
 class Backoff:
@@ -41,18 +43,8 @@ class Backoff:
 
         The time ends at the last failure, so a try that is still running does not count.
         """
-        failed = self._failed
-        if self._needs_operator:
-            return True
-        return failed is not None and failed[1] - failed[0] > self._timings.failure_timeout_s
-
-
-def needs_operator(error: DeltamirrorError) -> bool:
-    """Return whether *error* lasts until an operator changes the configuration or permissions."""
-    return isinstance(error, ConfigError | PermissionMissingError)
-
-
-log = logging.getLogger(__name__)
+        failed, limit_s = self._failed, self._timings.failure_timeout_s
+        return self._needs_operator or (failed is not None and failed[1] - failed[0] > limit_s)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from deltamirror.groups.sync import sync_groups
 from deltamirror.monitoring.heartbeats import HeartbeatEmitter
 from deltamirror.monitoring.lag import write_lag
 from deltamirror.monitoring.metrics_state import MetricsState, write_timed_checkpoints
+from deltamirror.run.loop import RunSignals
 from deltamirror.topics.acls import TopicAclSync
 from deltamirror.topics.configs import TopicConfigSync
 from schemas.config.config import FlowConfig, HeartbeatConfig
@@ -72,15 +73,14 @@ class PeriodicRunner:
                 self._run_task(task)
 
     def _run_task(self, task: PeriodicTask) -> None:
+        logged = self._logged.pop(task, None)
         try:
             with wrap_unexpected_errors():
                 task.step()
         except DeltamirrorError as error:
-            if self._logged.get(task) != str(error):
+            if logged != str(error):
                 log.warning("%s: %s", task.name, error)
             self._logged[task] = str(error)
-        else:
-            self._logged.pop(task, None)
 
 
 def periodic_tasks(
@@ -105,12 +105,8 @@ def periodic_tasks(
         name = f"heartbeat {each.flow}"
         tasks[name] = [PeriodicTask(name, each.interval_s, HeartbeatEmitter(context, each).emit)]
     for flow_name, syncs in (offset_syncs or {}).items():
-        name = f"offset syncs of {flow_name}"
-        tasks[name] = [
-            PeriodicTask(
-                name, context.timings.offset_syncs_interval_s, syncs.write, is_run_at_end=True
-            )
-        ]
+        name, interval_s = f"offset syncs of {flow_name}", context.timings.offset_syncs_interval_s
+        tasks[name] = [PeriodicTask(name, interval_s, syncs.write, is_run_at_end=True)]
     return {thread: own for thread, own in tasks.items() if own}
 
 
@@ -143,27 +139,20 @@ def _group_tasks(
     ]
     syncs = {each.flow: each.sync_group_offsets_interval_s for each in flows}
     interval_s = min(each for each in (*intervals, *syncs.values()) if each is not None)
-    tasks = [
-        _periodic_task(f"groups of {alias}", interval_s, partial(snapshot_groups, context, alias))
-    ]
+    tasks: list[PeriodicTask] = []
+
+    def add(name: str, interval_s: float, step: Callable[..., object], *args: object) -> None:
+        run = partial(step, context, *args)
+        tasks.append(PeriodicTask(name, interval_s, run, interval_s, is_run_at_end=True))
+
+    add(f"groups of {alias}", interval_s, snapshot_groups, alias)
     for flow in flows:
-        tasks += [
-            _periodic_task(
-                f"checkpoints of {flow.flow}",
-                interval_s,
-                partial(write_timed_checkpoints, context, flow, metrics_state),
-            ),
-            _periodic_task(f"lag of {flow.flow}", interval_s, partial(write_lag, context, flow)),
-        ]
+        add(f"checkpoints of {flow.flow}", interval_s, write_timed_checkpoints, flow, metrics_state)
+        add(f"lag of {flow.flow}", interval_s, write_lag, flow)
         sync_s = syncs[flow.flow]
         if sync_s is not None:
-            step = partial(sync_groups, context, flow)
-            tasks.append(_periodic_task(f"group offsets of {flow.flow}", sync_s, step))
+            add(f"group offsets of {flow.flow}", sync_s, sync_groups, flow)
     return tasks
-
-
-def _periodic_task(name: str, interval_s: float, step: Callable[[], object]) -> PeriodicTask:
-    return PeriodicTask(name, interval_s, step, initial_delay_s=interval_s, is_run_at_end=True)
 
 
 class BackgroundTasks:
@@ -175,15 +164,9 @@ class BackgroundTasks:
         heartbeats: Sequence[HeartbeatConfig],
         offset_syncs: Mapping[Flow, OffsetSyncs],
         metrics_state: MetricsState,
-        stop: threading.Event,
-        done: threading.Event,
+        signals: RunSignals,
     ) -> None:
-        self._context, self._metrics_state, self._stop, self._done = (
-            context,
-            metrics_state,
-            stop,
-            done,
-        )
+        self._context, self._metrics_state, self._signals = context, metrics_state, signals
         self._heartbeats, self._offset_syncs = list(heartbeats), offset_syncs
         self._lock = threading.Lock()
         self.threads: list[threading.Thread] = []
@@ -204,7 +187,7 @@ class BackgroundTasks:
                 self._context, flows, heartbeat_configs, syncs, self._metrics_state
             )
             for name, tasks in tasks_by_thread.items():
-                runner = PeriodicRunner(tasks, self._stop, self._done)
+                runner = PeriodicRunner(tasks, self._signals.stop, self._signals.done)
                 thread = threading.Thread(target=runner.run, name=name, daemon=True)
                 self.threads.append(thread)
                 thread.start()

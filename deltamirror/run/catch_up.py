@@ -103,7 +103,7 @@ def _is_partition_staged(
 ) -> bool:
     if end is None:
         return False
-    known = segment_index.chains.frontiers.get(partition)
+    known = segment_index.frontiers.get(partition)
     if known is None or base_id(known.source.topic_id) != topic_id:
         return topic_id in map(base_id, segment_index.incarnations(partition))
     return known.next_offset >= end

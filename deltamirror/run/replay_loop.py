@@ -60,7 +60,9 @@ class ReplayLoop(Loop):
             try:
                 with wrap_unexpected_errors():
                     if not self.replayer.lease.is_held:
-                        self._take_over()
+                        self.open()
+                        log.info("%s: taken over", self.role)
+                        self._on_takeover(self._config)
                     elif is_stale:
                         self.replayer.load_ends()
                     tick = self.replayer.tick(self._topics)
@@ -99,12 +101,6 @@ class ReplayLoop(Loop):
             with self._signals.staged:
                 self._signals.staged.wait(self._seconds_to_next_tick(is_idle=True))
 
-    def _take_over(self) -> None:
-        """Take the lease of the flow after another process has ended. Raises LeaseHeldError."""
-        self.open()
-        log.info("%s: taken over", self.role)
-        self._on_takeover(self._config)
-
     def _measure_lag(self) -> None:
         """Report the lag every few seconds, also while the target is unreachable."""
         if time.monotonic() - self._lag_measured_at_s < self._timings.lag_interval_s:
@@ -132,14 +128,10 @@ class ReplayLoop(Loop):
         is_over = self._is_transient_wait_over()
         if is_over is not None:
             return is_over
-        excluded = {
-            *self._staging.stager.partition_errors,
-            *self.replayer.partition_errors,
-            *self.replayer.paused,
-        }
+        failed = {*self._staging.stager.partition_errors, *self.replayer.partition_errors}
+        excluded = failed | self.replayer.paused
         return self._staging.catch_up_target().is_replayed(
-            self.replayer.progress,
-            lambda p: self._config.replicates(p.topic) and p not in excluded,
+            self.replayer.progress, lambda p: self._config.replicates(p.topic) and p not in excluded
         )
 
     def _is_transient_wait_over(self) -> bool | None:

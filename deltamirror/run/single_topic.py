@@ -6,8 +6,7 @@ It takes the same ticks as the loops. If another process holds the lease, it wai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
@@ -16,7 +15,6 @@ from deltamirror.run.catch_up import CatchUpTarget
 from deltamirror.staging.segment_index import SegmentIndex
 from deltamirror.staging.stager import SourceStager
 from deltamirror.timings import Timings
-from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.errors import (
@@ -24,7 +22,6 @@ from schemas.errors import (
     DeltamirrorError,
     LeaseHeldError,
     NotCaughtUpError,
-    PartitionError,
     RangeUnfinishedError,
     StalePlanError,
     TopicMissingError,
@@ -35,22 +32,6 @@ OTHER_PROCESS_TIMEOUT_S = 600.0
 """How long another process that holds the lease may take to reach the topic's end."""
 
 POLL_INTERVAL_S = 0.3
-
-
-class LeasedRole(Protocol):
-    """Interface that the stager and the replayer share."""
-
-    lease: Lease
-
-    @property
-    def partition_errors(self) -> Mapping[TopicPartition, PartitionError]:
-        """Return the failed partitions with their errors."""
-
-    def open(self) -> None:
-        """Take the lease. Raises LeaseHeldError if another process holds it."""
-
-    def close(self) -> None:
-        """Release the lease."""
 
 
 def stage_topic(context: MirrorContext, alias: str, topic: str, workers: SparkWorkers) -> None:
@@ -89,7 +70,7 @@ def materialize_topic(
     segment_index.refresh()
     catch_up_target = {
         at: frontier
-        for at, frontier in segment_index.chains.frontiers.items()
+        for at, frontier in segment_index.frontiers.items()
         if at.topic == topic and frontier.next_offset > 0
     }
     replayer = FlowReplayer(context, flow, workers)
@@ -106,19 +87,12 @@ def materialize_topic(
             return not catch_up_target
         table.refresh()
         # Compare the end of the offset map, not the target's progress: the asset is the map.
-        ends = (
-            (
-                offset_map.end(
-                    _remote_partition(remote, at), there.topic_id, [frontier.source.topic_id]
-                ),
-                frontier,
-            )
-            for at, frontier in catch_up_target.items()
-        )
-        return all(
-            end is not None and end.progress.next_offset >= frontier.next_offset
-            for end, frontier in ends
-        )
+        for at, frontier in catch_up_target.items():
+            target = TopicPartition(remote, at.partition)
+            end = offset_map.end(target, there.topic_id, [frontier.source.topic_id])
+            if end is None or end.progress.next_offset < frontier.next_offset:
+                return False
+        return True
 
     _run_until_caught_up(
         context.timings, replayer, topic, lambda: bool(replayer.tick([topic]).moves), is_caught_up
@@ -138,19 +112,17 @@ def last_stable_offsets(
     if found is None:
         raise TopicMissingError(topic, location=f"on {alias}")
     marks = cluster.watermarks([TopicPartition(topic, i) for i in range(found.partitions)])
-    for answer in marks.values():
+    ends = {}
+    for at, answer in marks.items():
         if not isinstance(answer, Watermarks):
             raise answer
-    return {at: (found.topic_id, a.stable) for at, a in marks.items() if isinstance(a, Watermarks)}
-
-
-def _remote_partition(remote: str, partition: TopicPartition) -> TopicPartition:
-    return TopicPartition(remote, partition.partition)
+        ends[at] = (found.topic_id, answer.stable)
+    return ends
 
 
 def _run_until_caught_up(
     timings: Timings,
-    role: LeasedRole,
+    role: SourceStager | FlowReplayer,
     topic: str,
     tick: Callable[[], bool],
     is_caught_up: Callable[[], bool],
@@ -163,19 +135,18 @@ def _run_until_caught_up(
             if error is None:
                 worked_at_s = time.monotonic()
                 continue
-            limit = (
-                OTHER_PROCESS_TIMEOUT_S
-                if isinstance(error, LeaseHeldError)
-                else timings.failure_timeout_s
-            )
-            if time.monotonic() - worked_at_s > limit:
+            is_held = isinstance(error, LeaseHeldError)
+            limit_s = OTHER_PROCESS_TIMEOUT_S if is_held else timings.failure_timeout_s
+            if time.monotonic() - worked_at_s > limit_s:
                 raise error
             time.sleep(POLL_INTERVAL_S)
     finally:
         role.close()
 
 
-def _tick_once(role: LeasedRole, topic: str, tick: Callable[[], bool]) -> DeltamirrorError | None:
+def _tick_once(
+    role: SourceStager | FlowReplayer, topic: str, tick: Callable[[], bool]
+) -> DeltamirrorError | None:
     """Run one *tick*. Return None if records moved, else the reason why none did.
 
     Raises the error of a partition that waits for an operator.
@@ -195,8 +166,5 @@ def _tick_once(role: LeasedRole, topic: str, tick: Callable[[], bool]) -> Deltam
             raise partition_error
     if moved:
         return None
-    return (
-        partition_errors[0]
-        if partition_errors
-        else NotCaughtUpError([f"no record of {topic} was staged or replayed"])
-    )
+    nothing = NotCaughtUpError([f"no record of {topic} was staged or replayed"])
+    return next(iter(partition_errors), nothing)

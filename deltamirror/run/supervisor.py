@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,14 +27,7 @@ from resources.librdkafka.bindings import log_limits
 from resources.spark.session import SparkWorkers
 from resources.spark.worker_pool import WorkerPool
 from schemas.config.config import Config, FlowConfig, HeartbeatConfig
-from schemas.errors import (
-    ConfigError,
-    DeltamirrorError,
-    NotCaughtUpError,
-    PartitionError,
-    SparkFailedError,
-)
-from schemas.kafka.partition import TopicPartition
+from schemas.errors import ConfigError, NotCaughtUpError, SparkFailedError
 
 PRESTARTED_POOLS = 2
 """Number of loops whose workers start with the run. Other workers start with their first task."""
@@ -80,12 +73,7 @@ class Mirror:
             *offset_syncs.values(),
         ]
         self._background = BackgroundTasks(
-            self.context,
-            heartbeats,
-            offset_syncs,
-            self.metrics_state,
-            self._signals.stop,
-            self._signals.done,
+            self.context, heartbeats, offset_syncs, self.metrics_state, self._signals
         )
         workers = SparkWorkers(config.tasks_max)
         shared = workers, self._signals, self._listeners
@@ -151,11 +139,10 @@ class Mirror:
                 worker_pool.start(self.context.config.tasks_max)
             for worker_pool in self.worker_pools() if self._is_standby else ():
                 worker_pool.wait_started()  # a standby reports "waiting" only with ready workers
-        runs: list[tuple[str, Callable[[], None]]] = [
-            (each.role, each.run) for each in self._loops()
-        ]
         leases = {alias: loop.stager.lease for alias, loop in self.staging_loops.items()}
-        runs.append(("housekeeping", MaintenanceLoop(self.context, leases, self._signals.done).run))
+        maintenance = MaintenanceLoop(self.context, leases, self._signals.done)
+        runs = [(each.role, each.run) for each in self._loops()]
+        runs.append(("housekeeping", maintenance.run))
         threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs]
         for thread in threads:
             thread.start()
@@ -180,22 +167,13 @@ class Mirror:
     def _shut_down(self) -> None:
         for staging in self.staging_loops.values():
             staging.stager.close()
-            if staging.had_lease:
-                self._report_stopped(staging.role, None, staging.stager.partition_errors)
+            for listener in self._listeners if staging.had_lease else ():
+                listener.loop_stopped(staging.role, None, staging.stager.partition_errors)
         for loop in self.replay_loops:
             loop.replayer.close()
-            if loop.had_lease:
-                self._report_stopped(loop.role, loop.failure, loop.replayer.partition_errors)
+            for listener in self._listeners if loop.had_lease else ():
+                listener.loop_stopped(loop.role, loop.failure, loop.replayer.partition_errors)
         self.context.close()
-
-    def _report_stopped(
-        self,
-        role: str,
-        error: DeltamirrorError | None,
-        errors: Mapping[TopicPartition, PartitionError],
-    ) -> None:
-        for listener in self._listeners:
-            listener.loop_stopped(role, error, errors)
 
     def _check_caught_up(self) -> None:
         """Raise NotCaughtUpError if a run until caught up did not get there."""
@@ -245,27 +223,3 @@ def build_mirror(
         stop=stop,
         is_standby=is_standby,
     )
-
-
-def mirror(
-    config: Config,
-    *,
-    flows: Collection[str] | None = None,
-    until_caught_up: bool = False,
-    topics: Collection[str] | None = None,
-    listeners: Sequence[Listener] = (),
-    stop: threading.Event | None = None,
-) -> None:
-    """Mirror the flows of *config*: all, or those named.
-
-    Blocks until *stop* is set or, with *until_caught_up*, until progress has reached the last
-    stable offsets seen at the start. Raises ConfigError, LeaseHeldError, NotCaughtUpError.
-    """
-    build_mirror(
-        config,
-        flows=flows,
-        until_caught_up=until_caught_up,
-        topics=topics,
-        listeners=listeners,
-        stop=stop,
-    ).run()

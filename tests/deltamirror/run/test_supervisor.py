@@ -180,7 +180,7 @@ def test_a_run_until_caught_up_ends_if_a_topic_is_re_created_meanwhile(context):
     assert not goal.is_staged(ledger, ())
     staging.tick()
     context.source.make("orders")
-    staging.refresh_topics()
+    staging._source_topics.refresh_topics()
     staging.tick()
     staging.close()
 

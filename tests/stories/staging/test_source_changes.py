@@ -111,9 +111,9 @@ def running(world):
     threads = []
 
     def start(here):
-        from deltamirror.run.supervisor import mirror
+        from deltamirror.run.supervisor import build_mirror
 
-        threads.append(threading.Thread(target=mirror, args=(here.config,), kwargs={"stop": stop}))
+        threads.append(threading.Thread(target=build_mirror(here.config, stop=stop).run))
         threads[-1].start()
 
     yield start
