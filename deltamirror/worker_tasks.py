@@ -88,8 +88,7 @@ class ReplayWorker:
     """Replay slots, one job after the other.
 
     A slot's producer is kept between jobs and fences earlier producers once. It is the slot's only
-    writer until another producer fences it; then its commits fail. Progress is read from the
-    target in each job (`pipeline.replay.slot_replay`).
+    writer until another producer fences it; then its commits fail.
     """
 
     def __init__(self) -> None:
