@@ -55,10 +55,7 @@ class PeriodicRunner:
         self._logged: dict[PeriodicTask, str] = {}
 
     def run(self) -> None:
-        """Run the tasks until the end. A failed task is retried at its next turn.
-
-        The same failure of a task is logged only once in a row: a task may run every second.
-        """
+        """Run the tasks until the end. A failed task is retried at its next turn."""
         start = time.monotonic()
         due = {task: start + task.initial_delay_s for task in self._tasks}
         while due and not self._stop.is_set():
@@ -111,10 +108,7 @@ def periodic_tasks(
 
 
 def _topic_tasks(context: MirrorContext, flow: FlowConfig) -> list[PeriodicTask]:
-    """Return the tasks that sync settings and ACLs of the remote topics of *flow*.
-
-    They are run at the end too, so that a run until caught up runs each of them at least once.
-    """
+    """Return the tasks that sync settings and ACLs of the remote topics of *flow*."""
     syncs: dict[str, tuple[float | None, Callable[[], object]]] = {
         "topic settings": (flow.sync_topic_configs_interval_s, TopicConfigSync(context, flow).sync),
         "topic ACLs": (flow.sync_topic_acls_interval_s, TopicAclSync(context, flow).sync),
@@ -129,11 +123,7 @@ def _topic_tasks(context: MirrorContext, flow: FlowConfig) -> list[PeriodicTask]
 def _group_tasks(
     context: MirrorContext, alias: str, flows: Sequence[FlowConfig], metrics_state: MetricsState
 ) -> list[PeriodicTask]:
-    """Return the tasks that snapshot the groups of source *alias*, then translate them by flow.
-
-    The runner keeps this order also at the end: each task reads the tables that the task before it
-    has written.
-    """
+    """Return the tasks of *alias* in order: each reads the tables that earlier ones wrote."""
     intervals = [
         each.emit_checkpoints_interval_s or context.timings.groups_interval_s for each in flows
     ]

@@ -25,20 +25,15 @@ class CatchUpTarget:
     ends: Mapping[TopicPartition, tuple[str, int | None]] = field(default_factory=dict)
 
     @classmethod
-    def at_start(
-        cls, cluster: KafkaCluster, flows: Collection[FlowConfig], only: Collection[str] | None
-    ) -> CatchUpTarget:
-        """Return the ends of the topics of *cluster* that *flows* replicate, or of *only* those.
-
-        Raises UnreachableError.
-        """
-        ids = {
-            TopicPartition(name, i): topic.topic_id
+    def at_start(cls, cluster: KafkaCluster, flows: Collection[FlowConfig]) -> CatchUpTarget:
+        """Return the ends of the topics that *flows* replicate. Raises UnreachableError."""
+        ends = {
+            TopicPartition(name, i): (topic.topic_id, None)
             for name, topic in cluster.topics().items()
-            if (only is None or name in only) and any(flow.replicates(name) for flow in flows)
+            if any(flow.replicates(name) for flow in flows)
             for i in range(topic.partitions)
         }
-        return cls({p: (topic_id, None) for p, topic_id in ids.items()}).resolve_ends(cluster)
+        return cls(ends).resolve_ends(cluster)
 
     def resolve_ends(self, cluster: KafkaCluster) -> CatchUpTarget:
         """Return the target with the offsets of *cluster* that were not known before.
@@ -63,10 +58,7 @@ class CatchUpTarget:
         return CatchUpTarget(ends)
 
     def is_staged(self, segment_index: SegmentIndex, excluded: Collection[TopicPartition]) -> bool:
-        """Return whether *segment_index* reaches the target in all partitions but *excluded*.
-
-        An incarnation that was followed by a newer one counts as staged.
-        """
+        """Return whether all but *excluded* is staged; an earlier incarnation counts as staged."""
         return all(
             _is_partition_staged(segment_index, p, topic_id, end)
             for p, (topic_id, end) in self.ends.items()

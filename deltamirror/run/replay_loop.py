@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from deltamirror.backoff import Backoff, wrap_unexpected_errors
@@ -36,13 +36,12 @@ class ReplayLoop(Loop):
         listeners: Sequence[Listener],
         staging: StagingLoop,
         *,
-        topics: Collection[str] | None,
         until_caught_up: bool,
         on_takeover: Callable[[FlowConfig], None],
     ) -> None:
         self.replayer = FlowReplayer(context, config, workers)
         super().__init__(self.replayer.role, signals, listeners, context.timings)
-        self._config, self._staging, self._topics = config, staging, topics
+        self._config, self._staging = config, staging
         self._until_caught_up, self._on_takeover = until_caught_up, on_takeover
         self._transient_backoff = Backoff(context.timings)
         self._lag_measured_at_s = float("-inf")
@@ -65,7 +64,7 @@ class ReplayLoop(Loop):
                         self._on_takeover(self._config)
                     elif is_stale:
                         self.replayer.load_ends()
-                    tick = self.replayer.tick(self._topics)
+                    tick = self.replayer.tick()
             except LeaseHeldError as error:
                 if not is_waiting:
                     log.info("standby: %s", error)

@@ -102,10 +102,7 @@ def materialize_topic(
 def last_stable_offsets(
     context: MirrorContext, alias: str, topic: str
 ) -> dict[TopicPartition, tuple[str, int]]:
-    """Return topic id and last stable offset of each partition of *topic*.
-
-    Raises TopicMissingError.
-    """
+    """Return topic id and LSO of each partition of *topic*. Raises TopicMissingError."""
     cluster = context.cluster(alias)
     cluster.probe()
     found = cluster.topics([topic]).get(topic)
@@ -147,10 +144,7 @@ def _run_until_caught_up(
 def _tick_once(
     role: SourceStager | FlowReplayer, topic: str, tick: Callable[[], bool]
 ) -> DeltamirrorError | None:
-    """Run one *tick*. Return None if records moved, else the reason why none did.
-
-    Raises the error of a partition that waits for an operator.
-    """
+    """Run one *tick*; return None if records moved, else the reason why none did."""
     try:
         if not role.lease.is_held:
             role.open()

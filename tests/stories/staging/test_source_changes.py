@@ -111,9 +111,9 @@ def running(world):
     threads = []
 
     def start(here):
-        from deltamirror.run.supervisor import build_mirror
+        from deltamirror.run.supervisor import Mirror
 
-        threads.append(threading.Thread(target=build_mirror(here.config, stop=stop).run))
+        threads.append(threading.Thread(target=Mirror(here.config, stop=stop).run))
         threads[-1].start()
 
     yield start
