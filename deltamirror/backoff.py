@@ -28,10 +28,7 @@ class Backoff:
         self._needs_operator = False
 
     def failed(self, *, needs_operator: bool = False) -> float:
-        """Record a failure; return how many seconds to wait before the next try.
-
-        With *needs_operator* the backoff is exhausted at once: retries cannot help.
-        """
+        """Record a failure; return the wait in s. With *needs_operator* no more retries help."""
         self._needs_operator = needs_operator
         now = time.monotonic()
         self._failed = (self._failed[0] if self._failed else now, now)
@@ -39,10 +36,7 @@ class Backoff:
         return wait
 
     def is_exhausted(self) -> bool:
-        """Return whether only failures came for longer than `failure_timeout_s`.
-
-        The time ends at the last failure, so a try that is still running does not count.
-        """
+        """Return whether failures without a success span longer than `failure_timeout_s`."""
         failed, limit_s = self._failed, self._timings.failure_timeout_s
         return self._needs_operator or (failed is not None and failed[1] - failed[0] > limit_s)
 

@@ -57,11 +57,7 @@ class Digest:
         return len(data)
 
     def _headers(self, batch: pa.RecordBatch) -> int:
-        """Hash the headers; return the bytes of their keys and values.
-
-        Null and an empty list have the same digest, because Kafka's record format encodes both
-        as zero headers.
-        """
+        """Hash the headers; return their bytes. Kafka encodes null and an empty list alike."""
         headers = cast(pa.ListArray, batch.column("headers"))
         counts = np.diff(np.asarray(headers.offsets)).astype(np.int32)
         self._streams["header_counts"].update(counts.data)

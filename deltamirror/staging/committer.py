@@ -43,10 +43,7 @@ class Committer:
         return self.records.version + 1
 
     def load(self) -> None:
-        """Seal the commits that are not sealed yet, then read the frontiers.
-
-        Raises LakeError if the two tables contradict each other.
-        """
+        """Seal unsealed commits, then read the frontiers. Raises LakeError if tables contradict."""
         self.records.refresh()
         self._segments.refresh()
         sealed = self._segments.txn_version(SEALED_APP_ID) or 0
@@ -82,10 +79,7 @@ class Committer:
     def commit_empty(
         self, segments: Sequence[Segment], extra_txn_versions: Mapping[str, int]
     ) -> None:
-        """Commit *segments* that hold no record, with the txn versions *extra_txn_versions*.
-
-        Raises StalePlanError as `commit` does.
-        """
+        """Commit *segments* without records and extra txn versions. Raises StalePlanError."""
         expected = {s.source: self.records.frontier(s.source) for s in segments}
         self._commit_and_seal(
             segments, lambda: self.records.stage([], segments, expected, extra_txn_versions)
@@ -114,11 +108,8 @@ class Committer:
             self.frontiers[after.source.topic_partition] = after
 
     def _drop_recreated_topics(self, staged: Sequence[SlotStageResult]) -> list[SlotStageResult]:
-        """Return the slots of which no topic was re-created while it was read.
-
-        A slot's file holds all of its ranges. If one range may be of another incarnation, the
-        file is not committed and all of its ranges are planned again.
-        """
+        """Return the slots of which no topic was re-created while it was read."""
+        # A slot's file holds all of its ranges, so all of them are planned again.
         names = {s.topic for slot in staged for s in slot.segments}
         now = self._context.cluster(self._alias).topics(names) if names else {}
         ids = {name: topic.topic_id for name, topic in now.items()}

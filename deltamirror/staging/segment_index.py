@@ -22,10 +22,7 @@ _STAGING_ORDER = [("version", "ascending"), ("start", "ascending")]
 
 @dataclass(frozen=True, slots=True)
 class IndexedSegment:
-    """A link of a partition's chain, with the sequence of its file.
-
-    *oldest_ms* is the smallest timestamp of its records, in ms since 1970; None: no records.
-    """
+    """A chain link, the sequence of its file, and its smallest timestamp (ms; None: no record)."""
 
     link: ChainLink
     sequence: int

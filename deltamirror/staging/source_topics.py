@@ -117,11 +117,8 @@ class SourceTopics:
     def _idle_watermarks(
         self, partitions: Collection[TopicPartition], staged: Mapping[TopicPartition, Frontier]
     ) -> dict[TopicPartition, Watermarks]:
-        """Return the last watermarks of the partitions that had nothing to stage.
-
-        Return none if all are due to be read: records of an open transaction raise the high
-        watermark, but not the last stable offset.
-        """
+        """Return the last watermarks of idle partitions; none if all are due to be read."""
+        # Records of an open transaction raise the high watermark, but not the last stable offset.
         now = time.monotonic()
         if now >= self._all_read_at + self._context.timings.full_read_interval_s:
             self._all_read_at = now
@@ -172,11 +169,8 @@ class SourceTopics:
     def _confirm_topic_ids(
         self, seen: dict[TopicPartition, PartitionSnapshot]
     ) -> dict[TopicPartition, PartitionSnapshot]:
-        """Return the snapshots of topics whose ids have not changed, and remember them.
-
-        Watermarks are requested by name. If a topic was re-created since it was listed, they are
-        of the new incarnation and must not be stored under the old topic id.
-        """
+        """Return and remember the snapshots of topics whose ids have not changed."""
+        # Watermarks are requested by name, so they may be of a newer incarnation than was listed.
         news = {p: s for p, s in seen.items() if self._incarnations.get(p, {}).get(s.topic_id) != s}
         names = {p.topic for p in news}
         now = self._context.cluster(self._alias).topics(names) if names else {}

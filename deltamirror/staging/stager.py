@@ -39,10 +39,7 @@ REQUESTS_APP_ID = "orders"
 
 @dataclass(frozen=True)
 class StageTick:
-    """The segments that a tick committed, and the watermarks that it read from the source.
-
-    *timestamps* are those of each segment's records, in the order of *segments*.
-    """
+    """The committed *segments*, the *timestamps* of their records, and the *watermarks* read."""
 
     segments: tuple[Segment, ...] = ()
     timestamps: tuple[ValueStats, ...] = ()
@@ -204,11 +201,8 @@ class SourceStager:
         *,
         is_last: bool = False,
     ) -> None:
-        """Apply the operators' accept-gap requests that were not applied yet.
-
-        A request is finished when it met a gap; with *is_last* also if it met none. Requests for
-        other topics than *only* wait for a tick that includes these topics.
-        """
+        """Apply the accept-gap requests that were not applied yet, of topics in *only*."""
+        # A request is finished when it met a gap; with *is_last* also if it met none.
         done = self._committer.records.txn_version(REQUESTS_APP_ID) or 0
         new = (
             o

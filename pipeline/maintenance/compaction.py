@@ -79,10 +79,7 @@ def sort_by_partition(rows: Iterable[PartitionRows]) -> list[PartitionRows]:
 
 
 def collect_stats(rows: Iterable[PartitionRows]) -> dict[SourcePartition, FileStats]:
-    """Return the stats of each partition in *rows*.
-
-    Raises LakeError if a partition's offsets do not increase.
-    """
+    """Return each partition's stats. Raises LakeError if its offsets do not increase."""
     counts: dict[SourcePartition, int] = {}
     last: dict[SourcePartition, int] = {}
     content: dict[SourcePartition, Digest] = {}

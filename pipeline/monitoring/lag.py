@@ -72,10 +72,7 @@ def replication_lag(source: Watermarks | None, staged: StagedEnd | None, replaye
 
 
 def consumer_lag(source_end: int, committed: int) -> int:
-    """Return how many offsets before *source_end* a group has not read.
-
-    The lag is 0 if the commit is newer than *source_end*.
-    """
+    """Return how many offsets before *source_end* a group has not read."""
     return max(0, source_end - committed)
 
 

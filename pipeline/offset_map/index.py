@@ -62,10 +62,7 @@ class MapIndex:
 
 
 def build_index(offset_map: pa.Table) -> MapIndex:
-    """Return the index of *offset_map* (columns `MAP_COLUMNS`, rows in any order).
-
-    Raises ValueError, with the partition and the offsets, if runs overlap.
-    """
+    """Return the index of *offset_map* (`MAP_COLUMNS`). Raises ValueError if runs overlap."""
     grouped = offset_map.group_by(_INCARNATION_COLUMNS).aggregate(
         [(name, "list") for name in _RUN_COLUMNS]
         + [("committed_at", "max"), ("downstream_start", "max")]
@@ -82,18 +79,16 @@ def build_index(offset_map: pa.Table) -> MapIndex:
             runs = Runs(*columns).sort_by_upstream()
         except ValueError as error:
             raise ValueError(f"{partition}: {error}") from None
-        target = (row[name] for name in _TARGET_COLUMNS)
-        mapped = MappedIncarnation(row["incarnation"], *target, runs)
+        ids = {name: row[name] for name in ("incarnation", *_TARGET_COLUMNS)}
+        mapped = MappedIncarnation(**ids, runs=runs)
         incarnations.setdefault(partition, []).append(mapped)
     return MapIndex(incarnations)
 
 
 def _by_age_of_incarnation(rows: list[dict[str, Any]]) -> list[int]:
-    """Return the indexes of *rows* (one row per incarnation), oldest first.
-
-    Incarnations of the target are ordered by commit time. Those of the source are ordered by
-    downstream offset: a rebuilt map commits all of them at once.
-    """
+    """Return the indexes of *rows* (one per incarnation), oldest first."""
+    # By commit time of the target's incarnation, then by downstream offset: a rebuilt map commits
+    # all incarnations of the source at once.
     target = itemgetter(*_TARGET_COLUMNS)
     written: dict[tuple[str, str, int], int] = {}
     for row in rows:

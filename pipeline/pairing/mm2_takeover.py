@@ -114,10 +114,7 @@ def _sync_rows(
     theirs: Offsets,
     sync: tuple[int, int] | None,
 ) -> tuple[int, int] | None:
-    """Return the rows of the pair in *sync*; None if a record is missing or the two differ.
-
-    They differ if the sync belongs to a previous incarnation of either topic.
-    """
+    """Return the rows of the pair in *sync*; None if a record is missing or the two differ."""
     if sync is None:
         return None
     here = int(np.searchsorted(staged.offsets, sync[0]))

@@ -20,12 +20,7 @@ import numpy as np
 
 from pipeline.arrays import NO_OFFSETS, FingerprintArray, Offsets
 from pipeline.offset_map.encode import encode_runs
-from pipeline.pairing.pair import (
-    OffsetFingerprint,
-    PairedRuns,
-    StagedFingerprint,
-    UpstreamPosition,
-)
+from pipeline.pairing.pair import OffsetFingerprint, PairedRuns, StagedFingerprint, UpstreamPosition
 from schemas.errors import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
@@ -152,7 +147,10 @@ def _match_fingerprints(
         numbers = np.arange(count, count + len(batch))
         columns.append(np.array([numbers, of_incarnation, offsets, group], np.int64)[:, is_found])
         count += len(batch)
-    return _MatchedStage(*np.concatenate(columns, axis=1), list(codes), missed, start, end, count)
+    numbers, incarnations, upstream, groups = np.concatenate(columns, axis=1)
+    return _MatchedStage(
+        numbers, incarnations, upstream, groups, list(codes), missed, start, end, count
+    )
 
 
 def fingerprint_indexes(fingerprints: FingerprintArray, known: FingerprintArray) -> Offsets:

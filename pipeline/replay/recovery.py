@@ -134,11 +134,9 @@ def _recover_from_log(
     staged: StageReader,
     log: TargetLogReader,
 ) -> ResumePoint:
-    """Return where *work* resumes according to the target's log alone.
-
-    A complete log holds the staged records from the first one on, or none. If the log lost its
-    head or is compacted, replay resumes after the last staged record that it still holds.
-    """
+    """Return where *work* resumes according to the target's log alone."""
+    # A complete log holds the staged records from the first one on, or none. If it lost its head
+    # or is compacted, replay resumes after the last staged record that it still holds.
     target, low = work.target, log.log_start_offset(work.target)
     has_holes = log.is_compacted(target)
     if low == 0 and not has_holes:
@@ -220,10 +218,7 @@ def _staged_records(
     end: Progress | None,
     staged: StageReader,
 ) -> Iterator[tuple[str, int, Fingerprint]]:
-    """Yield incarnation, offset and fingerprint of the staged records from *start* to *end*.
-
-    Raises StageIncompleteError if some of them are missing, so that the map gets no hole.
-    """
+    """Yield the staged records from *start* to *end*. Raises StageIncompleteError."""
     chain = SegmentChain(_clip_links(work, end) if end else work, start)
     for source, batch in staged.rows(files, chain.starts()):
         for offset, fingerprint in _with_fingerprints(chain.follow(source, batch)):
@@ -232,11 +227,7 @@ def _staged_records(
 
 
 def _clip_links(work: PartitionWork, end: Progress) -> PartitionWork:
-    """Return *work* with links up to *end* only.
-
-    Raises ProgressAheadError if the links end before *end*, and StageIncompleteError if the
-    incarnation of *end* is not staged.
-    """
+    """Return *work* with links up to *end*. Raises ProgressAheadError, StageIncompleteError."""
     at = end.next_offset
     last = [
         replace(link, end=min(link.end, at), is_cut=link.is_cut or link.end > at)

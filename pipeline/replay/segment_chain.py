@@ -15,10 +15,7 @@ from schemas.replay.slot_work import ChainLink, PartitionWork, Progress
 
 
 class SegmentChain:
-    """The links of one partition's work from *at* on.
-
-    Raises StageIncompleteError if links or records are missing.
-    """
+    """The links of *work* from *at* on. Raises StageIncompleteError if any is missing."""
 
     def __init__(self, work: PartitionWork, at: Progress) -> None:
         self._partition = work.partition

@@ -90,10 +90,7 @@ class Target(TargetLogReader, Protocol):
 
 
 def replay_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotReplayResult:
-    """Send the records of *work* in transactions; return the committed batches.
-
-    A partition that the target rejects is excluded, and the other partitions are sent again.
-    """
+    """Send the records of *work* in transactions; return the committed batches and the errors."""
     slot = _Slot(work, staged, target)
     while True:
         try:
@@ -153,10 +150,7 @@ class _Slot:
             self._finish(chains)
 
     def exclude(self, refused: BatchRejectedError) -> bool:
-        """Exclude the rejected partitions; return whether replay can continue without them.
-
-        If *refused* names no partition, partitions are sent one per transaction to find it.
-        """
+        """Exclude the rejected partitions, or find them one by one; return whether to continue."""
         named = dict(refused.partitions)
         held = self._batch.targets()
         if not named and len(held) == 1:
@@ -245,10 +239,7 @@ class _Slot:
         return records >= self._work.max_records or size_bytes >= self._work.max_bytes
 
     def _needs_own_batch(self, target: TopicPartition, incarnation: str) -> bool:
-        """Return whether rows of *target* need a new transaction.
-
-        A transaction holds one incarnation of a partition, and one partition when sent one by one.
-        """
+        """Return whether rows of *target* need a new transaction."""
         held = self._batch.progress.get(target)
         if held is not None and held.incarnation != incarnation:
             return True
@@ -301,11 +292,8 @@ class _Slot:
     def _check_targets(
         self, moved: Collection[TopicPartition], offsets: Mapping[TopicPartition, Offsets]
     ) -> None:
-        """Exclude partitions whose topic was re-created, or whose log was truncated, since fencing.
-
-        Topic ids are read after all records are written, because an old topic id never comes back.
-        Raises _PartitionExcludedError: the transaction must not be committed.
-        """
+        """Exclude partitions that were re-created or truncated since fencing; raise if any was."""
+        # Topic ids are read after all records are written: an old topic id never comes back.
         ids = self._target.topic_ids({target.topic for target in moved})
         changed: dict[TopicPartition, PartitionError] = {}
         for target in moved:

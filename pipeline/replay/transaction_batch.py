@@ -13,10 +13,7 @@ from schemas.replay.slot_work import Progress
 
 
 class TransactionBatch:
-    """Rows for one or more target partitions, and each partition's progress after them.
-
-    Holds at most *max_records* and about *max_bytes* bytes of Arrow data.
-    """
+    """Rows for one or more target partitions, and each partition's progress after them."""
 
     def __init__(self, max_records: int, max_bytes: int) -> None:
         self._max_records, self._max_bytes = max_records, max_bytes

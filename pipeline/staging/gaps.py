@@ -96,10 +96,7 @@ def frontier_after(segment: Segment) -> Frontier:
 
 
 def classify_gaps(segment: Segment, cleanup_policy: str | None) -> Segment:
-    """Return *segment* with the cause of its offsets without records.
-
-    *cleanup_policy* is the topic's `cleanup.policy`, read after the range; None: unknown.
-    """
+    """Return *segment* with the cause of its gaps. *cleanup_policy* None: it is unknown."""
     if not segment.gaps:
         return segment
     is_uncompacted = cleanup_policy is not None and "compact" not in cleanup_policy

@@ -54,10 +54,7 @@ def plan_ranges(
 def _pending_range(
     partition: TopicPartition, snapshot: PartitionSnapshot, frontier: Frontier | None, *, skip: bool
 ) -> OffsetRange:
-    """Return the whole range to stage of *partition*; *skip*: begin a new one at its end.
-
-    Raises PartitionError if the partition cannot be staged further.
-    """
+    """Return all that is left to stage of *partition*; *skip*: begin a new one at its end."""
     watermarks = snapshot.watermarks
     if frontier is None or _is_recreated(partition, snapshot, frontier):
         fresh = SourcePartition(partition.topic, snapshot.topic_id, partition.partition)
@@ -76,10 +73,7 @@ def _pending_range(
 def _is_recreated(
     partition: TopicPartition, snapshot: PartitionSnapshot, frontier: Frontier
 ) -> bool:
-    """Return whether the topic was re-created after the frontier was committed.
-
-    Raises TopicRecreatedError if the previous incarnation was not staged to its last known LSO.
-    """
+    """Return whether the topic was re-created. Raises TopicRecreatedError if it has a gap."""
     if base_id(frontier.source.topic_id) == snapshot.topic_id:
         return False
     at, end = frontier.next_offset, frontier.last_stable
@@ -156,8 +150,5 @@ Ticks grow while there is a backlog, because larger ticks need less CPU per reco
 
 
 def next_tick_bytes(former: int, most: int, *, is_behind: bool) -> int:
-    """Return how many bytes the next tick may stage, at most *most*.
-
-    *former* is the last tick's bound; *is_behind* is whether it left records for later.
-    """
+    """Return the next tick's bound; *former* is the last one, *is_behind*: it left records."""
     return min(most, 2 * former if is_behind else INITIAL_TICK_BYTES)

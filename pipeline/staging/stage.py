@@ -67,10 +67,7 @@ class Lake(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SlotStageResult:
-    """One slot's file, its segments and the errors of ranges.
-
-    *stamps* are the timestamp stats of each segment's records, in the order of *segments*.
-    """
+    """A slot's file, its segments, the timestamp stats of each (*stamps*), and errors of ranges."""
 
     slot: int
     file: StagedFile | None
@@ -205,11 +202,8 @@ def _slot_result(
     now_ms: int,
     sequence: int,
 ) -> SlotStageResult:
-    """Return the result of a slot's ranges.
-
-    A range of which nothing was read makes no segment. A partition's first range makes one if it
-    was read without an error, to record where staging began.
-    """
+    """Return the result of a slot's ranges; those of which nothing was read make no segment."""
+    # A partition's first range makes an empty one, to record where staging began.
     found = [
         (counts, reached.end)
         for counts, reached in ranges

@@ -43,10 +43,7 @@ class RefusedTopic:
 def missing_topics(
     flow: FlowConfig, source_topics: Mapping[str, Topic], target_topics: Mapping[str, Topic]
 ) -> list[str]:
-    """Return the source topics that *flow* replicates and whose remote topics do not exist.
-
-    `plan_remote_topics` needs the configs of these topics only.
-    """
+    """Return the source topics that *flow* replicates and whose remote topics do not exist."""
     return [
         name
         for name in sorted(source_topics)
