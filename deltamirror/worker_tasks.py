@@ -98,9 +98,11 @@ class ReplayWorker:
         """Replay the slots of *job*."""
         staged, answers = StageReader(job.records), []
         for work in job.slots:
-            if work.slot not in self._producers:
-                self._producers[work.slot] = _open_producer(job, work)
-            answers.append(replay_slot(work, staged, self._producers[work.slot]))
+            target = self._producers.get(work.slot)
+            if target is None:
+                target = SlotProducer(work.flow, work.slot, job.producer, job.consumer)
+                self._producers[work.slot] = target
+            answers.append(replay_slot(work, staged, target))
             if isinstance(answers[-1].failure, UnreachableError | CommitUnknownError):
                 # The other producers' connections are as old: each would wait for a timeout too.
                 for target in self._producers.values():
@@ -112,11 +114,7 @@ def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayResult]:
     """Rebuild the offset map of the slots of *job*; nothing is sent or written."""
     staged, answers = StageReader(job.records), []
     for work in job.slots:
-        target = _open_producer(job, work)
+        target = SlotProducer(work.flow, work.slot, job.producer, job.consumer)
         answers.append(rebuild_slot(work, staged, target))
         target.close()
     return answers
-
-
-def _open_producer(job: ReplayJob, work: SlotWork) -> SlotProducer:
-    return SlotProducer(work.flow, work.slot, job.producer, job.consumer)

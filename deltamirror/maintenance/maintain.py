@@ -144,17 +144,17 @@ def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -
     if config.stage_retention_ms is not None:
         before_ms = int(time.time() * 1000) - config.stage_retention_ms
     segments = staged_segments(context.lake.segments(alias))
-    expired = select_expired(
+    expired, kept = select_expired(
         records.files(),
         segments,
         _replayed_by_all(context, alias, segments),
         before_ms=before_ms,
         max_bytes=config.stage_retention_bytes,
     )
-    if expired.files:
-        records.drop(expired.files, expired.kept)
-        log.info("%d expired files of %s removed", len(expired.files), records.path)
-    return list(expired.files)
+    if expired:
+        records.drop(expired, kept)
+        log.info("%d expired files of %s removed", len(expired), records.path)
+    return expired
 
 
 def _replayed_by_all(

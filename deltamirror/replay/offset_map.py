@@ -142,8 +142,7 @@ def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
     Records that are no longer on the target, or that retention removed from *records*, cannot be
     paired. Return None if it has all records from the beginning.
     """
-    topic, number = move.partition.topic, move.partition.partition
-    source = SourcePartition(topic, move.after.incarnation, number)
+    source = SourcePartition(move.partition.topic, move.after.incarnation, move.partition.partition)
     retained_from = records.retained_from(source) if move.before is None else None
     return max((o for o in (move.complete_from, retained_from) if o is not None), default=None)
 

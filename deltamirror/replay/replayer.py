@@ -56,7 +56,8 @@ class FlowReplayer:
             self._map,
             self._remote_topics,
         )
-        self.lease = Lease(context.lake.root, f"replay {self.flow.name}")
+        self.role = f"replay {self.flow.name}"
+        self.lease = Lease(context.lake.root, self.role)
         self._excluded: dict[TopicPartition, PartitionError] = {}
         self._excluded_at: dict[TopicPartition, float] = {}
         self._last_resume_number = 0
@@ -66,11 +67,6 @@ class FlowReplayer:
     def segment_index(self) -> SegmentIndex:
         """Return the index of the source's staged segments."""
         return self._planner.segment_index
-
-    @property
-    def role(self) -> str:
-        """Return the name of the lease, which is this loop's name in status files and logs."""
-        return self.lease.role
 
     @property
     def partition_errors(self) -> dict[TopicPartition, PartitionError]:

@@ -65,17 +65,13 @@ class SourceStager:
         self._context, self.alias = context, alias
         self.worker_pool = workers.worker_pool(StageWorker)
         self._control = ControlTable(context.lake.control)
-        self.lease = Lease(context.lake.root, f"stage {alias}")
+        self.role = f"stage {alias}"
+        self.lease = Lease(context.lake.root, self.role)
         self._source_topics = SourceTopics(context, alias)
         self._committer = Committer(context, alias, self._source_topics)
         self._budget = next_tick_bytes(0, context.config.max_batch_bytes, is_behind=False)
         self._blocked: dict[TopicPartition, _BlockedPartition] = {}
         self.partition_errors: dict[TopicPartition, PartitionError] = {}
-
-    @property
-    def role(self) -> str:
-        """Return the name of the lease, which is this loop's name in status files and logs."""
-        return self.lease.role
 
     def open(self) -> None:
         """Acquire the lease and load the frontiers. Raises LeaseHeldError, LakeError."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
@@ -24,14 +23,6 @@ class SlotFileInfo(Protocol):
 File = TypeVar("File", bound=SlotFileInfo)
 
 
-@dataclass(frozen=True)
-class ExpiredFiles(Generic[File]):
-    """Files to remove; *kept* is the first offset that remains of each partition in them."""
-
-    files: tuple[File, ...] = ()
-    kept: Mapping[SourcePartition, int] = field(default_factory=dict)
-
-
 def select_expired(
     files: Sequence[File],
     segments: Sequence[Segment],
@@ -39,12 +30,12 @@ def select_expired(
     *,
     before_ms: int | None,
     max_bytes: int | None,
-) -> ExpiredFiles[File]:
-    """Return the expired files, oldest first, as Kafka deletes a log's segments.
+) -> tuple[list[File], dict[SourcePartition, int]]:
+    """Return the expired files, oldest first, and each partition's first offset after them.
 
     A file is free if every segment in it is replayed and every earlier file of its slot is free.
-    A free file expires if it was staged before *before_ms* (ms since 1970), or while all files
-    together are larger than *max_bytes*. None: no such bound.
+    As Kafka deletes a log's segments, a free file expires if it was staged before *before_ms* (ms
+    since 1970), or while all files together are larger than *max_bytes*. None: no such bound.
     """
     total = sum(file.size_bytes for file in files)
     gone: list[File] = []
@@ -61,7 +52,7 @@ def select_expired(
         total -= file.size_bytes
         for segment in held:
             kept[segment.source] = max(segment.end, kept.get(segment.source, 0))
-    return ExpiredFiles(tuple(gone), kept)
+    return gone, kept
 
 
 def _free_files(

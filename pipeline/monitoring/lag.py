@@ -18,19 +18,9 @@ from schemas.monitoring.flow_state import PartitionLag
 from schemas.replay.slot_work import ChainLink, Progress
 from schemas.staging.frontier import Frontier
 
-SEGMENT_COLUMNS = (
-    "topic",
-    "topic_id",
-    "partition",
-    "start",
-    "end",
-    "min_timestamp_ms",
-    "stable",
-    "version",
-)
-"""The columns of `segments` from which the lag is computed."""
-
 _SOURCE = ["topic", "topic_id", "partition"]
+SEGMENT_COLUMNS = (*_SOURCE, "start", "end", "min_timestamp_ms", "stable", "version")
+"""The columns of `segments` from which the lag is computed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,16 +73,12 @@ class Target(TargetLogReader, Protocol):
         """Append *rows* in order to the open transaction. Raises BatchRejectedError."""
 
     def flush(self) -> Mapping[TopicPartition, Offsets]:
-        """Return the downstream offsets of the records sent, by partition, in order.
-
-        Raises BatchRejectedError if the target rejected a record. Raises ThrottledError if the
-        target's quota makes the transaction take too long; `commit` raises it too.
-        """
+        """Return the offsets of the records sent. Raises BatchRejectedError, ThrottledError."""
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit the records sent and *progress* in one transaction.
 
-        Raises FencedError, CommitUnknownError, BatchRejectedError.
+        Raises FencedError, CommitUnknownError, BatchRejectedError, ThrottledError.
         """
 
     def abort(self) -> None:
