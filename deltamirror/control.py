@@ -55,8 +55,8 @@ class ControlTable:
     ) -> None:
         """Append a request; the loop of *scope* applies it in its next tick.
 
-        The request's number is larger than the one before, even if the clock was set back or two
-        operators write at once. Raises StalePlanError after MAX_ATTEMPTS.
+        Its number is larger than the last one, even if the clock was set back or two operators
+        write at once. Raises StalePlanError after MAX_ATTEMPTS.
         """
         for left in reversed(range(MAX_ATTEMPTS)):
             self._control.refresh()

@@ -1,7 +1,4 @@
-"""Run staging, replay and map rebuild in Spark tasks: a step of `pipeline/` with real clients.
-
-Imports no Dagster.
-"""
+"""Run staging, replay and map rebuild in Spark tasks: a step of `pipeline/` with real clients."""
 
 from __future__ import annotations
 
@@ -39,10 +36,7 @@ class StageWorker:
         self._reader: RangeReader | None = None
 
     def __call__(self, job: StageJob) -> Sequence[SlotStageResult | DeltamirrorError]:
-        """Stage the ranges of *job*; return a result for each slot.
-
-        After an error, it is the last element, and the remaining slots have no result.
-        """
+        """Stage the ranges of *job*; return the slots' results up to an error, then the error."""
         reader, self._reader = self._reader or RangeReader(job.consumer), None
         staged: list[SlotStageResult | DeltamirrorError] = []
         try:

@@ -44,10 +44,7 @@ class OffsetMap:
     def end(
         self, target: TopicPartition, target_topic_id: str, incarnations: Sequence[str]
     ) -> MapEnd | None:
-        """Return where the map of *target* ends, in the newest mapped one of *incarnations*.
-
-        *incarnations* are the source partition's, oldest first. Return None if none is mapped.
-        """
+        """Return where the map of *target* ends in the newest mapped of *incarnations*, or None."""
         for incarnation in reversed(incarnations):
             txn_version = self._table.txn_version(_app_id(target, target_topic_id, incarnation))
             if txn_version is not None:
@@ -58,11 +55,7 @@ class OffsetMap:
     def newest_progress(
         self, target: TopicPartition, incarnations: Sequence[str]
     ) -> Progress | None:
-        """Return the progress that the map of *target* reaches, over all target incarnations.
-
-        Use it when the target cannot be read: it is never ahead of committed progress. Return
-        None if nothing is mapped.
-        """
+        """Return the progress that the map of *target* reaches, never ahead of the committed."""
         found = (
             self.end(target, topic_id, incarnations) for topic_id in self._ends.get(target, ())
         )
@@ -123,11 +116,7 @@ class OffsetMap:
                 ends[topic_id] = max(ends.get(topic_id, 0), move.runs[-1].downstream_end)
 
     def write_takeover(self, move: CommittedBatch, end: int) -> None:
-        """Write *move*, the offset runs of an import from MirrorMaker 2.
-
-        *end* is the downstream offset after the last imported record. It is kept for
-        `takeover_start`. Raises StalePlanError as `write` does.
-        """
+        """Write *move*, an import from MirrorMaker 2, and keep its *end* for `takeover_start`."""
         app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
         since = {
             _TAKEOVER_APP_ID_PREFIXES[0] + app_id: move.after.next_offset,
@@ -139,8 +128,7 @@ class OffsetMap:
 def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
     """Return the upstream offset from which *move*, made by pairing, has all records.
 
-    Records that are no longer on the target, or that retention removed from *records*, cannot be
-    paired. Return None if it has all records from the beginning.
+    Records that are gone from the target or from *records* cannot be paired. None: none is gone.
     """
     source = SourcePartition(move.partition.topic, move.after.incarnation, move.partition.partition)
     retained_from = records.retained_from(source) if move.before is None else None
@@ -150,11 +138,7 @@ def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
 def takeover_start(
     table: LakeTable, target: TopicPartition, target_topic_id: str, incarnation: str
 ) -> tuple[int, int]:
-    """Return the upstream and the downstream offset at which an import from MirrorMaker 2 ended.
-
-    Records from these offsets on were replayed by deltamirror. *table* is a flow's offset map.
-    Return 0, 0 if the partition was not imported.
-    """
+    """Return the upstream and downstream end of an import from MirrorMaker 2; 0, 0 without one."""
     if not table.exists():
         return 0, 0
     app_id = _app_id(target, target_topic_id, incarnation)

@@ -233,9 +233,8 @@ class _PointInTimeReplayer:
         for answer in answers:
             for _, error in answer.errors:
                 raise error
-        self._handle_failures(
-            [answer.failure for answer in answers if answer.failure], bool(batches)
-        )
+        failures = [answer.failure for answer in answers if answer.failure]
+        self._handle_failures(failures, bool(batches))
 
     def _record_move(self, move: CommittedBatch) -> None:
         self.records += move.records

@@ -112,10 +112,9 @@ class FlowReplayer:
         ]
 
     def tick(self, only: Collection[str] | None = None) -> ReplayTick:
-        """Replay staged records, at most a few transactions of each slot; *only* of these topics.
+        """Replay a few transactions of each slot; *only* of these topics. Raises UnreachableError.
 
-        Excluded partitions are in `partition_errors` afterwards, paused ones in `paused`. Raises
-        UnreachableError and other errors of the whole flow.
+        Excluded partitions are in `partition_errors` afterwards, paused ones in `paused`.
         """
         self.segment_index.refresh()
         self._apply_requests()
@@ -180,13 +179,10 @@ class FlowReplayer:
         works = []
         for partition in partitions:
             try:
-                work = self._planner.work(partition, self._control)
+                works.append(self._planner.work(partition, self._control))
             except PartitionError as error:
                 self._exclude(partition, error)
-                continue
-            if work is not None:
-                works.append(work)
-        return works
+        return [work for work in works if work is not None]
 
     def _exclude(self, partition: TopicPartition, error: PartitionError) -> None:
         self._excluded[partition], self._excluded_at[partition] = error, time.monotonic()

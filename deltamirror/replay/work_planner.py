@@ -89,8 +89,7 @@ class WorkPlanner:
         """Return the work of *partition*; None if it has nothing to send or must wait.
 
         It waits for its remote topic, or until a lost lake is staged again up to its progress.
-        Raises TargetChangedError if the target topic was re-created without a request to restart;
-        PartitionDownError if the target partition does not accept records now.
+        Raises TargetChangedError if no restart was requested, PartitionDownError.
         """
         target_topic_id = self._remote_topics.topic_id(partition)
         if target_topic_id is None:
@@ -235,14 +234,12 @@ def slot_work(
 
 def _link_index(links: Sequence[IndexedSegment], at: Progress) -> int:
     """Return the index of the link that contains *at* or ends there; 0 if no link does."""
-    return max(
-        (
-            i
-            for i, staged in enumerate(links)
-            if staged.link.incarnation == at.incarnation and staged.link.start <= at.next_offset
-        ),
-        default=0,
-    )
+    done = [
+        i
+        for i, staged in enumerate(links)
+        if staged.link.incarnation == at.incarnation and staged.link.start <= at.next_offset
+    ]
+    return done[-1] if done else 0
 
 
 def _limit_links(

@@ -44,8 +44,7 @@ class PeriodicTask:
 class PeriodicRunner:
     """Run the *tasks* of one thread, one at a time, until *stop* is set or the loops are *done*.
 
-    A task that waits for a cluster delays the others of its runner. A task that must not wait for
-    it needs a runner of its own.
+    A task that waits for a cluster delays the others of its runner.
     """
 
     def __init__(
@@ -89,9 +88,7 @@ def periodic_tasks(
 ) -> dict[str, list[PeriodicTask]]:
     """Return the periodic tasks of *flows* by the name of their thread.
 
-    There is a thread for the groups of each source, for each of *heartbeats*, and for the topics
-    and the *offset_syncs* of each flow. So a cluster that is down stops only its own tasks. The
-    tasks of groups report to *metrics_state*, if given.
+    A cluster that is down stops only the tasks of its own threads.
     """
     metrics_state = metrics_state or MetricsState(flows)
     tasks = {f"topics of {flow.flow}": _topic_tasks(context, flow) for flow in flows}

@@ -18,8 +18,7 @@ from schemas.staging.frontier import base_id
 class CatchUpTarget:
     """Topic ids and last stable offsets of a source, read at a run's start.
 
-    An offset is None if the partition's leader has not responded yet. A partition without an
-    offset is not caught up.
+    An offset is None, and its partition is not caught up, until the leader has responded.
     """
 
     ends: Mapping[TopicPartition, tuple[str, int | None]] = field(default_factory=dict)
@@ -72,8 +71,7 @@ class CatchUpTarget:
     ) -> bool:
         """Return whether the *progress* of each partition that *is_included* reaches the target.
 
-        Newer records may still wait for replay: some topics, such as `heartbeats`, always get new
-        records. Return False if a topic was re-created meanwhile.
+        Newer records may still wait for replay. Return False if a topic was re-created meanwhile.
         """
         return all(
             _is_partition_replayed(progress(p), topic_id, end)

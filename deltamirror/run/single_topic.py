@@ -37,8 +37,8 @@ POLL_INTERVAL_S = 0.3
 def stage_topic(context: MirrorContext, alias: str, topic: str, workers: SparkWorkers) -> None:
     """Stage *topic* of source cluster *alias* up to its current last stable offsets.
 
-    Raises TopicMissingError, UnreachableError, the error of a partition that cannot be staged, or
-    LeaseHeldError if the process that holds the lease did not reach these offsets in time.
+    Raises TopicMissingError, UnreachableError, a partition's error, or LeaseHeldError if the
+    process that holds the lease did not reach these offsets in time.
     """
     context.lake.ensure_exists()
     catch_up_target = CatchUpTarget(last_stable_offsets(context, alias, topic))
@@ -59,9 +59,8 @@ def materialize_topic(
 ) -> None:
     """Replay *topic* of *flow* up to its current end in the stage.
 
-    Raises ConfigError if the flow does not mirror the topic, UnreachableError, NotCaughtUpError if
-    a partition is paused, the error of a failed partition, or LeaseHeldError if the process that
-    holds the lease did not reach this end in time.
+    Raises ConfigError if the flow does not mirror the topic, NotCaughtUpError if a partition is
+    paused, and the errors of `stage_topic`.
     """
     if not flow.replicates(topic):
         raise ConfigError(f"flow {flow.flow} does not mirror {topic}: see its topics in the file")

@@ -101,9 +101,8 @@ class Mirror:
     def run(self) -> None:
         """Run until stopped, or until caught up.
 
-        Raises ClientSettingsError if a client cannot be created with the file's settings,
-        LeaseHeldError if another process replays a flow, and NotCaughtUpError if a run until caught
-        up ends with a failed or paused flow or partition.
+        Raises ClientSettingsError, LeaseHeldError if another process replays a flow, and
+        NotCaughtUpError if a flow or partition has failed or is paused at the end.
         """
         self.context.lake.ensure_exists()
         log_limits()

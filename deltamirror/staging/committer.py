@@ -125,10 +125,8 @@ class Committer:
         return unchanged
 
     def _explain_gaps(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Return *segments* with the causes of their gaps that each topic's cleanup.policy allows.
-
-        The policy is read after the records: compaction may have begun while they were read.
-        """
+        """Return *segments* with the causes of gaps that their topic's cleanup.policy allows."""
+        # It is read after the records: compaction may have begun while they were read.
         names = {segment.topic for segment in segments if segment.gaps}
         configs = self._context.cluster(self._alias).topic_configs(names) if names else {}
         policies = {name: found.get("cleanup.policy") for name, found in configs.items()}

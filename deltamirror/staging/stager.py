@@ -94,10 +94,9 @@ class SourceStager:
         return known.next_offset if known else None
 
     def tick(self, only: Collection[str] | None = None) -> StageTick:
-        """Stage at most one batch; *only* of these topics if given.
+        """Stage at most one batch; *only* of these topics. Raises UnreachableError.
 
-        Errors of single partitions are in `partition_errors` afterwards. Raises UnreachableError
-        if the source does not respond.
+        Errors of single partitions are in `partition_errors` afterwards.
         """
         seen, lost = self._source_topics.snapshot_partitions(only, self._committer.frontiers)
         self._apply_requests(seen, only)
@@ -114,7 +113,8 @@ class SourceStager:
         self._record_ends(pending_frontiers, plan_errors)
         self.partition_errors = {**lost, **blocked, **plan_errors}
         segments, stamps = self._stage(planned.ranges) if planned.ranges else ([], ())
-        is_behind = any(map(self._is_behind, planned.ranges))
+        ends = {r: self.frontier(r.partition.topic_partition) for r in planned.ranges}
+        is_behind = any(end is None or end < r.watermarks.stable for r, end in ends.items())
         self._budget = next_tick_bytes(self._budget, config.max_batch_bytes, is_behind=is_behind)
         # A new process finds some errors, such as records that expired since the plan, only by
         # reading. Requests to accept these gaps can be applied only now.
@@ -170,11 +170,6 @@ class SourceStager:
         if failures:
             raise failures[0]
         return committed
-
-    def _is_behind(self, planned: OffsetRange) -> bool:
-        """Return whether the partition is still not staged to the end that was planned from."""
-        staged = self.frontier(planned.partition.topic_partition)
-        return staged is None or staged < planned.watermarks.stable
 
     def _block(self, source: SourcePartition, error: PartitionError) -> None:
         """Stop staging the partition for a while, or until an operator accepts the gap."""

@@ -47,8 +47,4 @@ def forward_commits(
     wanted: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the *wanted* offsets that are above the group's *committed* ones, or have none."""
-    return {
-        partition: (offset, metadata)
-        for partition, (offset, metadata) in wanted.items()
-        if offset > committed.get(partition, -1)
-    }
+    return {p: wish for p, wish in wanted.items() if wish[0] > committed.get(p, -1)}

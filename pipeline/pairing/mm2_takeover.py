@@ -137,11 +137,8 @@ def _last_copied_rows(
 
 
 def _pair_tail(ours: Offsets, theirs: Offsets, here: int, there: int) -> Offsets:
-    """Return the pairs of rows after the pair (*here*, *there*), in order, without gaps in *ours*.
-
-    A single run of MirrorMaker 2 wrote everything after its last committed offset, so these
-    records have no duplicates.
-    """
+    """Return the pairs of rows after (*here*, *there*), in order, without gaps in *ours*."""
+    # A single run of MirrorMaker 2 wrote these records, so they have no duplicates.
     pairs: list[tuple[int, int]] = []
     if here >= 0:
         for target_row in range(there + 1, len(theirs)):

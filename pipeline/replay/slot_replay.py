@@ -250,9 +250,9 @@ class _Slot:
                 chain.finish()
             except PartitionError as error:
                 self._errors[target] = error
-                continue
-            if not self._needs_own_batch(target, chain.end.incarnation):
-                self._batch.progress[target] = chain.end
+            else:
+                if not self._needs_own_batch(target, chain.end.incarnation):
+                    self._batch.progress[target] = chain.end
         self._commit()
 
     def _commit(self) -> None:
@@ -289,6 +289,7 @@ class _Slot:
         self, moved: Collection[TopicPartition], offsets: Mapping[TopicPartition, Offsets]
     ) -> None:
         """Exclude partitions that were re-created or truncated since fencing; raise if any was."""
+        # Topic ids are read after all records are written: an old topic id never comes back.
         # Topic ids are read after all records are written: an old topic id never comes back.
         ids = self._target.topic_ids({target.topic for target in moved})
         changed: dict[TopicPartition, PartitionError] = {}

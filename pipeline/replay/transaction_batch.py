@@ -31,8 +31,7 @@ class TransactionBatch:
         self, target: TopicPartition, rows: pa.RecordBatch, incarnation: str, topic_id: str
     ) -> int:
         """Add the first of *rows*, as many as fit; return how many."""
-        room = self._max_records - self.records
-        room_bytes = self._max_bytes - self.size_bytes
+        room, room_bytes = self._max_records - self.records, self._max_bytes - self.size_bytes
         fit = max(1, room_bytes * rows.num_rows // max(1, rows.nbytes))
         taken = rows.slice(0, min(room, fit, rows.num_rows))
         self.rows.append((target, taken))

@@ -126,10 +126,7 @@ def _share_out(ranges: Sequence[OffsetRange], max_records: int) -> list[OffsetRa
 
 
 def bundle_ranges(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
-    """Return *ranges* assigned to at most *tasks* tasks, balanced by size.
-
-    A slot is assigned to one task, because one task writes the slot's file.
-    """
+    """Return *ranges* in at most *tasks* bundles of equal size; one task writes a slot's file."""
     slots: dict[int, list[OffsetRange]] = {}
     for r in ranges:
         slots.setdefault(r.partition.slot, []).append(r)

@@ -163,10 +163,9 @@ def stage_ranges(
             source.read(together, task.max_bytes, lambda r, batch: held[r].append(batch))
         )
     budget = max(1, task.max_bytes // max(1, len(task.ranges) - len(together)))
-    for slot in sorted({r.partition.slot for r in task.ranges}):
-        ranges = sorted(
-            (r for r in task.ranges if r.partition.slot == slot), key=lambda r: r.partition
-        )
+    ordered = sorted(task.ranges, key=lambda r: r.partition)
+    for slot in sorted({r.partition.slot for r in ordered}):
+        ranges = [r for r in ordered if r.partition.slot == slot]
         counts_by_range = {r: StageCounts(r) for r in ranges}
         with lake.slot_file(slot, task.sequence) as file:
 
