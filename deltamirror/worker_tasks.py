@@ -65,8 +65,7 @@ def assign_slots(
 ) -> dict[int, ReplayJob]:
     """Return *works* as one job for each worker, by the worker's number.
 
-    A slot always goes to the same worker, which keeps its producer. Neighbouring partitions of a
-    topic are in neighbouring slots, and so go to different workers.
+    A slot always goes to the same worker, which keeps its producer.
     """
     slots: dict[int, list[SlotWork]] = {}
     for work in works:
@@ -81,8 +80,7 @@ def assign_slots(
 class ReplayWorker:
     """Replay slots, one job after the other.
 
-    A slot's producer is kept between jobs and fences earlier producers once. It is the slot's only
-    writer until another producer fences it; then its commits fail.
+    A slot's producer is kept between jobs. Its commits fail after another producer fenced it.
     """
 
     def __init__(self) -> None:

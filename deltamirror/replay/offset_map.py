@@ -13,10 +13,7 @@ from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import CommittedBatch, MapEnd, Progress
 
 _TAKEOVER_APP_ID_PREFIXES = ("since/", "since-place/")
-"""Prefixes of the app ids that keep where an import from MirrorMaker 2 ended.
-
-The first keeps the upstream offset, the second the downstream offset.
-"""
+"""App id prefixes of the upstream and the downstream end of an import from MirrorMaker 2."""
 
 
 class OffsetMap:

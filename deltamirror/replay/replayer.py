@@ -48,13 +48,9 @@ class FlowReplayer:
         self._control = ControlTable(context.lake.control)
         self._map = OffsetMap(context.lake.offset_map(self.flow), uuid4().hex)
         self._remote_topics = RemoteTopics(context, flow)
+        index = SegmentIndex(context.lake.segments(self.flow.source))
         self._planner = WorkPlanner(
-            context.config,
-            flow,
-            SegmentIndex(context.lake.segments(self.flow.source)),
-            self._records,
-            self._map,
-            self._remote_topics,
+            context.config, flow, index, self._records, self._map, self._remote_topics
         )
         self.role = f"replay {self.flow.name}"
         self.lease = Lease(context.lake.root, self.role)

@@ -46,13 +46,12 @@ class CatchUpTarget:
         ends, answers = dict(self.ends), cluster.watermarks(unknown)
         missing = {p.topic for p, found in answers.items() if isinstance(found, TopicMissingError)}
         listed = cluster.topics(missing) if missing else {}
+        ids = {name: topic.topic_id for name, topic in listed.items()}
         for partition, found in answers.items():
-            topic = listed.get(partition.topic)
+            topic_id, name = ends[partition][0], partition.topic
             if isinstance(found, Watermarks):
-                ends[partition] = ends[partition][0], found.stable
-            elif partition.topic in missing and (
-                topic is None or topic.topic_id != ends[partition][0]
-            ):
+                ends[partition] = topic_id, found.stable
+            elif name in missing and ids.get(name) != topic_id:
                 del ends[partition]
         return CatchUpTarget(ends)
 

@@ -43,8 +43,7 @@ class RunSignals:
 class Loop:
     """Base class of staging and replay loops. Its thread writes it; any thread may read it.
 
-    *failure* is the error of the last tick, if it failed. *had_lease*: this process has held the
-    lease of *role*, so it reports on the role.
+    *failure* is the last tick's error. *had_lease*: this process held the lease, so it reports.
     """
 
     def __init__(

@@ -55,10 +55,9 @@ class Mirror:
         chosen = [config.flow(name) for name in flows] if flows else config.flows
         self._flows = [each for each in chosen if not targets or each.flow.target in targets]
         heartbeats = [
-            each
-            for each in config.heartbeats
-            if (not flows or each.flow.name in flows)
-            and (not targets or each.flow.target in targets)
+            h
+            for h in config.heartbeats
+            if (not flows or h.flow.name in flows) and (not targets or h.flow.target in targets)
         ]
         if not self._flows:
             raise ConfigError("no flow is enabled: set <source>-><target>.enabled = true")

@@ -86,9 +86,7 @@ class SourceTopics:
     ) -> dict[TopicPartition, Frontier]:
         """Return the frontiers to plan from: *staged*, with the ends that were seen since.
 
-        If an earlier incarnation is not staged to the end that was seen of it, its frontier is
-        returned, even if nothing of it is staged. With `auto.offset.reset=latest` that does not
-        apply to topics of which nothing is staged.
+        With `auto.offset.reset=latest`, topics of which nothing is staged have none.
         """
         known = {partition.topic for partition in staged}
         frontiers = dict(staged)

@@ -68,8 +68,7 @@ def oldest_waiting_ms(
 ) -> dict[SourcePartition, int]:
     """Return the oldest timestamp (ms since 1970) of each partition's records past *replayed*.
 
-    A partly replayed segment counts with its oldest record, so the result can be too old but
-    never too young. Partitions without such a record, or without timestamps, are left out.
+    A partly replayed segment counts with its oldest record: the result is never too young.
     """
     if not replayed or segments.num_rows == 0:
         return {}

@@ -29,9 +29,7 @@ def translate(committed: int, runs: Runs) -> int | None:
 def translate_back(downstream: int, runs: Runs) -> int | None:
     """Return the upstream offset at which a group that committed *downstream* resumes.
 
-    The inverse of `translate`, for failback: the upstream offset of the first replicated record at
-    or after *downstream*. A group at the end of the replicated records gets their upstream end.
-    Return None if nothing has arrived.
+    The inverse of `translate`, for failback.
     """
     if not len(runs):
         return None

@@ -155,8 +155,7 @@ class _Slot:
             return False
         self._is_one_by_one = self._is_one_by_one or not named
         for target, why in named.items():
-            start = self._at[target].next_offset
-            end = self._batch.progress[target].next_offset
+            start, end = self._at[target].next_offset, self._batch.progress[target].next_offset
             kind = PartitionDownError if refused.is_transient else RecordRefusedError
             self._errors[target] = kind(target, start=start, end=end, reason=why)
         return True
@@ -272,11 +271,9 @@ class _Slot:
                 runs = tuple(encode_runs(upstream, offsets[target])) if len(upstream) else ()
                 work = self._partitions[target]
                 before = work.map_end.progress if work.map_end else None
-                load = stats_by_target.get(target, RecordStats())
+                load, sent = stats_by_target.get(target, RecordStats()), len(upstream)
                 self._record(
-                    CommittedBatch(
-                        work.partition, target, before, after, runs, len(upstream), load=load
-                    )
+                    CommittedBatch(work.partition, target, before, after, runs, sent, load=load)
                 )
         self._batch = self._new_batch()
 

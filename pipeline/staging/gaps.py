@@ -60,8 +60,7 @@ def accept_gap(
             low, topic_id = watermarks.low, next_incarnation(frontier.source.topic_id)
             fresh = replace(empty, topic_id=topic_id, start=low, end=low, leader_epoch=None)
             return [replace(fresh, stable=low, gap_cause=TRUNCATED)]
-        case _:
-            return []
+    return []
 
 
 def frontier_segment(frontier: Frontier, now_ms: int, sequence: int) -> Segment:

@@ -91,9 +91,8 @@ def unfinished_frontier(
     """Return the frontier of *partition* with the last known LSO of its incarnation.
 
     *incarnations* are the last snapshots of each incarnation, oldest first. *present* is the
-    current topic id (None: the topic does not exist). If an earlier incarnation was not staged to
-    its last known LSO, return that incarnation's frontier, even if nothing of it is staged. Return
-    None if the partition is new and no earlier incarnation is incomplete.
+    current topic id or None. An earlier incarnation that was not staged to its last known LSO comes
+    first, even if nothing of it is staged. None: the partition is new.
     """
     own = None if frontier is None else base_id(frontier.source.topic_id)
     ids = [snapshot.topic_id for snapshot in incarnations]

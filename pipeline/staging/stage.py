@@ -152,8 +152,7 @@ def stage_ranges(
 ) -> Iterator[SlotStageResult]:
     """Read the ranges of *task* and write one file for each of its slots.
 
-    Small ranges are read together. Large ranges are streamed one after another, so the backlog
-    does not determine how much memory is needed.
+    Large ranges are streamed one by one: the backlog does not determine the needed memory.
     """
     together = _small_ranges(task.ranges)
     held: dict[OffsetRange, list[pa.RecordBatch]] = {r: [] for r in together}
