@@ -16,7 +16,7 @@ def measure_records(rows: pa.RecordBatch) -> RecordStats:
 
 
 def timestamp_stats(timestamps: pa.Array) -> ValueStats:
-    """Return the stats of *timestamps* (ms since 1970) without nulls and Kafka's -1: none."""
+    """Return the stats of *timestamps* (ms since 1970). Nulls and Kafka's -1 are not counted."""
     known = (timestamps.drop_null() if timestamps.null_count else timestamps).to_numpy()
     if not len(known):
         return EMPTY

@@ -153,11 +153,8 @@ class WorkPlanner:
             for slot, members in slots.items()
         }
         self._records.refresh()
-        paths, flow, throttled = (
-            self._records.paths_from(sequences),
-            self._flow.flow,
-            self._batch_bytes,
-        )
+        paths = self._records.paths_from(sequences)
+        flow, throttled = self._flow.flow, self._batch_bytes
         return [
             slot_work(flow, slot, members, paths[slot], self._config, throttled.get(slot))
             for slot, members in sorted(slots.items())

@@ -60,7 +60,7 @@ def materialize_topic(
     """Replay *topic* of *flow* up to its current end in the stage.
 
     Raises ConfigError if the flow does not mirror the topic, NotCaughtUpError if a partition is
-    paused, and the errors of `stage_topic`.
+    paused, UnreachableError, a partition's error, or LeaseHeldError as `stage_topic` does.
     """
     if not flow.replicates(topic):
         raise ConfigError(f"flow {flow.flow} does not mirror {topic}: see its topics in the file")

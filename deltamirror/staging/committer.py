@@ -117,8 +117,7 @@ class Committer:
         for slot in staged:
             changed = [s.source for s in slot.segments if ids.get(s.topic) != base_id(s.topic_id)]
             if changed:
-                text = "stage %s %s was re-created while it was read"
-                log.warning(text, self._alias, changed[0])
+                log.warning("stage %s %s was re-created while it was read", self._alias, changed[0])
                 self._source_topics.refresh_topics()
             else:
                 unchanged.append(slot)

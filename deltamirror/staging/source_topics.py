@@ -86,7 +86,7 @@ class SourceTopics:
     ) -> dict[TopicPartition, Frontier]:
         """Return the frontiers to plan from: *staged*, with the ends that were seen since.
 
-        With `auto.offset.reset=latest`, topics of which nothing is staged have none.
+        See `unfinished_frontier`. With `auto.offset.reset=latest`, unstaged topics have none.
         """
         known = {partition.topic for partition in staged}
         frontiers = dict(staged)

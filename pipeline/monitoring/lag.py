@@ -68,7 +68,7 @@ def oldest_waiting_ms(
 ) -> dict[SourcePartition, int]:
     """Return the oldest timestamp (ms since 1970) of each partition's records past *replayed*.
 
-    A partly replayed segment counts with its oldest record: the result is never too young.
+    A partly replayed segment counts with its oldest record. Partitions without one are left out.
     """
     if not replayed or segments.num_rows == 0:
         return {}

@@ -31,7 +31,7 @@ UpstreamPosition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PairedRuns:
-    """The paired runs by incarnation; all staged records from *complete_from* on (None: all)."""
+    """The paired runs by incarnation. From *complete_from* on (None: all) no record is missing."""
 
     runs: dict[str, list[OffsetRun]]
     complete_from: UpstreamPosition | None = None

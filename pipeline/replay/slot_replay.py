@@ -287,7 +287,6 @@ class _Slot:
     ) -> None:
         """Exclude partitions that were re-created or truncated since fencing; raise if any was."""
         # Topic ids are read after all records are written: an old topic id never comes back.
-        # Topic ids are read after all records are written: an old topic id never comes back.
         ids = self._target.topic_ids({target.topic for target in moved})
         changed: dict[TopicPartition, PartitionError] = {}
         for target in moved:
