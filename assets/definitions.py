@@ -17,7 +17,7 @@ from assets.sensors import daily_maintenance, discovery_sensor, mirror_superviso
 from resources.config.load import read_config
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import CONFIG_VARIABLE, Config
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 
 log = logging.getLogger(__name__)
 

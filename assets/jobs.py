@@ -19,7 +19,7 @@ from deltamirror.times import parse_time_ms
 from deltamirror.timings import Timings
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
-from schemas.errors import LeaseHeldError
+from schemas.errors.lake import LeaseHeldError
 from schemas.replay.point_in_time import Selection
 
 ONE_AT_A_TIME = {"flow": "all"}

@@ -11,7 +11,7 @@ import dagster as dg
 from deltamirror.context import MirrorContext
 from resources.dagster_resources import MirrorFile
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 
 
 def records_key(alias: str) -> dg.AssetKey:

@@ -8,7 +8,7 @@ from assets.jobs import maintain_job, mirror_job
 from assets.keys import asset_group, topic_partitions_def
 from deltamirror.context import MirrorContext
 from resources.dagster_resources import MirrorFile
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 
 DISCOVER_INTERVAL_S = 30
 SUPERVISE_INTERVAL_S = 15

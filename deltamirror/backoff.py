@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deltamirror.timings import Timings
-from schemas.errors import DefectError, DeltamirrorError
+from schemas.errors.base import DefectError, DeltamirrorError
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from resources.coordination.status_file import StatusFile
 from resources.delta.lake import DeltaLake
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import Config
-from schemas.errors import ConfigError
+from schemas.errors.base import ConfigError
 
 
 class MirrorContext:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from resources.delta.table import LakeTable
-from schemas.errors import StalePlanError
+from schemas.errors.lake import StalePlanError
 from schemas.kafka.partition import TopicPartition
 
 PAUSE, RESUME, ACCEPT_GAP, RESTART = "pause", "resume", "accept-gap", "restart"

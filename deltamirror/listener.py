@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError, PartitionError
+from schemas.errors.base import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.monitoring.flow_state import PartitionLag
 from schemas.monitoring.stats import ValueStats

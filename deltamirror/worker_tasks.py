@@ -16,7 +16,9 @@ from resources.delta.stage_writer import RecordsDirectory
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.slot_producer import SlotProducer
 from schemas.config.config import Config, FlowConfig
-from schemas.errors import CommitUnknownError, DeltamirrorError, UnreachableError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.target import CommitUnknownError
 from schemas.replay.slot_work import SlotReplayResult, SlotWork
 
 

@@ -16,7 +16,7 @@ from deltamirror.cli.app import CommandLine
 from demo.kafka.processes import restore_signals, started_at
 from demo.workspace import DemoNotFoundError, DemoWorkspace
 from schemas.config.config import CONFIG_VARIABLE
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 
 _STOP_TIMEOUT_S = 60.0
 _ROOT = Path(__file__).resolve().parent.parent

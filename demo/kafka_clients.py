@@ -13,7 +13,7 @@ import confluent_kafka as kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from demo.data import DemoRecord, DemoTable
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 
 _TIMEOUT_S = 60.0

@@ -24,7 +24,7 @@ from demo.kafka_clients import load_tables, next_record, read_first_half
 from demo.workspace import FLOW, SOURCE, TARGET, DemoWorkspace
 from resources.spark.session import spark_context
 from schemas.config.config import CONFIG_VARIABLE
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 
 GROUP, TOPIC = "billing", TABLES[0].name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from demo.kafka import brokers
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 
 SOURCE, TARGET = "us-east", "eu-west"
 FLOW = f"{SOURCE}->{TARGET}"

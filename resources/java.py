@@ -9,7 +9,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from schemas.errors import JavaMissingError
+from schemas.errors.environment import JavaMissingError
 
 MIN_VERSION = 17
 _ANSWER_SECONDS = 30

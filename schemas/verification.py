@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from schemas.errors import DeltamirrorError, DifferencesFoundError
+from schemas.errors.base import DeltamirrorError, DifferencesFoundError
 from schemas.kafka.partition import TopicPartition
 
 LOST, DUPLICATED, REORDERED, ALTERED = KINDS = ("lost", "duplicated", "reordered", "altered")

@@ -24,7 +24,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from schemas.config.config import CONFIG_VARIABLE
-from schemas.errors import ConfigError, DeltamirrorError
+from schemas.errors.base import ConfigError, DeltamirrorError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

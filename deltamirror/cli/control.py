@@ -9,7 +9,8 @@ import click
 
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import check_source, flow_option
-from schemas.errors import DeltamirrorError, TopicMissingError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.source import TopicMissingError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deltamirror.maintenance.maintain import MaintenanceResult
     from deltamirror.maintenance.rebuild_map import RebuiltPartition
     from deltamirror.maintenance.restage import RestageResult
-    from schemas.errors import DeltamirrorError
+    from schemas.errors.base import DeltamirrorError
 
 
 @click.command("maintain", epilog="Example: deltamirror maintain --cluster us-east")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from deltamirror.mm2.export_flow import Mm2Export
     from deltamirror.mm2.import_flow import ImportedPartition, Mm2Import
-    from schemas.errors import DeltamirrorError
+    from schemas.errors.base import DeltamirrorError
 
 
 @click.command("import-mm2", epilog="Example: deltamirror import-mm2 --dry-run")

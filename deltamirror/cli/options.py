@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deltamirror import times
-from schemas.errors import ConfigError
+from schemas.errors.base import ConfigError
 
 if TYPE_CHECKING:
     from schemas.config.config import Config

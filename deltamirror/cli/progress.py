@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from deltamirror.listener import Listener
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.monitoring.stats import ValueStats
 from schemas.replay.slot_work import CommittedBatch
 from schemas.staging.segment import Segment

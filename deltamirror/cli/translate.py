@@ -11,7 +11,8 @@ import click
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import as_of_option, flow_option, offset_text
 from deltamirror.times import format_iso
-from schemas.errors import NothingToTranslateError, UnreachableError
+from schemas.errors.base import NothingToTranslateError
+from schemas.errors.environment import UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import Translation
 

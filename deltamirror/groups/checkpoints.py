@@ -15,7 +15,7 @@ from resources.delta.table import CLOCK_APP_ID
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint
 from schemas.offset_map import GroupTranslation, Translation

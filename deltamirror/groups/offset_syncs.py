@@ -16,7 +16,7 @@ from pipeline.offset_map.offset_syncs import sample_offset_syncs
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import OffsetSyncsConfig
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
 from schemas.replay.slot_work import CommittedBatch

@@ -11,7 +11,7 @@ from deltamirror.context import MirrorContext
 from deltamirror.groups.checkpoints import map_index, translate_groups
 from pipeline.offset_map.index import MapIndex
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.offset_map import GroupTranslation, Translation
 

@@ -13,7 +13,7 @@ from deltamirror.context import MirrorContext
 from resources.delta.table import CLOCK_APP_ID
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import GROUP_OFFSETS
 

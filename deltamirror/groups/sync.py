@@ -10,7 +10,7 @@ from deltamirror.groups.plan import GroupPlan, plan_groups
 from pipeline.offset_map.translate import forward_commits
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
-from schemas.errors import GroupActiveError, RequestRefusedError
+from schemas.errors.base import GroupActiveError, RequestRefusedError
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,8 @@ from resources.delta.stage_writer import RecordsDirectory, cast_to_file_schema
 from resources.delta.table import LakeTable
 from resources.delta.table_maintenance import optimize, vacuum
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError, LakeError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import TopicPartition
 from schemas.staging.segment import Segment
 from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS

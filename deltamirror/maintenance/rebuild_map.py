@@ -15,7 +15,7 @@ from deltamirror.worker_tasks import ReplayJob, run_rebuild
 from pipeline.replay.rebuild_map import missing_runs
 from resources.coordination.lease import Lease
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError, PartitionError
+from schemas.errors.base import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import CommittedBatch, PartitionWork, Progress, SlotWork

@@ -30,7 +30,8 @@ from resources.delta.records_table import FOREIGN_SEQUENCE, RecordsFile
 from resources.delta.stage_reader import StageReader
 from resources.delta.stage_writer import SCHEMA, RecordsDirectory, cast_to_file_schema
 from resources.kafka.range_reader import RangeReader
-from schemas.errors import LakeError, PartitionError, SegmentLostError, StagedFileError
+from schemas.errors.base import PartitionError
+from schemas.errors.lake import LakeError, SegmentLostError, StagedFileError
 from schemas.kafka.partition import Watermarks
 from schemas.staging.read_range import OffsetRange
 from schemas.staging.segment import Segment, StagedFile

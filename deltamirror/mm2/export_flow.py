@@ -12,7 +12,8 @@ from resources.coordination.lease import Lease
 from resources.kafka.compacted_topic import CompactedTopic
 from resources.kafka.mm2_topics import Mm2Topics
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError, TopicRecreatedError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.source import TopicRecreatedError
 from schemas.kafka.partition import TopicPartition
 from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id

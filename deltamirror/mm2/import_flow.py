@@ -23,13 +23,12 @@ from resources.kafka.target_log import TargetLog
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
-from schemas.errors import (
+from schemas.errors.base import DeltamirrorError, PartitionError
+from schemas.errors.mm2 import (
     AlreadyMirroredError,
     CopiedAheadError,
-    DeltamirrorError,
     MirrorMakerRunningError,
     NothingToTakeOverError,
-    PartitionError,
     RemoteTopicMissingError,
     TakeoverUnclearError,
 )

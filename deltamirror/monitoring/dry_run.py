@@ -21,7 +21,7 @@ from pipeline.topics.remote_topics import (
     plan_remote_topics,
 )
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
 from schemas.mm2.replication_policy import is_cycle

@@ -24,7 +24,8 @@ from pipeline.monitoring.lag import (
 from pipeline.offset_map.index import MAP_COLUMNS, build_index
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError, UnreachableError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.environment import UnreachableError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.monitoring.flow_state import FlowState, PartitionState
 from schemas.replay.slot_work import Progress

@@ -12,7 +12,7 @@ import time
 from deltamirror.context import MirrorContext
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import HeartbeatConfig
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.mm2.records import Heartbeat
 
 

@@ -19,7 +19,7 @@ from deltamirror.timings import Timings
 from pipeline.monitoring.sampled_stat import SampledStat
 from schemas.config.config import FlowConfig
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError, PartitionError
+from schemas.errors.base import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.monitoring.flow_state import LoopState, PartitionLag
 from schemas.monitoring.stats import ValueStats

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from deltamirror.listener import Listener
 from deltamirror.monitoring.metrics_state import MetricsState
 from resources.coordination.status_file import StatusFile
-from schemas.errors import DeltamirrorError, PartitionError
+from schemas.errors.base import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
 
 

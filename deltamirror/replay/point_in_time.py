@@ -25,15 +25,11 @@ from resources.delta.records_table import RecordsFile
 from resources.delta.stage_reader import StageReader
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
-from schemas.errors import (
-    CommitUnknownError,
-    DeltamirrorError,
-    LakeError,
-    NothingToReplayError,
-    ReplayTargetError,
-    TopicMissingError,
-    UnreachableError,
-)
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.lake import LakeError, NothingToReplayError
+from schemas.errors.source import TopicMissingError
+from schemas.errors.target import CommitUnknownError, ReplayTargetError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.point_in_time import ReplayFlow, ReplayRange, Selection
 from schemas.replay.slot_work import CommittedBatch, MissingProgressPolicy, PartitionWork

@@ -18,7 +18,7 @@ from deltamirror.worker_tasks import ReplayWorker, assign_slots
 from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError, PartitionError
+from schemas.errors.base import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.flow_state import PartitionLag
 from schemas.replay.slot_work import CommittedBatch, PartitionWork, Progress, SlotReplayResult

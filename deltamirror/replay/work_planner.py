@@ -13,7 +13,7 @@ from pipeline.monitoring.lag import partition_lag
 from resources.delta.records_table import RecordsTable
 from schemas.config.config import Config, FlowConfig
 from schemas.config.flow import Flow
-from schemas.errors import PartitionDownError, TargetChangedError
+from schemas.errors.target import PartitionDownError, TargetChangedError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.flow_state import PartitionLag
 from schemas.replay.point_in_time import ReplayFlow

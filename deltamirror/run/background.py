@@ -22,7 +22,7 @@ from deltamirror.topics.acls import TopicAclSync
 from deltamirror.topics.configs import TopicConfigSync
 from schemas.config.config import FlowConfig, HeartbeatConfig
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 
 log = logging.getLogger(__name__)
 

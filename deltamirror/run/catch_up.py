@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from deltamirror.staging.segment_index import SegmentIndex
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
-from schemas.errors import TopicMissingError
+from schemas.errors.source import TopicMissingError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.slot_work import CommittedBatch, Progress
 from schemas.staging.frontier import base_id

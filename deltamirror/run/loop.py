@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from deltamirror.backoff import Backoff
 from deltamirror.listener import Listener
 from deltamirror.timings import Timings
-from schemas.errors import ConfigError, DeltamirrorError, PermissionMissingError
+from schemas.errors.base import ConfigError, DeltamirrorError
+from schemas.errors.environment import PermissionMissingError
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ from deltamirror.run.loop import Loop, RunSignals
 from deltamirror.run.staging_loop import StagingLoop
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
-from schemas.errors import DefectError, DeltamirrorError, LeaseHeldError, StalePlanError
+from schemas.errors.base import DefectError, DeltamirrorError
+from schemas.errors.lake import LeaseHeldError, StalePlanError
 
 log = logging.getLogger(__name__)
 

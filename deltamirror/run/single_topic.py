@@ -17,15 +17,9 @@ from deltamirror.staging.stager import SourceStager
 from deltamirror.timings import Timings
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
-from schemas.errors import (
-    ConfigError,
-    DeltamirrorError,
-    LeaseHeldError,
-    NotCaughtUpError,
-    RangeUnfinishedError,
-    StalePlanError,
-    TopicMissingError,
-)
+from schemas.errors.base import ConfigError, DeltamirrorError, NotCaughtUpError
+from schemas.errors.lake import LeaseHeldError, StalePlanError
+from schemas.errors.source import RangeUnfinishedError, TopicMissingError
 from schemas.kafka.partition import TopicPartition, Watermarks
 
 OTHER_PROCESS_TIMEOUT_S = 600.0

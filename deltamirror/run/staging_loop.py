@@ -14,7 +14,8 @@ from deltamirror.run.loop import Loop, RunSignals
 from deltamirror.staging.stager import SourceStager
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError, LeaseHeldError, StalePlanError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.lake import LeaseHeldError, StalePlanError
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,8 @@ from resources.librdkafka.bindings import log_limits
 from resources.spark.session import SparkWorkers
 from resources.spark.worker_pool import WorkerPool
 from schemas.config.config import Config
-from schemas.errors import ConfigError, NotCaughtUpError, SparkFailedError
+from schemas.errors.base import ConfigError, NotCaughtUpError
+from schemas.errors.environment import SparkFailedError
 
 PRESTARTED_POOLS = 2
 """Number of loops whose workers start with the run. Other workers start with their first task."""

@@ -10,7 +10,7 @@ from deltamirror.staging.segment_index import SegmentIndex
 from deltamirror.staging.source_topics import SourceTopics
 from pipeline.staging.gaps import classify_gaps, frontier_after
 from pipeline.staging.stage import SlotStageResult
-from schemas.errors import StalePlanError
+from schemas.errors.lake import StalePlanError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.stats import ValueStats
 from schemas.staging.frontier import Frontier, base_id

@@ -8,12 +8,9 @@ from collections.abc import Collection, Mapping
 
 from deltamirror.context import MirrorContext
 from pipeline.staging.plan import unfinished_frontier
-from schemas.errors import (
-    PartitionError,
-    PermissionMissingError,
-    RangeUnfinishedError,
-    TopicDeletedError,
-)
+from schemas.errors.base import PartitionError
+from schemas.errors.environment import PermissionMissingError
+from schemas.errors.source import RangeUnfinishedError, TopicDeletedError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic

@@ -18,13 +18,8 @@ from pipeline.staging.plan import bundle_ranges, next_tick_bytes, plan_ranges
 from pipeline.staging.stage import SlotStageResult, StageTask
 from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
-from schemas.errors import (
-    DeltamirrorError,
-    PartitionError,
-    RangeUnfinishedError,
-    TopicDeletedError,
-    TopicRecreatedError,
-)
+from schemas.errors.base import DeltamirrorError, PartitionError
+from schemas.errors.source import RangeUnfinishedError, TopicDeletedError, TopicRecreatedError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.monitoring.stats import ValueStats
 from schemas.staging.frontier import Frontier, PartitionSnapshot, base_id

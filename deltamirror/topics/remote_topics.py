@@ -14,7 +14,9 @@ from pipeline.topics.remote_topics import (
     plan_remote_topics,
 )
 from schemas.config.config import FlowConfig
-from schemas.errors import PartitionError, PermissionMissingError, TargetTopicError
+from schemas.errors.base import PartitionError
+from schemas.errors.environment import PermissionMissingError
+from schemas.errors.target import TargetTopicError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 from schemas.kafka.topic import Topic

@@ -26,12 +26,9 @@ from pipeline.verification.target_audit import StagedIncarnation, TargetView, ar
 from resources.delta.table import LakeTable
 from resources.kafka.cluster import KafkaCluster
 from schemas.config.config import FlowConfig
-from schemas.errors import (
-    DeltamirrorError,
-    TargetChangedError,
-    TargetHeldBackError,
-    TopicMissingError,
-)
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.source import TopicMissingError
+from schemas.errors.target import TargetChangedError, TargetHeldBackError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.slot_work import Progress
 from schemas.staging.frontier import base_id

@@ -17,7 +17,7 @@ from threading import Thread
 
 from deltamirror.verification.range_digests import PartSummer, SideSettings, SumTask
 from pipeline.verification.suspects import SideDigests
-from schemas.errors import WorkerDiedError
+from schemas.errors.environment import WorkerDiedError
 
 MIN_RECORDS_FOR_POOL = 500_000
 """Records from which on worker processes are used. Each takes half a second to start."""

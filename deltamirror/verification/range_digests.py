@@ -22,7 +22,8 @@ from pipeline.verification.range_sums import RangeDigests
 from pipeline.verification.suspects import SideDigests, Span
 from resources.delta.stage_reader import StageReader
 from resources.kafka.range_reader import RangeReader
-from schemas.errors import LakeError, PartitionError
+from schemas.errors.base import PartitionError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 from schemas.verification import SOURCE, STAGED

@@ -28,7 +28,8 @@ from pipeline.verification.parts import (
 from pipeline.verification.stage_audit import Evidence
 from pipeline.verification.target_audit import StagedIncarnation, TargetView, monotonic_runs
 from resources.delta.records_table import RecordsTable
-from schemas.errors import DeltamirrorError, StageIncompleteError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.lake import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.verification import EXPIRED_STAGED, STAGED, PartitionFindings
 

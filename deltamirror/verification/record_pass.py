@@ -25,7 +25,8 @@ from pipeline.verification.target_audit import TargetAudit
 from resources.delta.file_index import FileIndex
 from resources.delta.stage_reader import StageReader
 from resources.kafka.range_reader import RangeReader
-from schemas.errors import DeltamirrorError, LakeError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 from schemas.verification import SOURCE, STAGED

@@ -11,7 +11,7 @@ from threading import Event, Thread
 import pyarrow as pa
 
 from resources.kafka.range_reader import RangeReader
-from schemas.errors import PartitionError
+from schemas.errors.base import PartitionError
 from schemas.kafka.partition import TopicPartition
 from schemas.staging.read_range import OffsetRange
 

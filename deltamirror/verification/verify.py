@@ -26,7 +26,8 @@ from deltamirror.verification.resume_file import ResumeFile
 from pipeline.verification.suspects import SuspectRanges
 from resources.delta.file_index import FileIndex
 from schemas.config.config import FlowConfig
-from schemas.errors import DeltamirrorError, TopicMissingError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.source import TopicMissingError
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS, SIDES, SOURCE, TARGET, FlowFindings, Verification

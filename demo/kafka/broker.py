@@ -25,7 +25,7 @@ from confluent_kafka.admin import AdminClient
 from demo.kafka.jars import kafka_home
 from demo.kafka.processes import free_ports, restore_signals, started_at
 from resources.java import java, java_version
-from schemas.errors import BrokerStartError, BrokerStopError
+from schemas.errors.environment import BrokerStartError, BrokerStopError
 
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0

@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from pipeline.record_digest import Digest
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition
 
 SMALL_FILE_BYTES = 64 * 2**20

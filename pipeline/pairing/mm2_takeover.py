@@ -21,7 +21,7 @@ from pipeline.arrays import FingerprintArray, Offsets
 from pipeline.offset_map.encode import encode_runs
 from pipeline.pairing.pair import OffsetFingerprint
 from pipeline.pairing.pair_remains import fingerprint_indexes, pair_last_copies
-from schemas.errors import MapAmbiguousError
+from schemas.errors.target import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import xxhash
 
-from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 

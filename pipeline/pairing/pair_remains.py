@@ -21,7 +21,7 @@ import numpy as np
 from pipeline.arrays import NO_OFFSETS, FingerprintArray, Offsets
 from pipeline.offset_map.encode import encode_runs
 from pipeline.pairing.pair import OffsetFingerprint, PairedRuns, StagedFingerprint, UpstreamPosition
-from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pipeline.offset_map.runs import Runs
 from pipeline.replay.recovery import StageReader, check_progress, recover
 from pipeline.replay.slot_replay import Target
-from schemas.errors import DeltamirrorError, MapDiffersError, PartitionError
+from schemas.errors.base import DeltamirrorError, PartitionError
+from schemas.errors.target import MapDiffersError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import CommittedBatch, SlotReplayResult, SlotWork

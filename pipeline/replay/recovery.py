@@ -22,12 +22,12 @@ from pipeline.pairing.pair import (
 )
 from pipeline.pairing.pair_remains import RemainderPairing
 from pipeline.replay.segment_chain import SegmentChain
-from schemas.errors import (
+from schemas.errors.lake import StageIncompleteError
+from schemas.errors.target import (
     MapUnpairedError,
     ProgressAheadError,
     ProgressBehindError,
     ProgressUnknownError,
-    StageIncompleteError,
     TargetChangedError,
     TargetTruncatedError,
 )

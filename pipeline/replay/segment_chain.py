@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from schemas.errors import StageIncompleteError
+from schemas.errors.lake import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import ChainLink, PartitionWork, Progress
 

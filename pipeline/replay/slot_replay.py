@@ -17,11 +17,10 @@ from pipeline.offset_map.encode import encode_runs
 from pipeline.replay.recovery import StageReader, TargetLogReader, recover, start_of
 from pipeline.replay.segment_chain import SegmentChain
 from pipeline.replay.transaction_batch import TransactionBatch
-from schemas.errors import (
+from schemas.errors.base import DeltamirrorError, PartitionError
+from schemas.errors.target import (
     BatchRejectedError,
-    DeltamirrorError,
     PartitionDownError,
-    PartitionError,
     RecordRefusedError,
     TargetChangedError,
     TargetTruncatedError,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pipeline.record_digest import Digest
-from schemas.errors import (
+from schemas.errors.base import PartitionError
+from schemas.errors.source import (
     LogTruncatedError,
-    PartitionError,
     RecordsExpiredError,
     TopicDeletedError,
     TopicRecreatedError,

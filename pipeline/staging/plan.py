@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from schemas.errors import (
-    LogTruncatedError,
-    PartitionError,
-    RecordsExpiredError,
-    TopicRecreatedError,
-)
+from schemas.errors.base import PartitionError
+from schemas.errors.source import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.frontier import Frontier, PartitionSnapshot, base_id
 from schemas.staging.read_range import OffsetRange

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pipeline.record_digest import Digest
 from pipeline.record_stats import timestamp_stats
-from schemas.errors import PartitionError
+from schemas.errors.base import PartitionError
 from schemas.monitoring.stats import EMPTY, ValueStats
 from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.staging.segment import ANY, Segment, StagedFile

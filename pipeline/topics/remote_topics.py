@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.topics.configs import configs_for_creation
 from schemas.config.config import FlowConfig
-from schemas.errors import TargetTopicError
+from schemas.errors.target import TargetTopicError
 from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 
 LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")

@@ -13,7 +13,8 @@ from pipeline.verification.parts import Part
 from pipeline.verification.range_sums import RangeDigest
 from pipeline.verification.stage_audit import Evidence
 from pipeline.verification.target_audit import StagedIncarnation, TargetView, monotonic_runs
-from schemas.errors import DeltamirrorError, LogTruncatedError, RecordsExpiredError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.source import LogTruncatedError, RecordsExpiredError
 from schemas.verification import (
     EXPIRED_DOWNSTREAM,
     EXPLAINED,

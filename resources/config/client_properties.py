@@ -9,7 +9,7 @@ from resources.config.security import translate_security
 from schemas.config.client_keys import LIBRDKAFKA_BOUNDS, ClientKey, client_key, is_connection_key
 from schemas.config.config import ClientSettings
 from schemas.config.keys import KeyCheck, KeyStatus
-from schemas.errors import RefusedKeyError
+from schemas.errors.configuration import RefusedKeyError
 
 Value = str | int | float | bool
 

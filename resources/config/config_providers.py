@@ -14,7 +14,8 @@ from pathlib import Path
 
 from resources.config import properties_file as properties
 from schemas.config.keys import split_list
-from schemas.errors import ConfigError, SecretError
+from schemas.errors.base import ConfigError
+from schemas.errors.configuration import SecretError
 
 REFERENCE = re.compile(r"\$\{([^}:]*):(?:([^}:]*):)?([^}]*)\}")
 CLASSES = {

@@ -24,8 +24,8 @@ from schemas.config.keys import (
     split_list,
 )
 from schemas.config.worker_keys import worker_check, worker_names
-from schemas.errors import (
-    ConfigError,
+from schemas.errors.base import ConfigError
+from schemas.errors.configuration import (
     InvalidKeysError,
     RefusedKeyError,
     UnknownAliasError,

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from resources.java import java
-from schemas.errors import JavaMissingError
+from schemas.errors.environment import JavaMissingError
 
 JKS_MAGIC, PKCS12_MAGIC = b"\xfe\xed\xfe\xed", b"\x30"  # the latter is an ASN.1 sequence
 TRUSTED = re.compile(

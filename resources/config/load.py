@@ -20,7 +20,7 @@ from schemas.config.config import (
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import default_of
 from schemas.config.keys import KeyCheck, parse_boolean, parse_integer, split_list
-from schemas.errors import ConfigError
+from schemas.errors.base import ConfigError
 from schemas.mm2.name_filter import NameFilter
 from schemas.mm2.replication_policy import ReplicationPolicy
 

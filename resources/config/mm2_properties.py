@@ -13,7 +13,7 @@ from resources.config.config_providers import resolve
 from schemas.config.client_keys import is_connection_key
 from schemas.config.flow import Flow
 from schemas.config.keys import split_list
-from schemas.errors import ConfigFileError, SecretError, UnknownAliasError
+from schemas.errors.configuration import ConfigFileError, SecretError, UnknownAliasError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import javaproperties
 
-from schemas.errors import ConfigFileError
+from schemas.errors.configuration import ConfigFileError
 
 # The encoding of a properties *file* in Java and MirrorMaker 2; other characters are \uXXXX.
 ENCODING = "iso-8859-1"

@@ -7,7 +7,7 @@ import pickle
 from collections.abc import Callable
 
 from schemas.config.flow import Flow
-from schemas.errors import RefusedKeyError
+from schemas.errors.configuration import RefusedKeyError
 from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy, ReplicationPolicy
 
 POLICY_CLASS_KEY = "replication.policy.class"

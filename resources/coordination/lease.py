@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from schemas.errors import LakeError, LeaseHeldError
+from schemas.errors.lake import LakeError, LeaseHeldError
 
 
 class Lease:

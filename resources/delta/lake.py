@@ -12,7 +12,7 @@ from pathlib import Path
 from resources.delta.records_table import RecordsTable
 from resources.delta.table import LakeTable
 from schemas.config.flow import Flow
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.tables import CONTROL, OFFSET_MAP, REPLAYS, SEGMENTS, Table
 
 

@@ -14,7 +14,7 @@ from resources.delta.file_names import is_managed_file, sequence_of
 from resources.delta.table import LakeTable
 from resources.delta.table_maintenance import MAINTENANCE_APP_ID
 from resources.delta.transaction_log import AddedFile, LiveFile, RemovedFile
-from schemas.errors import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
+from schemas.errors.lake import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.frontier import Frontier
 from schemas.staging.segment import Segment, StagedFile

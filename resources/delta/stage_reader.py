@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resources.delta.file_names import digest_of, file_digest
-from schemas.errors import LakeError, StagedFileError
+from schemas.errors.lake import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 
 BATCH_ROWS = 32_768

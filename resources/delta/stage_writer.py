@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from resources.delta.arrow_schema import file_schema
 from resources.delta.file_names import file_digest, file_name
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.staging.segment import StagedFile
 from schemas.tables import RECORDS
 

@@ -35,7 +35,7 @@ from resources.delta.transaction_log import (
     RemovedFile,
     is_checkpoint_due,
 )
-from schemas.errors import LakeError, StalePlanError, TableDamagedError
+from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 
 CLOCK_APP_ID = "clock"

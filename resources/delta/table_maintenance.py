@@ -8,7 +8,7 @@ from deltalake.exceptions import DeltaError
 
 from resources.delta.table import LakeTable, first_line
 from resources.delta.transaction_log import RemovedFile
-from schemas.errors import LakeError, TableDamagedError
+from schemas.errors.lake import LakeError, TableDamagedError
 
 MAINTENANCE_APP_ID = "maintained"
 """Every rewrite of files increments this txn version, so one of two concurrent rewrites fails."""

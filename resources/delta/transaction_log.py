@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from schemas.errors import LakeError, StalePlanError, TableDamagedError
+from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 
 READER_VERSION, WRITER_VERSION = 1, 2
 """Protocol versions of the lake's tables. This module supports no other version."""

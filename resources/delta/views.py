@@ -7,7 +7,7 @@ from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 
 from resources.delta.lake import DeltaLake
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.views import View
 
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (
 )
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
-from schemas.errors import RequestRefusedError
+from schemas.errors.base import RequestRefusedError
 from schemas.kafka.acl import Permission, TopicAcl
 
 _ANY: Any = None  # the client's annotations forbid what its documentation allows

@@ -18,13 +18,9 @@ from confluent_kafka.admin import AdminClient
 from resources.kafka.connection_diagnosis import diagnose
 from resources.librdkafka.bindings import never_free
 from resources.librdkafka.group_offsets_client import GroupClient
-from schemas.errors import (
-    ClientSettingsError,
-    DeltamirrorError,
-    PermissionMissingError,
-    RequestRefusedError,
-    UnreachableError,
-)
+from schemas.errors.base import DeltamirrorError, RequestRefusedError
+from schemas.errors.configuration import ClientSettingsError
+from schemas.errors.environment import PermissionMissingError, UnreachableError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import NO_TOPIC_ID
 

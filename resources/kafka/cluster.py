@@ -20,14 +20,10 @@ from confluent_kafka.admin import (
 from resources.kafka import acls, groups, topics
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
 from resources.kafka.topics import MISSING_CODES
-from schemas.errors import (
-    DeltamirrorError,
-    PermissionMissingError,
-    RequestRefusedError,
-    TargetTopicError,
-    TopicMissingError,
-    UnreachableError,
-)
+from schemas.errors.base import DeltamirrorError, RequestRefusedError
+from schemas.errors.environment import PermissionMissingError, UnreachableError
+from schemas.errors.source import TopicMissingError
+from schemas.errors.target import TargetTopicError
 from schemas.kafka.acl import Permission, TopicAcl
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import ConfigValue, Topic, TopicSpec

@@ -8,7 +8,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from resources.kafka.cluster import KafkaCluster
-from schemas.errors import PermissionMissingError, RequestRefusedError, UnreachableError
+from schemas.errors.base import RequestRefusedError
+from schemas.errors.environment import PermissionMissingError, UnreachableError
 from schemas.kafka.acl import Permission
 
 REQUEST_TIMEOUT_S = 10.0

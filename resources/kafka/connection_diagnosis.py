@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from confluent_kafka import KafkaError
 
-from schemas.errors import LoginRefusedError, TlsFailedError, UnreachableError
+from schemas.errors.environment import LoginRefusedError, TlsFailedError, UnreachableError
 
 OFFERED_MECHANISMS = re.compile(r"supported mechanisms: (\S+)")
 MECHANISM_NOT_OFFERED, LOGIN_NOT_EXPECTED = (

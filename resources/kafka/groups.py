@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, Answer, retry_until
 from resources.librdkafka.group_offsets_client import CommittedOffsets, GroupClient
-from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
+from schemas.errors.base import GroupActiveError, RequestRefusedError
+from schemas.errors.environment import UnreachableError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 

@@ -7,14 +7,9 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError, KafkaException
 
 from schemas.config.flow import Flow
-from schemas.errors import (
-    BatchRejectedError,
-    CommitUnknownError,
-    DeltamirrorError,
-    FencedError,
-    PermissionMissingError,
-    UnreachableError,
-)
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.environment import PermissionMissingError, UnreachableError
+from schemas.errors.target import BatchRejectedError, CommitUnknownError, FencedError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 from schemas.replay.point_in_time import ReplayFlow

@@ -25,12 +25,8 @@ from resources.librdkafka.arrow_consumer import (
     FetchedRecords,
     PartitionEvent,
 )
-from schemas.errors import (
-    LogTruncatedError,
-    PartitionError,
-    RangeUnfinishedError,
-    RecordsExpiredError,
-)
+from schemas.errors.base import PartitionError
+from schemas.errors.source import LogTruncatedError, RangeUnfinishedError, RecordsExpiredError
 from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.tables import RECORDS
 

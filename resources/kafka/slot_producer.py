@@ -26,13 +26,9 @@ from resources.kafka.transaction_recovery import (
 from resources.librdkafka.arrow_producer import ArrowProducer, RowRejectedError
 from resources.librdkafka.produce_columns import to_produce_batch
 from schemas.config.flow import Flow
-from schemas.errors import (
-    BatchRejectedError,
-    CommitUnknownError,
-    RequestRefusedError,
-    ThrottledError,
-    UnreachableError,
-)
+from schemas.errors.base import RequestRefusedError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.target import BatchRejectedError, CommitUnknownError, ThrottledError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.point_in_time import ReplayFlow
 from schemas.replay.slot_work import Progress

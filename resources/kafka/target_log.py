@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from resources.kafka.cluster import KafkaCluster
 from resources.kafka.range_reader import RangeReader
-from schemas.errors import DeltamirrorError, PartitionError, RangeUnfinishedError, UnreachableError
+from schemas.errors.base import DeltamirrorError, PartitionError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.source import RangeUnfinishedError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 

@@ -20,12 +20,9 @@ from confluent_kafka.admin import (
 )
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, topic_id_text
-from schemas.errors import (
-    DeltamirrorError,
-    PermissionMissingError,
-    RequestRefusedError,
-    TargetTopicError,
-)
+from schemas.errors.base import DeltamirrorError, RequestRefusedError
+from schemas.errors.environment import PermissionMissingError
+from schemas.errors.target import TargetTopicError
 from schemas.kafka.acl import Permission
 from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
 

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaException
 
 from resources.librdkafka.arrow_producer import ArrowProducer
 from resources.librdkafka.produce_columns import PRODUCE_SCHEMA
-from schemas.errors import BatchRejectedError, UnreachableError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.target import BatchRejectedError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.slot_work import Progress
 

@@ -22,7 +22,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from resources.java import java
-from schemas.errors import DeltamirrorError, DownloadFailedError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.environment import DownloadFailedError
 
 DELTA_VERSION = "4.4.0"
 MAVEN_CENTRAL = "https://repo1.maven.org/maven2/"

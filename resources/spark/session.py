@@ -22,7 +22,8 @@ from pyspark.sql import SparkSession
 from resources.java import java, java_version
 from resources.spark.jars import cache_root, delta_jars
 from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
-from schemas.errors import DeltamirrorError, SparkFailedError
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.environment import SparkFailedError
 
 MAX_WORKERS = 1_024
 """Spark's task slots. Each resident worker occupies one, though it is idle most of the time."""

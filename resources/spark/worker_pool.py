@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 from pyspark import SparkContext
 
 from resources.librdkafka.bindings import release_memory
-from schemas.errors import SparkFailedError
+from schemas.errors.environment import SparkFailedError
 
 Job = TypeVar("Job")
 Answer = TypeVar("Answer")

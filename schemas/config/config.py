@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from schemas.config.flow import Flow
-from schemas.errors import UnknownFlowError
+from schemas.errors.configuration import UnknownFlowError
 from schemas.mm2.name_filter import NameFilter
 from schemas.mm2.replication_policy import ReplicationPolicy, is_cycle
 

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from schemas.errors import ConfigError
+from schemas.errors.base import ConfigError
 
 SECRET_NAME = re.compile(
     r"password|passphrase|secret|token(?!\.endpoint)|jaas|credential|(keystore|ssl|truststore)\.key$"

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 
-from schemas.errors import InvalidPatternError
+from schemas.errors.configuration import InvalidPatternError
 
 # `[a[b]]` is a union in Java. Python reads the inner bracket as a character, without a warning.
 NESTED_CLASS = re.compile(r"\[[^\]]*\[")

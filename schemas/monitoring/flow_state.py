@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 
 STATES = ("starting", "waiting", "running", "paused", "failed")

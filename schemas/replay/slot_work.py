@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from schemas.config.flow import Flow
-from schemas.errors import DeltamirrorError, PartitionError
+from schemas.errors.base import DeltamirrorError, PartitionError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.stats import RecordStats
 from schemas.offset_map import OffsetRun

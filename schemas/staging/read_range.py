@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.errors import PartitionError
+from schemas.errors.base import PartitionError
 from schemas.kafka.partition import SourcePartition, Watermarks
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from deltamirror.context import MirrorContext
-from schemas.errors import ConfigError
+from schemas.errors.base import ConfigError
 from tests.support.lake import config
 
 

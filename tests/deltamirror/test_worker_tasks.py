@@ -7,12 +7,9 @@ import pytest
 from deltamirror import worker_tasks as tasks
 from deltamirror.worker_tasks import ReplayJob, ReplayWorker
 from schemas.config.flow import Flow
-from schemas.errors import (
-    CommitUnknownError,
-    FencedError,
-    RequestRefusedError,
-    UnreachableError,
-)
+from schemas.errors.base import RequestRefusedError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.target import CommitUnknownError, FencedError
 from schemas.replay.slot_work import SlotReplayResult, SlotWork
 
 FLOW = Flow("us-east", "eu-west")

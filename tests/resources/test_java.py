@@ -1,7 +1,7 @@
 import pytest
 
 from resources.java import java, java_version
-from schemas.errors import JavaMissingError
+from schemas.errors.environment import JavaMissingError
 
 
 @pytest.fixture(autouse=True)

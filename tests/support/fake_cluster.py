@@ -19,15 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from resources.delta.arrow_schema import file_schema
-from schemas.errors import (
-    BatchRejectedError,
-    FencedError,
+from schemas.errors.environment import UnreachableError
+from schemas.errors.source import (
     LogTruncatedError,
     RangeUnfinishedError,
     RecordsExpiredError,
     TopicMissingError,
-    UnreachableError,
 )
+from schemas.errors.target import BatchRejectedError, FencedError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
 from schemas.kafka.topic import ConfigValue, Topic
 from schemas.replay.slot_work import Progress

@@ -7,12 +7,9 @@ that a test has set. tests/stories tests these things on real brokers.
 from deltamirror.context import MirrorContext
 from schemas.config.config import ClusterConfig, Config, FlowConfig
 from schemas.config.flow import Flow
-from schemas.errors import (
-    GroupActiveError,
-    RequestRefusedError,
-    TopicMissingError,
-    UnreachableError,
-)
+from schemas.errors.base import GroupActiveError, RequestRefusedError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.source import TopicMissingError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic
 from schemas.mm2.name_filter import NameFilter

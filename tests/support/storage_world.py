@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from deltamirror.replay.replayer import FlowReplayer
-from schemas.errors import DeltamirrorError
+from schemas.errors.base import DeltamirrorError
 from tests.support.brokers import Record, produce
 from tests.support.fake_context import InlineWorkers
 from tests.support.world import FLOW, World

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from deltamirror.cli.app import CommandLine, common_options
 from deltamirror.cli.main import main
-from schemas.errors import ConfigFileError, LakeError
+from schemas.errors.configuration import ConfigFileError
+from schemas.errors.lake import LakeError
 
 
 @click.group(cls=CommandLine)

@@ -5,7 +5,7 @@ import pytest
 from deltamirror.groups import checkpoints as module
 from deltamirror.groups.checkpoints import map_index, translate_groups, write_checkpoints
 from deltamirror.groups.plan import plan_groups
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint
 from schemas.tables import CHECKPOINTS

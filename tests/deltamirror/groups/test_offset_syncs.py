@@ -5,7 +5,7 @@ import pytest
 from deltamirror.groups import offset_syncs as module
 from deltamirror.groups.offset_syncs import OffsetSyncs
 from schemas.config.config import OffsetSyncsConfig
-from schemas.errors import UnreachableError
+from schemas.errors.environment import UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
 from schemas.offset_map import OffsetRun

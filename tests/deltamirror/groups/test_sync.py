@@ -4,7 +4,7 @@ import pytest
 
 from deltamirror.groups.sync import sync_groups
 from deltamirror.run.background import periodic_tasks
-from schemas.errors import RequestRefusedError
+from schemas.errors.base import RequestRefusedError
 from tests.support.lake import REMOTE, ScriptedContext, commit, replay
 
 

@@ -6,7 +6,7 @@ from deltamirror.maintenance import maintain as maintain_module
 from deltamirror.maintenance.maintain import MaintenanceLoop, maintained_tables
 from deltamirror.timings import Timings
 from resources.coordination.lease import Lease
-from schemas.errors import StalePlanError
+from schemas.errors.lake import StalePlanError
 from tests.support.lake import ScriptedContext
 from tests.support.staged_lake import in_one_slot, stage_records
 

@@ -10,7 +10,7 @@ from deltamirror.maintenance import maintain as maintain_module
 from deltamirror.maintenance.maintain import compact, maintain
 from deltamirror.replay.offset_map import OffsetMap
 from resources.coordination.lease import Lease
-from schemas.errors import LakeError, LeaseHeldError, StalePlanError
+from schemas.errors.lake import LakeError, LeaseHeldError, StalePlanError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import CommittedBatch, Progress

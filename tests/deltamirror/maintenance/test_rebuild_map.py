@@ -11,12 +11,8 @@ from deltamirror.maintenance.rebuild_map import rebuild_map
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.staging.stager import SourceStager
 from resources.coordination.lease import Lease
-from schemas.errors import (
-    LeaseHeldError,
-    MapAmbiguousError,
-    MapDiffersError,
-    ProgressBehindError,
-)
+from schemas.errors.lake import LeaseHeldError
+from schemas.errors.target import MapAmbiguousError, MapDiffersError, ProgressBehindError
 from schemas.kafka.partition import TopicPartition
 from tests.support.cli import answer, run
 from tests.support.fake_cluster import RecordContent

@@ -11,7 +11,12 @@ from deltamirror.maintenance.maintain import compact
 from deltamirror.maintenance.restage import restage
 from deltamirror.staging.stager import SourceStager
 from resources.delta.stage_reader import StageReader
-from schemas.errors import CommitsGoneError, SegmentLostError, StagedFileError, TableDamagedError
+from schemas.errors.lake import (
+    CommitsGoneError,
+    SegmentLostError,
+    StagedFileError,
+    TableDamagedError,
+)
 from schemas.kafka.partition import TopicPartition
 from tests.support.fake_cluster import RecordContent, contents_of
 from tests.support.fake_context import FakeContext, InlineWorkers

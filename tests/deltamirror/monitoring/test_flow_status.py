@@ -7,7 +7,7 @@ import pytest
 from deltamirror.control import PAUSE, RESUME, ControlTable
 from deltamirror.monitoring.flow_status import flow_status
 from deltamirror.monitoring.lag import write_lag
-from schemas.errors import TopicMissingError
+from schemas.errors.source import TopicMissingError
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import LAG
 from tests.support.lake import FLOW, ORDERS, REMOTE, ScriptedContext, replay, stage

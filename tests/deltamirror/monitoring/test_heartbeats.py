@@ -13,7 +13,8 @@ from demo.kafka.processes import free_ports
 from resources.kafka import compacted_topic
 from schemas.config.config import ClusterConfig, HeartbeatConfig
 from schemas.config.flow import Flow
-from schemas.errors import RequestRefusedError, UnreachableError
+from schemas.errors.base import RequestRefusedError
+from schemas.errors.environment import UnreachableError
 from schemas.mm2.records import Heartbeat
 from tests.support.brokers import consume_all
 from tests.support.lake import config

@@ -9,14 +9,9 @@ from deltamirror.replay import work_planner
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.staging.stager import SourceStager
 from deltamirror.timings import Timings
-from schemas.errors import (
-    LeaseHeldError,
-    ProgressBehindError,
-    RecordRefusedError,
-    StalePlanError,
-    TargetChangedError,
-    UnreachableError,
-)
+from schemas.errors.environment import UnreachableError
+from schemas.errors.lake import LeaseHeldError, StalePlanError
+from schemas.errors.target import ProgressBehindError, RecordRefusedError, TargetChangedError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from tests.support.fake_cluster import CrashError, Faults, RecordContent

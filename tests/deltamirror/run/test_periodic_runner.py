@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from deltamirror.run.background import PeriodicRunner, PeriodicTask
-from schemas.errors import UnreachableError
+from schemas.errors.environment import UnreachableError
 
 PATIENCE_S = 10.0
 NEVER_S = 3_600.0

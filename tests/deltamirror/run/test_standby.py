@@ -14,7 +14,7 @@ from deltamirror.run.supervisor import Mirror
 from resources.coordination.lease import Lease
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
-from schemas.errors import LakeError, LeaseHeldError
+from schemas.errors.lake import LakeError, LeaseHeldError
 from schemas.kafka.partition import TopicPartition
 from tests.support.cli import run as command
 from tests.support.fake_cluster import FakeCluster, FakeTarget, RecordContent

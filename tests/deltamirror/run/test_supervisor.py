@@ -15,16 +15,11 @@ from deltamirror.staging.stager import SourceStager, StageTick
 from resources.delta.lake import DeltaLake
 from schemas.config.config import HeartbeatConfig
 from schemas.config.flow import Flow
-from schemas.errors import (
-    ConfigError,
-    LeaseHeldError,
-    NotCaughtUpError,
-    RangeUnfinishedError,
-    SparkFailedError,
-    TargetTopicError,
-    TopicMissingError,
-    UnreachableError,
-)
+from schemas.errors.base import ConfigError, NotCaughtUpError
+from schemas.errors.environment import SparkFailedError, UnreachableError
+from schemas.errors.lake import LeaseHeldError
+from schemas.errors.source import RangeUnfinishedError, TopicMissingError
+from schemas.errors.target import TargetTopicError
 from schemas.kafka.partition import TopicPartition
 from tests.support.fake_cluster import RecordContent
 from tests.support.fake_context import InlinePool, InlineWorkers

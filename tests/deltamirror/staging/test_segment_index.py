@@ -5,7 +5,7 @@ import pytest
 from deltamirror.staging.segment_index import SegmentIndex
 from resources.delta.lake import DeltaLake
 from resources.delta.table_maintenance import optimize
-from schemas.errors import TableDamagedError
+from schemas.errors.lake import TableDamagedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.frontier import Frontier
 

@@ -5,16 +5,14 @@ import pytest
 from deltamirror.control import ACCEPT_GAP, ControlTable
 from deltamirror.staging.stager import SourceStager
 from resources.delta.records_table import RecordsTable
-from schemas.errors import (
-    LakeError,
-    LeaseHeldError,
+from schemas.errors.environment import UnreachableError
+from schemas.errors.lake import LakeError, LeaseHeldError, StalePlanError
+from schemas.errors.source import (
     LogTruncatedError,
     RangeUnfinishedError,
     RecordsExpiredError,
-    StalePlanError,
     TopicDeletedError,
     TopicRecreatedError,
-    UnreachableError,
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.kafka.topic import ConfigValue

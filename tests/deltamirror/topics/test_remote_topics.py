@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from deltamirror.topics.remote_topics import RemoteTopics
-from schemas.errors import PermissionMissingError
+from schemas.errors.environment import PermissionMissingError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 from tests.support.fake_context import FakeContext

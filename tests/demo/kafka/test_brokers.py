@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from demo.kafka.brokers import Broker, brokers, start_brokers, stop_brokers
 from demo.kafka.processes import free_ports, started_at
-from schemas.errors import BrokerStartError
+from schemas.errors.environment import BrokerStartError
 from tests.support.brokers import (
     Record,
     commit_group,

@@ -11,7 +11,7 @@ from pipeline.maintenance.compaction import (
     select_groups,
     sort_by_partition,
 )
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from tests.support.staged_lake import batch_of, in_one_slot, row
 
 MIB = 2**20

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pipeline.monitoring.health import FAILING, LIVENESS_TIMEOUT_S, OK, STANDBY, check_health
-from schemas.errors import UnreachableError
+from schemas.errors.environment import UnreachableError
 from schemas.monitoring.flow_state import LoopState
 
 STAGE = LoopState("stage", "us-east", "", 1_000, 1_000, "running")

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipeline.pairing.pair import Pairing, fingerprints
-from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from tests.support.fake_cluster import RecordContent, rows
 from tests.support.runs import expand_runs

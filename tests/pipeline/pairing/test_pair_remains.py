@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.pairing.pair_remains import RemainderPairing
-from schemas.errors import MapAmbiguousError, MapUnpairedError
+from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 from tests.support.runs import expand_runs
 

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.replay.point_in_time import clip_links, offset_for_time, select_ranges
 from pipeline.replay.segment_chain import SegmentChain
-from schemas.errors import StageIncompleteError
+from schemas.errors.lake import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.point_in_time import ReplayRange, Selection
 from schemas.replay.slot_work import ChainLink, PartitionWork, Progress

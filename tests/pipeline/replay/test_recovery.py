@@ -4,13 +4,13 @@ import pytest
 
 from pipeline.replay.recovery import ResumePoint, recover
 from schemas.config.flow import Flow
-from schemas.errors import (
+from schemas.errors.lake import StageIncompleteError
+from schemas.errors.target import (
     MapAmbiguousError,
     MapUnpairedError,
     ProgressAheadError,
     ProgressBehindError,
     ProgressUnknownError,
-    StageIncompleteError,
     TargetChangedError,
     TargetTruncatedError,
 )

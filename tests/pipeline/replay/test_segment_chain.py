@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.replay.segment_chain import SegmentChain
-from schemas.errors import StageIncompleteError
+from schemas.errors.lake import StageIncompleteError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import ChainLink, PartitionWork, Progress
 from tests.support.fake_cluster import RecordContent, rows

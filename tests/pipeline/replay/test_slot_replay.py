@@ -11,14 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from pipeline.offset_map.encode import encode_runs
 from pipeline.replay.slot_replay import replay_slot
 from schemas.config.flow import Flow
-from schemas.errors import (
+from schemas.errors.lake import StageIncompleteError
+from schemas.errors.target import (
     BatchRejectedError,
     CommitUnknownError,
     FencedError,
     MapAmbiguousError,
     ProgressBehindError,
     RecordRefusedError,
-    StageIncompleteError,
     TargetChangedError,
     ThrottledError,
 )

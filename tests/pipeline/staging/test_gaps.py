@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.staging.gaps import accept_gap, frontier_after
 from pipeline.staging.plan import plan_ranges
-from schemas.errors import (
+from schemas.errors.source import (
     LogTruncatedError,
     RangeUnfinishedError,
     RecordsExpiredError,

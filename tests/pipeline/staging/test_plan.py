@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.staging.plan import bundle_ranges, plan_ranges
-from schemas.errors import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
+from schemas.errors.source import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.frontier import Frontier, PartitionSnapshot
 from schemas.staging.read_range import OffsetRange

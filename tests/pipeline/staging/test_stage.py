@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipeline.record_digest import Digest
 from pipeline.staging import stage as stage_module
 from pipeline.staging.stage import StageTask, stage_ranges
-from schemas.errors import RangeUnfinishedError, RecordsExpiredError
+from schemas.errors.source import RangeUnfinishedError, RecordsExpiredError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.read_range import OffsetRange, ReadResult
 from schemas.staging.segment import StagedFile

@@ -25,7 +25,7 @@ from pipeline.verification.suspects import (
     select_evidence,
 )
 from pipeline.verification.target_audit import StagedIncarnation, TargetView
-from schemas.errors import RangeUnfinishedError, RecordsExpiredError
+from schemas.errors.source import RangeUnfinishedError, RecordsExpiredError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.offset_map import OffsetRun
 from schemas.verification import EXPIRED_DOWNSTREAM, GONE_UPSTREAM, SOURCE, STAGED, TARGET

@@ -5,7 +5,7 @@ from confluent_kafka.admin import AdminClient
 from resources.config.client_properties import client_settings, translate_settings
 from schemas.config.client_keys import ROLES, client_key, client_names, is_connection_key
 from schemas.config.keys import BITS, KeyStatus, Kind
-from schemas.errors import RefusedKeyError
+from schemas.errors.configuration import RefusedKeyError
 
 CLIENTS = {"consumer": Consumer, "producer": Producer, "admin": AdminClient}
 STRINGS = {

@@ -8,7 +8,7 @@ import pytest
 
 from resources.config import keystores
 from resources.config.keystores import read_store
-from schemas.errors import JavaMissingError
+from schemas.errors.environment import JavaMissingError
 from tests.support.certificates import STORE_PASSWORD, Authority, keytool
 
 

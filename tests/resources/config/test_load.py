@@ -6,8 +6,8 @@ import pytest
 
 from resources.config.load import check_config, read_config
 from schemas.config.config import OffsetSyncsConfig
-from schemas.errors import (
-    ConfigError,
+from schemas.errors.base import ConfigError
+from schemas.errors.configuration import (
     ConfigFileError,
     InvalidKeysError,
     InvalidPatternError,

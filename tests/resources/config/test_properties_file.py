@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from javaproperties import dumps
 
 from resources.config.properties_file import parse, read
-from schemas.errors import ConfigFileError
+from schemas.errors.configuration import ConfigFileError
 
 
 def values(text):

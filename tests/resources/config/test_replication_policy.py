@@ -7,7 +7,7 @@ import pytest
 
 from resources.config.replication_policy import POLICY_MEMBERS, create_policy
 from schemas.config.flow import Flow
-from schemas.errors import RefusedKeyError
+from schemas.errors.configuration import RefusedKeyError
 from schemas.mm2.replication_policy import DefaultPolicy, IdentityPolicy
 
 FLOW = Flow("A", "B")

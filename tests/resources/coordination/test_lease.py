@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from resources.coordination.lease import Lease
-from schemas.errors import LakeError, LeaseHeldError
+from schemas.errors.lake import LakeError, LeaseHeldError
 from tests.support.brokers import cli_environment
 
 HOLD = """

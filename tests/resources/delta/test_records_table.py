@@ -8,7 +8,7 @@ import pytest
 from pipeline.record_digest import Digest
 from resources.delta.records_table import RecordsTable
 from resources.delta.stage_writer import RecordsDirectory
-from schemas.errors import StalePlanError
+from schemas.errors.lake import StalePlanError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
 from tests.support.fake_cluster import RecordContent, rows

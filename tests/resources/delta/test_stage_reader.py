@@ -5,7 +5,7 @@ import pytest
 from resources.delta import stage_writer as slot_file_module
 from resources.delta.stage_reader import StageReader
 from resources.delta.stage_writer import RecordsDirectory
-from schemas.errors import LakeError, StagedFileError
+from schemas.errors.lake import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 from tests.support.fake_cluster import RecordContent, contents_of, rows
 

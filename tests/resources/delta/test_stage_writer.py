@@ -8,7 +8,7 @@ import pytest
 from resources.delta import stage_writer as slot_file_module
 from resources.delta.file_names import digest_of, file_digest, is_managed_file, sequence_of
 from resources.delta.stage_writer import RecordsDirectory
-from schemas.errors import LakeError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition
 from tests.support.disk_faults import fill, small_disk
 from tests.support.fake_cluster import SCHEMA, RecordContent, rows

@@ -8,7 +8,7 @@ from deltalake.exceptions import DeltaError
 
 from resources.delta.table import CLOCK_APP_ID, LakeTable
 from resources.delta.table_maintenance import MIN_SMALL_FILES, optimize, vacuum
-from schemas.errors import LakeError, StalePlanError, TableDamagedError
+from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL
 from tests.support.disk_faults import fill, small_disk
 

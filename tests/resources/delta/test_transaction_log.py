@@ -21,7 +21,7 @@ from resources.delta.transaction_log import (
     LiveFile,
     RemovedFile,
 )
-from schemas.errors import LakeError, StalePlanError, TableDamagedError
+from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL, RECORDS
 
 STATS = json.dumps({"numRecords": 7})

@@ -5,7 +5,7 @@ import pytest
 from demo.kafka.processes import free_ports
 from resources.kafka import admin_session as admin_module
 from resources.kafka.admin_session import AdminSession
-from schemas.errors import UnreachableError
+from schemas.errors.environment import UnreachableError
 
 
 class Clock:

@@ -10,14 +10,10 @@ from resources.kafka import cluster as cluster_module
 from resources.kafka import topics as topics_module
 from resources.kafka.admin_session import topic_id_text
 from resources.kafka.cluster import KafkaCluster
-from schemas.errors import (
-    ConfigError,
-    LoginRefusedError,
-    RequestRefusedError,
-    TargetTopicError,
-    TopicMissingError,
-    UnreachableError,
-)
+from schemas.errors.base import ConfigError, RequestRefusedError
+from schemas.errors.environment import LoginRefusedError, UnreachableError
+from schemas.errors.source import TopicMissingError
+from schemas.errors.target import TargetTopicError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.kafka.topic import Topic, TopicSpec
 from tests.support.brokers import Record, create_topic, produce

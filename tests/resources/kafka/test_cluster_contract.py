@@ -6,7 +6,8 @@ from resources.kafka.cluster import KafkaCluster
 from resources.kafka.range_reader import RangeReader
 from resources.kafka.slot_producer import SlotProducer
 from schemas.config.flow import Flow
-from schemas.errors import FencedError, LogTruncatedError
+from schemas.errors.source import LogTruncatedError
+from schemas.errors.target import FencedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
 from schemas.staging.read_range import OffsetRange

@@ -5,7 +5,8 @@ import pytest
 from demo.kafka.processes import free_ports
 from resources.kafka.cluster import KafkaCluster
 from resources.kafka.compacted_topic import CompactedTopic
-from schemas.errors import RequestRefusedError, UnreachableError
+from schemas.errors.base import RequestRefusedError
+from schemas.errors.environment import UnreachableError
 from schemas.mm2.records import Checkpoint
 from tests.support.brokers import consume_all, create_topic
 

@@ -2,7 +2,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from resources.kafka.connection_diagnosis import diagnose
-from schemas.errors import LoginRefusedError, TlsFailedError, UnreachableError
+from schemas.errors.environment import LoginRefusedError, TlsFailedError, UnreachableError
 
 AT = "ssl://kafka:9093/bootstrap: "
 SSL, SCRAM = {"security.protocol": "SSL"}, {"sasl.mechanism": "SCRAM-SHA-256"}

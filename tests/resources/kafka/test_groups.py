@@ -12,7 +12,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.kafka import groups
 from resources.kafka.cluster import KafkaCluster
-from schemas.errors import GroupActiveError, RequestRefusedError, UnreachableError
+from schemas.errors.base import GroupActiveError, RequestRefusedError
+from schemas.errors.environment import UnreachableError
 from schemas.kafka.partition import TopicPartition
 from tests.support.brokers import cli_environment, create_topic
 from tests.support.mm2_java_classes import mm2_tools

@@ -13,11 +13,7 @@ from hypothesis import strategies as st
 from resources.kafka import range_reader as reader_module
 from resources.kafka.cluster import KafkaCluster
 from resources.kafka.range_reader import RangeReader
-from schemas.errors import (
-    LogTruncatedError,
-    RangeUnfinishedError,
-    RecordsExpiredError,
-)
+from schemas.errors.source import LogTruncatedError, RangeUnfinishedError, RecordsExpiredError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.staging.read_range import OffsetRange
 from tests.support.brokers import Record, consume_all, create_topic, high_watermarks, produce

@@ -13,13 +13,10 @@ from resources.kafka.cluster import KafkaCluster
 from resources.kafka.slot_producer import SlotProducer
 from resources.librdkafka import bindings
 from schemas.config.flow import Flow
-from schemas.errors import (
-    BatchRejectedError,
-    DeltamirrorError,
-    FencedError,
-    RangeUnfinishedError,
-    UnreachableError,
-)
+from schemas.errors.base import DeltamirrorError
+from schemas.errors.environment import UnreachableError
+from schemas.errors.source import RangeUnfinishedError
+from schemas.errors.target import BatchRejectedError, FencedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import Progress
 from tests.support.brokers import Record, consume_all, create_topic, high_watermarks, produce

@@ -10,7 +10,7 @@ import pytest
 from demo.kafka.jars import kafka_home
 from resources.spark import jars as downloads
 from resources.spark.jars import JarSet, cache_root, delta_jars, fetch, repository
-from schemas.errors import DownloadFailedError
+from schemas.errors.environment import DownloadFailedError
 
 SMALL = JarSet("small-1.0", (("org.example", "top", "1.0"),))
 POM = """<project><modelVersion>4.0.0</modelVersion>

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from resources.spark.session import SparkWorkers
-from schemas.errors import SparkFailedError
+from schemas.errors.environment import SparkFailedError
 from tests.support.brokers import cli_environment
 from tests.support.world import until
 

@@ -4,7 +4,7 @@ import pytest
 
 from schemas.config.config import ClusterConfig, Config, FlowConfig
 from schemas.config.flow import Flow
-from schemas.errors import UnknownFlowError
+from schemas.errors.configuration import UnknownFlowError
 from schemas.mm2.name_filter import NameFilter
 from schemas.mm2.replication_policy import DefaultPolicy
 

@@ -10,19 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import (
-    BatchRejectedError,
-    BrokerStartError,
-    ConfigError,
-    DeltamirrorError,
-    LogTruncatedError,
-    PermissionMissingError,
-    RecordRefusedError,
-    RecordsExpiredError,
-    UnknownKeyError,
-    UnreachableError,
-)
-from schemas.errors.base import template_fields
+from schemas.errors.base import ConfigError, DeltamirrorError, template_fields
+from schemas.errors.configuration import UnknownKeyError
+from schemas.errors.environment import BrokerStartError, PermissionMissingError, UnreachableError
+from schemas.errors.source import LogTruncatedError, RecordsExpiredError
+from schemas.errors.target import BatchRejectedError, RecordRefusedError
 from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 

@@ -2,7 +2,8 @@ import shlex
 
 import pytest
 
-from schemas.errors import PartitionError, PermissionMissingError, RequestRefusedError
+from schemas.errors.base import PartitionError, RequestRefusedError
+from schemas.errors.environment import PermissionMissingError
 from schemas.kafka.acl import Permission
 
 IDS = Permission("Write", "transactional-id", "deltamirror.us-east->eu-west.", is_prefix=True)

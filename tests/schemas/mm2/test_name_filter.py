@@ -1,6 +1,6 @@
 import pytest
 
-from schemas.errors import InvalidPatternError
+from schemas.errors.configuration import InvalidPatternError
 from schemas.mm2.name_filter import NameFilter
 
 

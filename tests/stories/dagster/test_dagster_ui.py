@@ -21,7 +21,8 @@ from deltamirror.run.supervisor import Mirror
 from resources.config.load import read_config
 from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
-from schemas.errors import LeaseHeldError, TopicMissingError
+from schemas.errors.lake import LeaseHeldError
+from schemas.errors.source import TopicMissingError
 from tests.support.brokers import (
     Record,
     cli_environment,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from deltamirror.verification.verify import verify
-from schemas.errors import NotCaughtUpError
+from schemas.errors.base import NotCaughtUpError
 from tests.support.brokers import (
     Record,
     commit_group,

@@ -9,7 +9,8 @@ from deltamirror.context import MirrorContext
 from deltamirror.maintenance.maintain import maintain
 from deltamirror.replay.point_in_time import replay_point_in_time
 from schemas.config.config import ClusterConfig
-from schemas.errors import NothingToReplayError, ReplayTargetError
+from schemas.errors.lake import NothingToReplayError
+from schemas.errors.target import ReplayTargetError
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import Selection
 from tests.support.brokers import Record, committed_offsets, consume_all, create_topic, produce

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from schemas.errors import NotCaughtUpError
+from schemas.errors.base import NotCaughtUpError
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.world import World, until
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from deltamirror.control import ACCEPT_GAP, ControlTable
 from resources.delta.views import query_view
 from resources.spark.session import spark_session
-from schemas.errors import RecordsExpiredError
+from schemas.errors.source import RecordsExpiredError
 from schemas.kafka.partition import TopicPartition
 from schemas.views import GAPS
 from tests.support.brokers import Record, consume_all, create_topic, high_watermarks, produce

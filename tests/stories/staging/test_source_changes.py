@@ -11,12 +11,8 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 
 from deltamirror.control import ACCEPT_GAP, ControlTable
 from resources.kafka.range_reader import RangeReader
-from schemas.errors import (
-    DeltamirrorError,
-    NotCaughtUpError,
-    TopicDeletedError,
-    TopicRecreatedError,
-)
+from schemas.errors.base import DeltamirrorError, NotCaughtUpError
+from schemas.errors.source import TopicDeletedError, TopicRecreatedError
 from schemas.kafka.partition import TopicPartition
 from tests.support.brokers import Record, create_topic, high_watermarks, produce
 from tests.support.fake_context import InlineWorkers

@@ -5,7 +5,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
 from deltamirror.control import ACCEPT_GAP, ControlTable
-from schemas.errors import LogTruncatedError, RecordsExpiredError
+from schemas.errors.source import LogTruncatedError, RecordsExpiredError
 from schemas.kafka.partition import TopicPartition
 from tests.support.brokers import Record, create_topic, high_watermarks, produce
 from tests.support.unclean_leader import PartitionBackup, elect_again, watermarks

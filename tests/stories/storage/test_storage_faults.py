@@ -25,7 +25,7 @@ from deltamirror.staging.committer import Committer
 from deltamirror.staging.stager import SourceStager
 from resources.delta.records_table import RecordsTable
 from resources.spark.session import spark_session
-from schemas.errors import (
+from schemas.errors.lake import (
     CommitsGoneError,
     LakeError,
     StagedFileError,

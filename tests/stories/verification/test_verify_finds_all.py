@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from deltamirror.control import PAUSE, ControlTable
 from deltamirror.verification.verify import verify
 from resources.delta.table import LakeTable
-from schemas.errors import NotCaughtUpError, TopicMissingError
+from schemas.errors.base import NotCaughtUpError
+from schemas.errors.source import TopicMissingError
 from schemas.kafka.partition import TopicPartition, slot_of
 from schemas.replay.slot_work import Progress
 from schemas.tables import VERIFICATION

@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from deltamirror.verification.digest_pass import NullProgressListener
 from deltamirror.verification.verify import verify
-from schemas.errors import WorkerDiedError
+from schemas.errors.environment import WorkerDiedError
 from schemas.verification import EXPLAINED, KINDS
 from tests.stories.verification.planting import altered, rewrite
 from tests.stories.verification.test_verify_finds_all import NONE, SIZE, more
