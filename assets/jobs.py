@@ -14,7 +14,7 @@ from assets.metadata import row_counts
 from deltamirror.context import MirrorContext
 from deltamirror.maintenance.maintain import MaintenanceResult, maintain
 from deltamirror.replay.point_in_time import replay_point_in_time
-from deltamirror.run.supervisor import mirror
+from deltamirror.run.supervisor import Mirror
 from deltamirror.times import parse_time_ms
 from deltamirror.timings import Timings
 from resources.dagster_resources import MirrorFile, Spark
@@ -61,7 +61,7 @@ class MirrorThread:
 
     def _run(self) -> None:
         try:
-            mirror(self._config, listeners=[self._events], stop=self._stop)
+            Mirror(self._config, listeners=[self._events], stop=self._stop).run()
         except BaseException as error:
             self._error = error
 

@@ -59,7 +59,7 @@ def records(alias: str) -> dg.AssetsDefinition:
 def _lag(mirror_context: MirrorContext, alias: str, topic: str) -> int:
     segment_index = SegmentIndex(mirror_context.lake.segments(alias))
     segment_index.refresh()
-    frontiers = segment_index.chains.frontiers
+    frontiers = segment_index.frontiers
     return sum(
         max(0, end - (frontiers[at].next_offset if at in frontiers else 0))
         for at, (_, end) in last_stable_offsets(mirror_context, alias, topic).items()

@@ -50,7 +50,7 @@ def run_command(
     from deltamirror.cli.progress import RunProgressListener
     from deltamirror.listener import installed_listeners
     from deltamirror.monitoring.metrics_server import serve_metrics
-    from deltamirror.run.supervisor import build_mirror
+    from deltamirror.run.supervisor import Mirror
 
     if standby and until_caught_up:
         raise click.UsageError(
@@ -63,7 +63,7 @@ def run_command(
     logging.getLogger("deltamirror").setLevel(logging.INFO)
     stop = threading.Event()
     listener = RunProgressListener(is_quiet=console.format == "json" or not sys.stderr.isatty())
-    run = build_mirror(
+    run = Mirror(
         config,
         flows=flow_names or None,
         targets=[alias.strip() for alias in clusters.split(",")] if clusters else None,

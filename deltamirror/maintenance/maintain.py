@@ -149,11 +149,13 @@ def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -
     segments = staged_segments(context.lake.segments(alias))
     is_replayed = _replayed_by_all(context, alias, segments)
     files = records.files()
-    expired = select_expired(files, segments, is_replayed, before_ms=before_ms, max_bytes=max_bytes)
-    if expired.files:
-        records.drop(expired.files, expired.kept)
-        log.info("%d expired files of %s removed", len(expired.files), records.path)
-    return list(expired.files)
+    expired, kept = select_expired(
+        files, segments, is_replayed, before_ms=before_ms, max_bytes=max_bytes
+    )
+    if expired:
+        records.drop(expired, kept)
+        log.info("%d expired files of %s removed", len(expired), records.path)
+    return expired
 
 
 def _replayed_by_all(

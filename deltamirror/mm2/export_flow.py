@@ -74,6 +74,6 @@ def _progress(
         if base_id(at.incarnation) == topic.topic_id:
             progress[partition] = at
         else:
-            end = segment_index.chains.frontiers[partition].last_stable
+            end = segment_index.frontiers[partition].last_stable
             errors.append(TopicRecreatedError(partition, frontier=at.next_offset, end=end))
     return progress, errors

@@ -166,7 +166,7 @@ class _Importer:
         remote_topic = self._target.topics([remote]).get(remote)
         if remote_topic is None or remote_topic.partitions <= partition.partition:
             raise RemoteTopicMissingError(target, alias=flow.target)
-        frontier = self._segment_index.chains.frontiers.get(partition)
+        frontier = self._segment_index.frontiers.get(partition)
         end = frontier.next_offset if frontier else 0
         if frontier is None or end < positions.copied:
             raise CopiedAheadError(partition, copied=positions.copied, staged=end)

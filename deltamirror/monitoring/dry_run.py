@@ -65,7 +65,7 @@ def _plan_staging(
     lost = {p: a for p, a in answers.items() if isinstance(a, DeltamirrorError)}
     segment_index = SegmentIndex(context.lake.segments(alias))
     segment_index.refresh()
-    frontiers = segment_index.chains.frontiers
+    frontiers = segment_index.frontiers
     from_latest = context.config.clusters[alias].auto_offset_reset == "latest"
     planned = plan_ranges(seen, frontiers, sys.maxsize, from_latest=from_latest)
     stage = [

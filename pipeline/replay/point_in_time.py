@@ -67,10 +67,7 @@ def clip_links(segments: Iterable[Segment], ranges: Iterable[ReplayRange]) -> tu
 
 
 def offset_for_time(segments: Sequence[Segment], at_ms: int, records: SegmentReader) -> int | None:
-    """Return the offset of the first record whose timestamp is *at_ms* or later, or None.
-
-    As in Kafka's `offsets_for_times`, the first by offset: a later record may be older.
-    """
+    """Return the offset of the first record at or after *at_ms*, as in `offsets_for_times`."""
     for segment in segments:
         if segment.max_timestamp_ms is None or segment.max_timestamp_ms < at_ms:
             continue
