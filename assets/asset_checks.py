@@ -19,16 +19,8 @@ from schemas.staging.segment import ACCEPTED
 from schemas.tables import RECORDS
 from schemas.verification import KINDS
 
-RUN_COLUMNS = (
-    "incarnation",
-    "partition",
-    "upstream_start",
-    "target_topic",
-    "target_topic_id",
-    "target_partition",
-    "downstream_start",
-    "length",
-)
+TARGET_COLUMNS = ("target_topic", "target_topic_id", "target_partition")
+SOURCE_COLUMNS = (*TARGET_COLUMNS, "incarnation", "partition")
 
 
 def cluster_checks(alias: str) -> list[dg.AssetChecksDefinition]:
@@ -37,10 +29,8 @@ def cluster_checks(alias: str) -> list[dg.AssetChecksDefinition]:
     @dg.asset_check(
         asset=records_key(alias),
         name="gaps",
-        description=(
-            "Fails if a gap with lost records was accepted. The metadata has the number of offsets "
-            "without a record by cause."
-        ),
+        description="Fails if a gap with lost records was accepted. The metadata has the number of "
+        "offsets without a record by cause.",
     )
     def _gaps(file: MirrorFile) -> dg.AssetCheckResult:
         with open_context(file) as context:
@@ -49,10 +39,8 @@ def cluster_checks(alias: str) -> list[dg.AssetChecksDefinition]:
             )
         missing = pc.subtract(pc.subtract(rows["end"], rows["start"]), rows["count"])
         causes = rows.append_column("gaps", missing).group_by("gap_cause")
-        counted = {
-            row["gap_cause"]: row["gaps_sum"]
-            for row in causes.aggregate([("gaps", "sum")]).to_pylist()
-        }
+        sums = causes.aggregate([("gaps", "sum")]).to_pylist()
+        counted = {row["gap_cause"]: row["gaps_sum"] for row in sums}
         return dg.AssetCheckResult(
             passed=not any(cause.endswith(ACCEPTED) for cause in counted),
             severity=dg.AssetCheckSeverity.WARN,
@@ -81,14 +69,14 @@ def flow_checks(flow: Flow) -> list[dg.AssetChecksDefinition]:
     @dg.asset_check(
         asset=offset_map_key(flow),
         name="rising_runs",
-        description=(
-            "Upstream and downstream offsets of the offset runs increase along every target "
-            "partition."
-        ),
+        description="Upstream and downstream offsets of the offset runs increase along every "
+        "target partition.",
     )
     def _rising_runs(file: MirrorFile) -> dg.AssetCheckResult:
         with open_context(file) as context:
-            rows = context.lake.offset_map(flow).rows(RUN_COLUMNS)
+            rows = context.lake.offset_map(flow).rows(
+                [*SOURCE_COLUMNS, "upstream_start", "downstream_start", "length"]
+            )
         falling = count_falling(rows.sort_by("downstream_start").to_pylist())
         return dg.AssetCheckResult(
             passed=falling == 0, metadata={"runs": rows.num_rows, "falling": falling}
@@ -114,16 +102,12 @@ def count_falling(runs: Iterable[dict[str, Any]]) -> int:
     Downstream offsets are compared within one incarnation of the target topic, upstream offsets
     also within one incarnation of the source topic.
     """
-    downstream: dict[tuple[Any, ...], int] = {}
-    upstream: dict[tuple[Any, ...], int] = {}
+    ends: dict[tuple[Any, ...], int] = {}
     falling = 0
     for run in runs:
-        target = (run["target_topic"], run["target_topic_id"], run["target_partition"])
-        source = (*target, run["incarnation"], run["partition"])
-        if run["downstream_start"] < downstream.get(target, 0) or run[
-            "upstream_start"
-        ] < upstream.get(source, 0):
-            falling += 1
-        downstream[target] = run["downstream_start"] + run["length"]
-        upstream[source] = run["upstream_start"] + run["length"]
+        source = tuple(run[name] for name in SOURCE_COLUMNS)
+        target = source[: len(TARGET_COLUMNS)]
+        starts = {target: run["downstream_start"], source: run["upstream_start"]}
+        falling += any(start < ends.get(key, 0) for key, start in starts.items())
+        ends |= {key: start + run["length"] for key, start in starts.items()}
     return falling

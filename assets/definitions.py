@@ -16,7 +16,7 @@ from assets.records import records, source_topics
 from assets.sensors import daily_maintenance, discovery_sensor, mirror_supervisor
 from resources.config.load import read_config
 from resources.dagster_resources import MirrorFile, Spark
-from schemas.config.config import CONFIG_VARIABLE, Config
+from schemas.config.config import CONFIG_VARIABLE
 from schemas.errors.base import DeltamirrorError
 
 log = logging.getLogger(__name__)
@@ -34,10 +34,6 @@ def build_definitions(path: Path | None = None) -> dg.Definitions:
     except DeltamirrorError as error:
         log.warning("there are no assets, because of the configuration: %s. %s", error, error.hint)
         return dg.Definitions(executor=dg.in_process_executor)
-    return _definitions(path, config)
-
-
-def _definitions(path: Path, config: Config) -> dg.Definitions:
     flows = [each.flow for each in config.flows]
     sources = config.sources()
     return dg.Definitions(

@@ -1,7 +1,6 @@
 """Report staged and replayed records to Dagster as asset materializations, with a limited rate.
 
-An event takes about 9 kB in Dagster's SQLite permanently. So there is at most one event per second,
-and one event per topic in 30 s. Counts are added up between events.
+An event takes about 9 kB in Dagster's SQLite permanently. Counts are added up between events.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import dagster as dg
 
@@ -49,12 +48,10 @@ class EventCounts:
     has_changes: bool = False
 
     def extend_offsets(self, first: int | None, last: int | None) -> None:
-        """Extend the offset bounds by records from *first* to *last*; None means no records."""
-        if first is not None and last is not None:
-            self.first_offset = (
-                first if self.first_offset is None else min(first, self.first_offset)
-            )
-            self.last_offset = last if self.last_offset is None else max(last, self.last_offset)
+        """Extend the offset bounds by records from *first* to *last*; both None: no records."""
+        known = [at for at in (first, last, self.first_offset, self.last_offset) if at is not None]
+        if known:
+            self.first_offset, self.last_offset = min(known), max(known)
 
 
 class EventBuffer(Listener):
@@ -72,7 +69,6 @@ class EventBuffer(Listener):
     def staged(
         self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()
     ) -> None:
-        """Count *segments* of source cluster *alias*."""
         with self._lock:
             for segment in segments:
                 counts = self._count(records_key(alias), alias, segment.topic, segment.count)
@@ -81,22 +77,22 @@ class EventBuffer(Listener):
                 counts.extend_offsets(segment.first, segment.last)
 
     def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Count *moves* of *flow*."""
         with self._lock:
             for move in moves:
                 topic = move.partition.topic
                 counts = self._count(offset_map_key(flow), flow.key, topic, move.records)
                 counts.runs += len(move.runs)
-                for run in move.runs:
-                    counts.extend_offsets(run.downstream_start, run.downstream_end - 1)
+                counts.extend_offsets(
+                    min((run.downstream_start for run in move.runs), default=None),
+                    max((run.downstream_end - 1 for run in move.runs), default=None),
+                )
 
     def _count(self, key: dg.AssetKey, owner: str, topic: str, records: int) -> EventCounts:
         counts = self._counts.setdefault((key, topic), EventCounts(owner))
         counts.records += records
         counts.has_changes = True
         if self._row_counts is not None:
-            known = self._row_counts.get((key, topic), 0)
-            self._row_counts[key, topic] = known + records
+            self._row_counts[key, topic] = self._row_counts.get((key, topic), 0) + records
         return counts
 
     def next_event(self, now: float, *, is_last: bool = False) -> PartitionEvent | None:
@@ -106,13 +102,13 @@ class EventBuffer(Listener):
         """
         with self._lock:
             due = [
-                (counts.published_at, key_and_topic)
-                for key_and_topic, counts in self._counts.items()
+                (key, topic)
+                for (key, topic), counts in self._counts.items()
                 if counts.has_changes and (is_last or now - counts.published_at >= TOPIC_INTERVAL_S)
             ]
             if not due:
                 return None
-            _, (key, topic) = min(due, key=lambda each: each[0])
+            key, topic = min(due, key=lambda each: self._counts[each].published_at)
             counts = self._counts[key, topic]
             self._counts[key, topic] = EventCounts(counts.owner, published_at=now)
             row_count = (self._row_counts or {}).get((key, topic))
@@ -128,40 +124,35 @@ class PartitionEvent:
     topic: str
     metadata: Mapping[str, int]
 
-    def materialization(self) -> dg.AssetMaterialization:
-        """Return the event as a Dagster materialization."""
-        return dg.AssetMaterialization(self.key, partition=self.topic, metadata=self.metadata)
 
-
+@dataclass(slots=True)
 class EventPublisher:
     """Publish *events* to a Dagster *instance* and add new topics as partitions."""
 
-    def __init__(
-        self,
-        events: EventBuffer,
-        instance: dg.DagsterInstance,
-        report_event: Callable[[dg.AssetMaterialization], None],
-    ) -> None:
-        self._events, self._instance, self._publish = events, instance, report_event
-        self._known: set[tuple[str, str]] = set()
+    events: EventBuffer
+    instance: dg.DagsterInstance
+    report_event: Callable[[dg.AssetMaterialization], None]
+    known: set[tuple[str, str]] = field(default_factory=set)
 
     def publish_due(self, now: float) -> None:
         """Publish one event, if one is due."""
-        self._publish_event(self._events.next_event(now))
+        self._publish_event(self.events.next_event(now))
 
     def publish_rest(self, now: float) -> None:
         """Publish all remaining counts."""
-        while (event := self._events.next_event(now, is_last=True)) is not None:
+        while (event := self.events.next_event(now, is_last=True)) is not None:
             self._publish_event(event)
 
     def _publish_event(self, event: PartitionEvent | None) -> None:
         if event is None:
             return
-        if (event.owner, event.topic) not in self._known:
+        if (event.owner, event.topic) not in self.known:
             name = topic_partitions_def(event.owner).name
-            self._instance.add_dynamic_partitions(str(name), [event.topic])
-            self._known.add((event.owner, event.topic))
-        self._publish(event.materialization())
+            self.instance.add_dynamic_partitions(str(name), [event.topic])
+            self.known.add((event.owner, event.topic))
+        self.report_event(
+            dg.AssetMaterialization(event.key, partition=event.topic, metadata=event.metadata)
+        )
 
 
 def _metadata(counts: EventCounts, row_count: int | None) -> dict[str, int]:
@@ -183,9 +174,8 @@ class DagsterListener(EventBuffer):
     def __init__(self) -> None:
         super().__init__()
         self._instance = dg.DagsterInstance.get()
-        self._publisher = EventPublisher(
-            self, self._instance, self._instance.report_runless_asset_event
-        )
+        report = self._instance.report_runless_asset_event
+        self._publisher = EventPublisher(self, self._instance, report)
         self._stop = threading.Event()
         self._failed = False
         self._thread = threading.Thread(target=self._run, name="dagster reporter", daemon=True)
@@ -200,14 +190,13 @@ class DagsterListener(EventBuffer):
 
     def _run(self) -> None:
         while not self._stop.wait(PUBLISH_INTERVAL_S):
-            self._publish_safely(self._publisher, is_last=False)
-        self._publish_safely(self._publisher, is_last=True)
+            self._publish_safely(self._publisher.publish_due)
+        self._publish_safely(self._publisher.publish_rest)
         self._instance.dispose()
 
-    def _publish_safely(self, publisher: EventPublisher, *, is_last: bool) -> None:
-        """Publish due events. Of consecutive failures only the first is logged."""
+    def _publish_safely(self, publish: Callable[[float], None]) -> None:
+        """Publish events. Of consecutive failures only the first is logged."""
         try:
-            publish = publisher.publish_rest if is_last else publisher.publish_due
             publish(time.monotonic())
         except Exception as error:
             if not self._failed:

@@ -27,15 +27,11 @@ def group_offsets(alias: str) -> dg.AssetsDefinition:
         kinds={"kafka", "deltalake"},
     )
     def _group_offsets(file: MirrorFile) -> dg.MaterializeResult[None]:
-        """Read the committed offsets of every group of a flow, and store those that changed."""
         with open_context(file) as context:
             seen = snapshot_groups(context, alias)
+        numbers = {"groups": seen.groups, "changed_offsets": seen.changed}
         return dg.MaterializeResult(
-            metadata={
-                "groups": seen.groups,
-                "changed_offsets": seen.changed,
-                "unreadable_groups": len(seen.read_errors),
-            }
+            metadata={**numbers, "unreadable_groups": len(seen.read_errors)}
         )
 
     return _group_offsets
@@ -52,12 +48,11 @@ def checkpoints(flow: Flow) -> dg.AssetsDefinition:
         kinds={"kafka", "deltalake"},
     )
     def _checkpoints(file: MirrorFile) -> dg.MaterializeResult[None]:
-        """Translate every group's offsets, and store the checkpoints that changed."""
         with open_context(file) as context:
             changed = write_checkpoints(context, context.config.flow(flow.name))
-        groups = len({row["group"] for row in changed})
+        groups = {row["group"] for row in changed}
         return dg.MaterializeResult(
-            metadata={"changed_offsets": len(changed), "changed_groups": groups}
+            metadata={"changed_offsets": len(changed), "changed_groups": len(groups)}
         )
 
     return _checkpoints
@@ -93,7 +88,6 @@ def lag(flow: Flow) -> dg.AssetsDefinition:
         kinds={"kafka", "deltalake"},
     )
     def _lag(file: MirrorFile) -> dg.MaterializeResult[None]:
-        """Measure and store the lag of every partition of the flow."""
         with open_context(file) as context:
             # Fail if a cluster is down, because its partitions would count as zero.
             context.cluster(flow.source).probe()

@@ -14,16 +14,13 @@ from assets.metadata import row_counts
 from deltamirror.context import MirrorContext
 from deltamirror.maintenance.maintain import MaintenanceResult, maintain
 from deltamirror.replay.point_in_time import replay_point_in_time
-from deltamirror.run.supervisor import mirror
+from deltamirror.run.supervisor import Mirror
 from deltamirror.times import parse_time_ms
 from deltamirror.timings import Timings
 from resources.dagster_resources import MirrorFile, Spark
 from schemas.config.config import Config
 from schemas.errors.lake import LeaseHeldError
 from schemas.replay.point_in_time import Selection
-
-ONE_AT_A_TIME = {"flow": "all"}
-"""deploy/dagster.yaml allows one run with this tag at a time."""
 
 DEFAULT_RUN_MINUTES = 30.0
 """Duration of a run: short runs have readable logs, and each run loads the newest definitions."""
@@ -64,7 +61,7 @@ class MirrorThread:
 
     def _run(self) -> None:
         try:
-            mirror(self._config, listeners=[self._events], stop=self._stop)
+            Mirror(self._config, listeners=[self._events], stop=self._stop).run()
         except BaseException as error:
             self._error = error
 
@@ -87,9 +84,8 @@ def _mirror_flows(
             last.callback(context.log.info, "the run ended cleanly; the next run continues")
             last.callback(lambda: publisher.publish_rest(time.monotonic()))
             loops = last.enter_context(MirrorThread(mirror_context.config, events))
-            context.log.info(
-                "mirroring " + ", ".join(str(f.flow) for f in mirror_context.config.flows)
-            )
+            flows = ", ".join(str(each.flow) for each in mirror_context.config.flows)
+            context.log.info(f"mirroring {flows}")
             while not loops.has_ended(PUBLISH_INTERVAL_S) and time.monotonic() < ends_at:
                 publisher.publish_due(time.monotonic())
 
@@ -97,7 +93,7 @@ def _mirror_flows(
 @dg.job(
     name="mirror",
     description="Mirror all flows for half an hour. Then the next run continues.",
-    tags=ONE_AT_A_TIME,
+    tags={"flow": "all"},  # deploy/dagster.yaml allows one run with this tag at a time
 )
 def mirror_job() -> None:
     """Mirror all flows."""
@@ -141,14 +137,11 @@ def _replay_topic(
     context.log.info("the plan: %s", plan.to_json())
     if config.dry_run:
         return
+    offsets = sum(each.end - each.start for each in plan.ranges)
     context.log_event(
         dg.AssetMaterialization(
             replays_key(plan.flow.flow),
-            metadata={
-                "records": records,
-                "offsets": sum(each.end - each.start for each in plan.ranges),
-                "target_topic": plan.target_topic,
-            },
+            metadata={"records": records, "offsets": offsets, "target_topic": plan.target_topic},
         )
     )
 
@@ -193,10 +186,7 @@ def _maintain_stages(context: dg.OpExecutionContext, file: MirrorFile) -> None:
 
 
 def _maintain_when_free(mirror_context: MirrorContext, alias: str) -> list[MaintenanceResult]:
-    """Maintain *alias* as soon as no process stages it.
-
-    Raises LeaseHeldError if another process still stages it after LEASE_TIMEOUT_S.
-    """
+    """Maintain *alias* when no process stages it. Raises LeaseHeldError after LEASE_TIMEOUT_S."""
     give_up_at = time.monotonic() + LEASE_TIMEOUT_S
     while True:
         try:

@@ -29,15 +29,6 @@ def source_topics_key(alias: str) -> dg.AssetKey:
     return dg.AssetKey([alias, "topics"])
 
 
-def remote_topics_key(flow: Flow) -> dg.AssetKey:
-    """Return the key of the remote topics of *flow* on its target.
-
-    It differs from the key of the target's topics as a source, because two flows in opposite
-    directions would be a cycle in the asset graph.
-    """
-    return dg.AssetKey([flow.target, f"from_{flow.source}"])
-
-
 def replays_key(flow: Flow) -> dg.AssetKey:
     """Return the key of the point-in-time replays of *flow*."""
     return dg.AssetKey([flow.key, "replays"])

@@ -14,10 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def dagster_listener() -> Listener | None:
-    """Return a listener that reports to the instance of DAGSTER_HOME; None if that is not set.
-
-    An instance that cannot be opened is logged, never raised.
-    """
+    """Return a listener for the instance of DAGSTER_HOME; None if there is none or it fails."""
     if not os.environ.get("DAGSTER_HOME"):
         return None
     from assets.event_reporter import DagsterListener

@@ -21,6 +21,8 @@ Metadata = dict[str, Any]
 MAX_ROWS = 40
 """Maximum number of series and of table rows, because Dagster stores all of them in every event."""
 
+_OFFSET_COLUMNS = ("records", "first_offset", "last_offset")
+
 
 def staged_metadata(context: MirrorContext, alias: str, topic: str) -> Metadata:
     """Return records, bytes, offset bounds and gaps (offsets without record) staged of *topic*."""
@@ -31,16 +33,14 @@ def staged_metadata(context: MirrorContext, alias: str, topic: str) -> Metadata:
     table = (
         rows.group_by(["topic_id", "partition"])
         .aggregate([("count", "sum"), ("first", "min"), ("last", "max"), ("end", "max")])
-        .rename_columns(
-            ["incarnation", "partition", "records", "first_offset", "last_offset", "frontier"]
-        )
+        .rename_columns(["incarnation", "partition", *_OFFSET_COLUMNS, "frontier"])
     )
     return {
         "dagster/row_count": records,
         "size_bytes": _sum(rows, "size_bytes"),
         "gaps": spans - records,
         **_bounds(rows, "first", "last"),
-        "partitions": _table_metadata(table, "partition"),
+        "partitions": _table_metadata(table),
     }
 
 
@@ -53,22 +53,13 @@ def mapped_metadata(context: MirrorContext, flow: Flow, topic: str) -> Metadata:
     table = (
         rows.group_by(["target_topic", "target_topic_id", "target_partition"])
         .aggregate([("length", "sum"), ("downstream_start", "min"), ("last", "max")])
-        .rename_columns(
-            [
-                "target_topic",
-                "target_topic_id",
-                "partition",
-                "records",
-                "first_offset",
-                "last_offset",
-            ]
-        )
+        .rename_columns(["target_topic", "target_topic_id", "partition", *_OFFSET_COLUMNS])
     )
     return {
         "dagster/row_count": _sum(rows, "length"),
         "runs": rows.num_rows,
         **_bounds(rows, "downstream_start", "last"),
-        "partitions": _table_metadata(table, "partition"),
+        "partitions": _table_metadata(table),
     }
 
 
@@ -127,7 +118,7 @@ def _bounds(rows: pa.Table, first: str, last: str) -> Metadata:
     return {} if low is None else {"first_offset": low, "last_offset": high}
 
 
-def _table_metadata(rows: pa.Table, order: str) -> dg.TableMetadataValue:
-    shown = rows.sort_by(order).slice(0, MAX_ROWS).to_pylist()
+def _table_metadata(rows: pa.Table) -> dg.TableMetadataValue:
+    shown = rows.sort_by("partition").slice(0, MAX_ROWS).to_pylist()
     schema = dg.TableSchema([dg.TableColumn(name) for name in rows.column_names])
     return dg.MetadataValue.table([dg.TableRecord(row) for row in shown], schema)

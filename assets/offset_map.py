@@ -9,7 +9,6 @@ from assets.keys import (
     offset_map_key,
     open_context,
     records_key,
-    remote_topics_key,
     replays_key,
     topic_partitions_def,
 )
@@ -22,7 +21,8 @@ from schemas.config.flow import Flow
 def remote_topics(flow: Flow) -> dg.AssetSpec:
     """Return the asset of the remote topics of *flow*."""
     return dg.AssetSpec(
-        remote_topics_key(flow),
+        # Not the key of the target's own topics: two opposite flows would be a cycle in the graph.
+        [flow.target, f"from_{flow.source}"],
         deps=[offset_map_key(flow)],
         description=f"Remote topics of {flow.source} on cluster {flow.target}.",
         group_name=asset_group(flow.key),
@@ -58,7 +58,6 @@ def offset_map(flow: Flow) -> dg.AssetsDefinition:
     def _offset_map(
         context: dg.AssetExecutionContext, file: MirrorFile, spark: Spark
     ) -> dg.MaterializeResult[None]:
-        """Replay the staged records of a topic to the target and store their offsets."""
         topic = context.partition_key
         with open_context(file) as mirror_context:
             before = mapped_metadata(mirror_context, flow, topic)["dagster/row_count"]

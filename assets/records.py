@@ -46,9 +46,8 @@ def records(alias: str) -> dg.AssetsDefinition:
         topic = context.partition_key
         with open_context(file) as mirror_context:
             before = staged_metadata(mirror_context, alias, topic)["dagster/row_count"]
-            stage_topic(
-                mirror_context, alias, topic, spark.workers(mirror_context.config.tasks_max)
-            )
+            workers = spark.workers(mirror_context.config.tasks_max)
+            stage_topic(mirror_context, alias, topic, workers)
             numbers = staged_metadata(mirror_context, alias, topic)
             staged_now = numbers["dagster/row_count"] - before
             lag = _lag(mirror_context, alias, topic)
@@ -58,10 +57,9 @@ def records(alias: str) -> dg.AssetsDefinition:
 
 
 def _lag(mirror_context: MirrorContext, alias: str, topic: str) -> int:
-    """Return the number of the source's offsets that are not staged."""
     segment_index = SegmentIndex(mirror_context.lake.segments(alias))
     segment_index.refresh()
-    frontiers = segment_index.chains.frontiers
+    frontiers = segment_index.frontiers
     return sum(
         max(0, end - (frontiers[at].next_offset if at in frontiers else 0))
         for at, (_, end) in last_stable_offsets(mirror_context, alias, topic).items()

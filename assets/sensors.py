@@ -16,11 +16,8 @@ PARTITIONS_PER_TICK = 5_000
 """Maximum partitions added in one tick, because SQLite limits the length of a statement."""
 
 UNFINISHED_STATUSES = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
+    dg.DagsterRunStatus[name]
+    for name in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
 ]
 
 
@@ -69,11 +66,12 @@ def discovery_sensor(alias: str) -> dg.SensorDefinition:
             wanted |= {each.flow.key: set(filter(each.replicates, topics)) for each in flows}
         finally:
             mirror_context.close()
-        requests = [
-            topic_partitions_def(owner).build_add_request(new[:PARTITIONS_PER_TICK])
-            for owner, found in wanted.items()
-            if (new := sorted(found - _known_partitions(context.instance, owner)))
-        ]
+        requests = []
+        for owner, found in wanted.items():
+            partitions = topic_partitions_def(owner)
+            known = context.instance.get_dynamic_partitions(str(partitions.name))
+            if new := sorted(found - set(known)):
+                requests.append(partitions.build_add_request(new[:PARTITIONS_PER_TICK]))
         return dg.SensorResult(
             dynamic_partitions_requests=requests,
             skip_reason=problem or f"{len(wanted[alias])} topics are known",
@@ -84,23 +82,14 @@ def discovery_sensor(alias: str) -> dg.SensorDefinition:
 
 def _list_topics(mirror_context: MirrorContext, alias: str) -> tuple[set[str], str | None]:
     """Return the staged topics and those of the cluster, and the error if one cannot be read."""
-    problem = None
     topics: set[str] = set()
     try:
-        topics.update(
-            mirror_context.lake.segments(alias).rows(["topic"])["topic"].unique().to_pylist()
-        )
+        staged = mirror_context.lake.segments(alias).rows(["topic"])["topic"]
+        topics.update(staged.unique().to_pylist())
+        cluster = mirror_context.cluster(alias)
         # Fails after 3 s without an answer; a sensor's tick has 60 s.
-        mirror_context.cluster(alias).probe()
-        topics.update(
-            name
-            for name, topic in mirror_context.cluster(alias).topics().items()
-            if not topic.is_internal
-        )
+        cluster.probe()
+        topics.update(name for name, topic in cluster.topics().items() if not topic.is_internal)
     except DeltamirrorError as error:
-        problem = str(error)
-    return topics, problem
-
-
-def _known_partitions(instance: dg.DagsterInstance, owner: str) -> set[str]:
-    return set(instance.get_dynamic_partitions(str(topic_partitions_def(owner).name)))
+        return topics, str(error)
+    return topics, None

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from benchmarks.ground import Ground
 from benchmarks.meter import Cost, Meter
 from deltamirror.listener import Listener
-from deltamirror.run.supervisor import build_mirror
+from deltamirror.run.supervisor import Mirror
 from schemas.config.config import Config
 from schemas.config.flow import Flow
 from schemas.replay.slot_work import CommittedBatch
@@ -35,7 +35,7 @@ class Arrival(Listener):
 def measure(ground: Ground, config: Config, records: int) -> Cost:
     """Return the cost of mirroring the topic of *config*. Raises RuntimeError if not all arrive."""
     arrival = Arrival(records)
-    run = build_mirror(config, listeners=[arrival], stop=arrival.stop)
+    run = Mirror(config, listeners=[arrival], stop=arrival.stop)
     for worker_pool in run.worker_pools():
         worker_pool.start(config.tasks_max)
         worker_pool.wait_started()

@@ -87,7 +87,7 @@ def _cost(size: int, by: str, commit: Callable[[], object], look: Callable[[], o
 
 def _commit(records: RecordsTable) -> None:
     version = records.version + 1
-    files = [LiveFile(path, 1_000, 100, {"slot": str(slot)}) for slot, path in _paths(version)]
+    files = [LiveFile(path, 1_000, {"slot": str(slot)}) for slot, path in _paths(version)]
     records.commit(
         [AddedFile(file, 0, _STATS) for file in files], txn_versions={"topic/id/0": version}
     )

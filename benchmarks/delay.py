@@ -8,7 +8,7 @@ import time
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.ground import PARTITIONS, TARGET, Ground, flush, make_topic, producer_of, send
-from deltamirror.run.supervisor import mirror
+from deltamirror.run.supervisor import Mirror
 from schemas.config.config import Config
 
 RECORDS = 500
@@ -26,7 +26,7 @@ def measure(ground: Ground, alias: str, topic: str, times: int) -> list[float]:
     make_topic(ground.source, topic)
     config = ground.config(alias, topic)
     stop = threading.Event()
-    loops = threading.Thread(target=mirror, args=(config,), kwargs={"stop": stop}, daemon=True)
+    loops = threading.Thread(target=Mirror(config, stop=stop).run, daemon=True)
     loops.start()
     try:
         return _ticks(ground, config, topic, times + 1)[1:]

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deltamirror.timings import Timings
-from schemas.errors.base import ConfigError, DefectError, DeltamirrorError
-from schemas.errors.environment import PermissionMissingError
+from schemas.errors.base import DefectError, DeltamirrorError
+
+log = logging.getLogger(__name__)
 
 
 class Backoff:
@@ -27,10 +28,7 @@ class Backoff:
         self._needs_operator = False
 
     def failed(self, *, needs_operator: bool = False) -> float:
-        """Record a failure; return how many seconds to wait before the next try.
-
-        With *needs_operator* the backoff is exhausted at once: retries cannot help.
-        """
+        """Record a failure; return the wait in s. With *needs_operator* no more retries help."""
         self._needs_operator = needs_operator
         now = time.monotonic()
         self._failed = (self._failed[0] if self._failed else now, now)
@@ -38,22 +36,9 @@ class Backoff:
         return wait
 
     def is_exhausted(self) -> bool:
-        """Return whether only failures came for longer than `failure_timeout_s`.
-
-        The time ends at the last failure, so a try that is still running does not count.
-        """
-        failed = self._failed
-        if self._needs_operator:
-            return True
-        return failed is not None and failed[1] - failed[0] > self._timings.failure_timeout_s
-
-
-def needs_operator(error: DeltamirrorError) -> bool:
-    """Return whether *error* lasts until an operator changes the configuration or permissions."""
-    return isinstance(error, ConfigError | PermissionMissingError)
-
-
-log = logging.getLogger(__name__)
+        """Return whether failures without a success span longer than `failure_timeout_s`."""
+        failed, limit_s = self._failed, self._timings.failure_timeout_s
+        return self._needs_operator or (failed is not None and failed[1] - failed[0] > limit_s)
 
 
 @contextmanager

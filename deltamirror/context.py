@@ -24,10 +24,7 @@ class MirrorContext:
         self._lock = Lock()
 
     def cluster(self, alias: str) -> KafkaCluster:
-        """Return the cluster *alias*, one object for all threads.
-
-        Raises ConfigError if there is no such alias.
-        """
+        """Return the cluster *alias*, one object for all threads. Raises ConfigError."""
         with self._lock:
             if alias not in self._clusters:
                 if alias not in self.config.clusters:

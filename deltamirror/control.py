@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from resources.delta.table import LakeTable
 from schemas.errors.lake import StalePlanError
@@ -16,6 +14,9 @@ PAUSE, RESUME, ACCEPT_GAP, RESTART = "pause", "resume", "accept-gap", "restart"
 
 LAST_REQUEST_APP_ID = "last"
 """App id of the txn version of `control`: the time of the last request, in ms since 1970."""
+
+REQUEST_COLUMNS = ("ordered_at_ms", "order", "scope", "topic", "partition")
+"""The columns of `control` in the order of OperatorRequest's fields."""
 
 MAX_ATTEMPTS = 10
 """How often a request is tried to be written if another request is written at the same time."""
@@ -37,10 +38,8 @@ class OperatorRequest:
 
     def applies_to(self, partition: TopicPartition) -> bool:
         """Return whether the request is for *partition* of its scope."""
-        return self.topic in (None, partition.topic) and self.partition in (
-            None,
-            partition.partition,
-        )
+        is_of_topic = self.topic in (None, partition.topic)
+        return is_of_topic and self.partition in (None, partition.partition)
 
 
 class ControlTable:
@@ -52,17 +51,12 @@ class ControlTable:
         self._version = -1
 
     def add_request(
-        self,
-        order: str,
-        scope: str,
-        topic: str | None = None,
-        partition: int | None = None,
-        detail: dict[str, Any] | None = None,
+        self, order: str, scope: str, topic: str | None = None, partition: int | None = None
     ) -> None:
         """Append a request; the loop of *scope* applies it in its next tick.
 
-        The request's number is larger than the one before, even if the clock was set back or two
-        operators write at once. Raises StalePlanError after MAX_ATTEMPTS.
+        Its number is larger than the last one, even if the clock was set back or two operators
+        write at once. Raises StalePlanError after MAX_ATTEMPTS.
         """
         for left in reversed(range(MAX_ATTEMPTS)):
             self._control.refresh()
@@ -73,7 +67,7 @@ class ControlTable:
                 "scope": scope,
                 "topic": topic,
                 "partition": partition,
-                "detail": json.dumps(detail or {}),
+                "detail": "{}",
                 "ordered_at_ms": at_ms,
             }
             try:
@@ -91,21 +85,13 @@ class ControlTable:
     def requests_for(self, scope: str) -> list[OperatorRequest]:
         """Return the requests for *scope*, oldest first."""
         if self._control.exists() and self._control.refresh() != self._version:
-            rows = self._control.rows().sort_by("ordered_at_ms").to_pylist()
-            self._requests = [
-                OperatorRequest(
-                    r["ordered_at_ms"], r["order"], r["scope"], r["topic"], r["partition"]
-                )
-                for r in rows
-            ]
+            rows = self._control.rows(REQUEST_COLUMNS).sort_by("ordered_at_ms").to_pylist()
+            self._requests = [OperatorRequest(*row.values()) for row in rows]
             self._version = self._control.version
         return [request for request in self._requests if request.scope == scope]
 
 
 def is_paused(requests: Iterable[OperatorRequest], partition: TopicPartition) -> bool:
     """Return whether the last pause or resume request for *partition* was a pause."""
-    paused = False
-    for request in requests:
-        if request.order in (PAUSE, RESUME) and request.applies_to(partition):
-            paused = request.order == PAUSE
-    return paused
+    own = [r.order for r in requests if r.order in (PAUSE, RESUME) and r.applies_to(partition)]
+    return own[-1:] == [PAUSE]

@@ -25,11 +25,7 @@ class Listener:
         """Handle the start of a tick."""
 
     def tick_succeeded(
-        self,
-        role: str,
-        errors: Mapping[TopicPartition, PartitionError],
-        *,
-        is_paused: bool = False,
+        self, role: str, errors: Mapping[TopicPartition, PartitionError], *, is_paused: bool = False
     ) -> None:
         """Handle a tick that left out the partitions in *errors*; *is_paused*: all are paused."""
 

@@ -6,10 +6,7 @@ from datetime import UTC, datetime
 
 
 def parse_time_ms(text: str) -> int:
-    """Return the time in *text*, which is ISO 8601 or milliseconds, in ms since 1970.
-
-    A time without a zone is UTC. Raises ValueError if *text* is neither.
-    """
+    """Return the time in *text* (ISO 8601, default UTC; or ms) in ms. Raises ValueError."""
     if text.isdigit():
         return int(text)
     try:

@@ -1,7 +1,4 @@
-"""Run staging, replay and map rebuild in Spark tasks: a step of `pipeline/` with real clients.
-
-Imports no Dagster.
-"""
+"""Run staging, replay and map rebuild in Spark tasks: a step of `pipeline/` with real clients."""
 
 from __future__ import annotations
 
@@ -41,10 +38,7 @@ class StageWorker:
         self._reader: RangeReader | None = None
 
     def __call__(self, job: StageJob) -> Sequence[SlotStageResult | DeltamirrorError]:
-        """Stage the ranges of *job*; return a result for each slot.
-
-        After an error, it is the last element, and the remaining slots have no result.
-        """
+        """Stage the ranges of *job*; return the slots' results up to an error, then the error."""
         reader, self._reader = self._reader or RangeReader(job.consumer), None
         staged: list[SlotStageResult | DeltamirrorError] = []
         try:
@@ -73,8 +67,7 @@ def assign_slots(
 ) -> dict[int, ReplayJob]:
     """Return *works* as one job for each worker, by the worker's number.
 
-    A slot always goes to the same worker, which keeps its producer. Neighbouring partitions of a
-    topic are in neighbouring slots, and so go to different workers.
+    A slot always goes to the same worker, which keeps its producer.
     """
     slots: dict[int, list[SlotWork]] = {}
     for work in works:
@@ -89,9 +82,7 @@ def assign_slots(
 class ReplayWorker:
     """Replay slots, one job after the other.
 
-    A slot's producer is kept between jobs and fences earlier producers once. It is the slot's only
-    writer until another producer fences it; then its commits fail. Progress is read from the
-    target in each job (`pipeline.replay.slot_replay`).
+    A slot's producer is kept between jobs. Its commits fail after another producer fenced it.
     """
 
     def __init__(self) -> None:
@@ -101,9 +92,11 @@ class ReplayWorker:
         """Replay the slots of *job*."""
         staged, answers = StageReader(job.records), []
         for work in job.slots:
-            if work.slot not in self._producers:
-                self._producers[work.slot] = _open_producer(job, work)
-            answers.append(replay_slot(work, staged, self._producers[work.slot]))
+            target = self._producers.get(work.slot)
+            if target is None:
+                target = SlotProducer(work.flow, work.slot, job.producer, job.consumer)
+                self._producers[work.slot] = target
+            answers.append(replay_slot(work, staged, target))
             if isinstance(answers[-1].failure, UnreachableError | CommitUnknownError):
                 # The other producers' connections are as old: each would wait for a timeout too.
                 for target in self._producers.values():
@@ -115,11 +108,7 @@ def run_rebuild(job: ReplayJob) -> Sequence[SlotReplayResult]:
     """Rebuild the offset map of the slots of *job*; nothing is sent or written."""
     staged, answers = StageReader(job.records), []
     for work in job.slots:
-        target = _open_producer(job, work)
+        target = SlotProducer(work.flow, work.slot, job.producer, job.consumer)
         answers.append(rebuild_slot(work, staged, target))
         target.close()
     return answers
-
-
-def _open_producer(job: ReplayJob, work: SlotWork) -> SlotProducer:
-    return SlotProducer(work.flow, work.slot, job.producer, job.consumer)

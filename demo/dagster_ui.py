@@ -36,29 +36,33 @@ def main() -> None:
 
 
 def serve(workspace: DemoWorkspace) -> None:
-    """Start the demo's clusters, then replace this process by `dagster dev`.
-
-    Raises DemoNotFoundError if there is no demo.
-    """
-    if not workspace.exists:
+    """Start the demo's clusters, then become `dagster dev`. Raises DemoNotFoundError."""
+    if not workspace.properties.exists():
         raise DemoNotFoundError(workspace.root)
     workspace.start_clusters()
     workspace.dagster.mkdir(mode=0o700, parents=True, exist_ok=True)
     shutil.copyfile(_ROOT / "deploy" / "dagster.yaml", workspace.dagster / "dagster.yaml")
     process = {"pid": os.getpid(), "started": started_at(os.getpid())}
-    _state_file(workspace).write_text(json.dumps(process))
+    workspace.ui_state.write_text(json.dumps(process))
     click.echo("Dagster starts and prints its address. Ctrl-C ends it; `make down` also stops")
     click.echo("the clusters.")
     # A background shell ignores SIGINT, and Dagster would inherit that.
     restore_signals()
     command = [sys.executable, "-m", "dagster", "dev", "--module-name", "assets.definitions"]
-    os.execve(sys.executable, command, {**os.environ, **_environment(workspace)})
+    environment = {
+        "DAGSTER_HOME": str(workspace.dagster.absolute()),
+        CONFIG_VARIABLE: str(workspace.properties.absolute()),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+        # `dagster dev` recommends another command at every start.
+        "PYTHONWARNINGS": "ignore",
+    }
+    os.execve(sys.executable, command, {**os.environ, **environment})
 
 
 def stop_running(workspace: DemoWorkspace) -> bool:
     """Stop the `make ui` of *workspace*; return whether it was running. Raises DagsterUiError."""
     try:
-        process = json.loads(_state_file(workspace).read_text())
+        process = json.loads(workspace.ui_state.read_text())
         pid, started = int(process["pid"]), process["started"]
     except (OSError, ValueError, KeyError):
         return False
@@ -71,21 +75,6 @@ def stop_running(workspace: DemoWorkspace) -> bool:
             raise DagsterUiError(pid, waited_seconds=_STOP_TIMEOUT_S)
         time.sleep(0.2)
     return True
-
-
-def _environment(workspace: DemoWorkspace) -> dict[str, str]:
-    path = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
-    return {
-        "DAGSTER_HOME": str(workspace.dagster.absolute()),
-        CONFIG_VARIABLE: str(workspace.properties.absolute()),
-        "PYTHONPATH": path,
-        # `dagster dev` recommends another command at every start.
-        "PYTHONWARNINGS": "ignore",
-    }
-
-
-def _state_file(workspace: DemoWorkspace) -> Path:
-    return workspace.root / "ui.json"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ needs pkg_resources, which setuptools has removed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
@@ -45,10 +46,7 @@ class DemoTable:
     partitions: int = 1
 
     def records(self) -> Iterator[DemoRecord]:
-        """Yield the rows in the file's order, as JSON; a missing value is null.
-
-        Raises DemoDataMissingError.
-        """
+        """Yield the rows as JSON; a missing value is null. Raises DemoDataMissingError."""
         # Otherwise pandas turns integers with nulls into floats: 517.0.
         rows = pd.read_csv(_path(self.file)).convert_dtypes()
         values = rows.to_json(orient="records", lines=True).splitlines()
@@ -83,11 +81,8 @@ def _timestamps(rows: pd.DataFrame) -> list[int | None]:
 
 
 def _path(file: str) -> Path:
-    try:
-        found = files(_DISTRIBUTION) or []
-    except PackageNotFoundError as error:
-        raise DemoDataMissingError(file) from error
-    for path in found:
-        if path.parts[-2:] == ("data", file):
-            return Path(str(path.locate()))
+    with suppress(PackageNotFoundError):
+        for path in files(_DISTRIBUTION) or ():
+            if path.parts[-2:] == ("data", file):
+                return Path(str(path.locate()))
     raise DemoDataMissingError(file)

@@ -43,8 +43,8 @@ def load_tables(servers: str, tables: Sequence[DemoTable], report: Callable[[str
         return False
     # Kafka would delete records of 2013 at once.
     keep = {"retention.ms": "-1"}
-    topics = [NewTopic(each.name, each.partitions, 1, config=keep) for each in tables]
-    if new := [each for each in topics if each.topic not in existing]:
+    new = [NewTopic(t.name, t.partitions, 1, config=keep) for t in tables if t.name not in existing]
+    if new:
         for created in admin.create_topics(new).values():
             created.result(_TIMEOUT_S)
     producer = kafka.Producer(
@@ -76,16 +76,13 @@ def load_tables(servers: str, tables: Sequence[DemoTable], report: Callable[[str
 def produce_record(producer: kafka.Producer, topic: str, record: DemoRecord) -> None:
     """Produce *record*; wait while the producer's queue is full."""
     # librdkafka has no timestamp value that means "now": leave the argument out.
-    timestamp: dict[str, Any] = {}
-    if record.timestamp_ms is not None:
-        timestamp["timestamp"] = record.timestamp_ms
+    at: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
     while True:
         try:
-            producer.produce(topic, record.value, record.key, headers=record.headers, **timestamp)
+            producer.produce(topic, record.value, record.key, headers=record.headers, **at)
+            return
         except BufferError:
             producer.poll(0.05)
-        else:
-            return
 
 
 def read_first_half(servers: str, group: str, topic: str, partitions: int) -> dict[int, int]:
@@ -102,9 +99,9 @@ def read_first_half(servers: str, group: str, topic: str, partitions: int) -> di
         # A new cluster has no group coordinator yet; joining the group waits for one.
         while not consumer.assignment() and time.monotonic() < give_up_at:
             consumer.poll(0.1)
-        committed = {p.partition: p.offset for p in consumer.committed(every, _TIMEOUT_S)}
-        if any(offset >= 0 for offset in committed.values()):
-            return {partition: at for partition, at in committed.items() if at >= 0}
+        found = consumer.committed(every, _TIMEOUT_S)
+        if committed := {p.partition: p.offset for p in found if p.offset >= 0}:
+            return committed
         ends = {p.partition: consumer.get_watermark_offsets(p, _TIMEOUT_S)[1] for p in every}
         middles = {partition: end // 2 for partition, end in ends.items() if end > 1}
         unfinished = dict(middles)
@@ -137,8 +134,7 @@ def next_record(servers: str, partition: TopicPartition, offset: int) -> kafka.M
         consumer.close()
     if message is None:
         raise DemoClusterError(f"no answer for {partition} in {_TIMEOUT_S:.0f} s")
-    error = message.error()
-    if error is None:
+    if (error := message.error()) is None:
         return message
     if error.code() == kafka.KafkaError._PARTITION_EOF:
         return None

@@ -65,11 +65,7 @@ class DemoWorkspace:
         self.properties = root / "mm2.properties"
         self.lake = root / "lake"
         self.dagster = root / "dagster"
-
-    @property
-    def exists(self) -> bool:
-        """Return whether a demo was started here before."""
-        return self.properties.exists()
+        self.ui_state = root / "ui.json"
 
     def start_clusters(self) -> dict[str, str]:
         """Start both clusters on their data, write mm2.properties, return addresses by alias.

@@ -7,12 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Offsets = npt.NDArray[np.int64]
-
-
 Indexes = npt.NDArray[np.int64]
-
-
-NO_OFFSETS: Indexes = np.empty(0, np.int64)
+FingerprintArray = npt.NDArray[np.bytes_]
+NO_OFFSETS: Offsets = np.empty(0, np.int64)
 
 
 def offsets_of(rows: pa.RecordBatch) -> Offsets:

@@ -36,8 +36,8 @@ class Digest:
 
     def add(self, batch: pa.RecordBatch) -> int:
         """Hash *batch* (columns of `records`); return the bytes of its keys, values, headers."""
-        timestamps = batch.column("timestamp_ms").fill_null(-1)
-        self._streams["timestamps"].update(_fixed(timestamps, np.int64).data)
+        timestamps = batch.column("timestamp_ms").fill_null(-1).to_numpy(zero_copy_only=False)
+        self._streams["timestamps"].update(np.ascontiguousarray(timestamps, np.int64).data)
         size = self._binary("key", batch.column("key"))
         size += self._binary("value", batch.column("value"))
         return size + self._headers(batch)
@@ -57,11 +57,7 @@ class Digest:
         return len(data)
 
     def _headers(self, batch: pa.RecordBatch) -> int:
-        """Hash the headers; return the bytes of their keys and values.
-
-        Null and an empty list have the same digest, because Kafka's record format encodes both
-        as zero headers.
-        """
+        """Hash the headers; return their bytes. Kafka encodes null and an empty list alike."""
         headers = cast(pa.ListArray, batch.column("headers"))
         counts = np.diff(np.asarray(headers.offsets)).astype(np.int32)
         self._streams["header_counts"].update(counts.data)
@@ -81,10 +77,6 @@ def _exact_keys(headers: pa.ListArray, raw: pa.Array) -> pa.Array:
     )
 
 
-def _fixed(array: pa.Array, dtype: type[np.int64]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    return np.ascontiguousarray(array.to_numpy(zero_copy_only=False).astype(dtype, copy=False))
-
-
 def _lengths_and_bytes(
     array: pa.Array,
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int32]], memoryview]:
@@ -96,5 +88,4 @@ def _lengths_and_bytes(
     lengths = np.diff(offsets)
     if array.null_count:
         lengths[array.is_null().to_numpy(zero_copy_only=False)] = -1
-    data = memoryview(data_buffer) if data_buffer is not None else memoryview(b"")
-    return lengths, data[offsets[0] : offsets[-1]]
+    return lengths, memoryview(data_buffer or b"")[offsets[0] : offsets[-1]]

@@ -1,7 +1,4 @@
-"""Measure a batch of records: the bytes of its values and the statistics of its timestamps.
-
-A few vectorized passes over whole columns: about 0.1 ms for 50,000 records.
-"""
+"""Measure a batch of records: the bytes of its values and the statistics of its timestamps."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ def measure_records(rows: pa.RecordBatch) -> RecordStats:
 
 
 def timestamp_stats(timestamps: pa.Array) -> ValueStats:
-    """Return count, sum, min, max and last of *timestamps* (int64, ms since 1970).
-
-    Nulls and negative values (Kafka's -1: no timestamp) are not counted.
-    """
+    """Return the stats of *timestamps* (ms since 1970). Nulls and Kafka's -1 are not counted."""
     known = (timestamps.drop_null() if timestamps.null_count else timestamps).to_numpy()
     if not len(known):
         return EMPTY

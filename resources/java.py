@@ -17,10 +17,7 @@ _ANSWER_SECONDS = 30
 
 @functools.cache
 def java() -> Path:
-    """Return the `java` of JAVA_HOME if that is set, else the one on PATH.
-
-    Raises JavaMissingError if there is none or if it is older than Java 17.
-    """
+    """Return the `java` of JAVA_HOME, else that of PATH. Raises JavaMissingError below Java 17."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if found is None:
@@ -32,10 +29,7 @@ def java() -> Path:
 
 
 def java_version(executable: Path) -> str:
-    """Return the version that *executable* prints, such as `17.0.15`, or `1.8.0_402` for Java 8.
-
-    Raises JavaMissingError if it cannot be run or prints no version.
-    """
+    """Return what *executable* prints: `17.0.15`, or `1.8.0_402` for 8. Raises JavaMissingError."""
     try:
         answer = subprocess.run(
             [executable, "-version"], capture_output=True, text=True, timeout=_ANSWER_SECONDS

@@ -18,12 +18,9 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 log = logging.getLogger(__name__)
 
-REQUEST_TIMEOUT_S = 10.0
-"""Time limit of one read from a client, or one write to it."""
+REQUEST_TIMEOUT_S = 10.0  # of one read from a client, or one write to it
 
-Page = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
-"""A WSGI application."""
-
+Page = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]  # a WSGI application
 _Answer = tuple[str, list[tuple[str, str]], bytes]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from schemas.kafka.partition import TopicPartition
@@ -49,31 +49,22 @@ class Translation:
 
     @property
     def target(self) -> TopicPartition:
-        """Return the partition on the target."""
         return TopicPartition(self.target_topic, self.target_partition)
 
     def to_json(self, flow: str) -> dict[str, Any]:
         """Return what `translate --format json` prints for the flow named *flow*."""
-        return {
-            "flow": flow,
-            "topic": self.topic,
-            "partition": self.partition,
-            "upstream_offset": self.upstream_offset,
-            "target_topic": self.target_topic,
-            "target_partition": self.target_partition,
-            "downstream_offset": self.downstream_offset,
-            "incarnation": self.topic_id,
-        }
+        fields = asdict(self)
+        incarnation = fields.pop("topic_id")
+        return {"flow": flow, **fields, "incarnation": incarnation}
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTranslation:
-    """Where *group* resumes in one partition, translated from its commit read at *seen_at_ms*.
+    """Where *group* resumes in one partition, translated from its last commit read.
 
     *metadata* is the metadata of the committed offset. Kafka Streams stores its stream time there.
     """
 
     group: str
-    seen_at_ms: int
     at: Translation
     metadata: str = ""

@@ -79,11 +79,9 @@ class PartitionFindings:
 
     @property
     def is_same(self) -> bool:
-        """Return whether nothing differs and no error occurred."""
         return not self.errors and not any(self.counts[kind] for kind in KINDS)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the partition's entry in the JSON of `verify`."""
         where = {"topic": self.partition.topic, "partition": self.partition.partition}
         return {**where, "records": self.records, **self.counts}
 
@@ -103,7 +101,6 @@ class FlowFindings:
     sample: float = 1.0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the flow's entry in the JSON of `verify`: its sums and its partitions."""
         entries = [each.to_json() for each in self.partitions]
         progress = {"resumed": self.resumed, "sample": self.sample}
         return {"flow": self.flow, **_totals(self.partitions), **progress, "partitions": entries}
@@ -117,7 +114,6 @@ class Verification:
 
     @property
     def partitions(self) -> list[PartitionFindings]:
-        """Return every partition's findings."""
         return [each for flow in self.flows for each in flow.partitions]
 
     @property
@@ -133,7 +129,6 @@ class Verification:
 
     @property
     def is_same(self) -> bool:
-        """Return whether nothing differs and everything could be compared."""
         return not self.errors and all(each.is_same for each in self.partitions)
 
     def check(self) -> None:
@@ -152,7 +147,6 @@ class Verification:
         raise DifferencesFoundError(f"of {totals['records']:,} records {text}{failed}{first}")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the output of `verify --format json`."""
         return {
             **self.totals,
             "flows": [flow.to_json() for flow in self.flows],
@@ -173,13 +167,10 @@ class Verification:
         }
 
 
-def _totals(partitions: Iterable[PartitionFindings]) -> dict[str, int]:
-    sums = dict.fromkeys(("records", *KINDS, *EXPLAINED), 0)
-    for each in partitions:
-        sums["records"] += each.records
-        for name, count in each.counts.items():
-            sums[name] += count
-    return sums
+def _totals(partitions: Sequence[PartitionFindings]) -> dict[str, int]:
+    names = (*KINDS, *EXPLAINED)
+    counts = {name: sum(each.counts[name] for each in partitions) for name in names}
+    return {"records": sum(each.records for each in partitions), **counts}
 
 
 def _error(flow: str, at: TopicPartition | None, error: DeltamirrorError) -> dict[str, Any]:

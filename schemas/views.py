@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from schemas.tables import Column
+from schemas.tables import Column, read_columns
 
 
 @dataclass(frozen=True)
@@ -21,31 +21,23 @@ class View:
     sql: str
 
 
+_GAP_COLUMNS = """\
+topic        string ! the topic's name
+topic_id     string ! its incarnation
+partition    int    ! the partition
+start_offset long   ! first offset of the interval
+end_offset   long   ! offset after it
+offsets      long   ! number of its offsets without a record; smaller than the interval if records \
+in it were deleted from the stage
+cause        string ! why they have no record
+version      long   ! version of `records` that staged its range
+staged_at_ms long   ! time of that commit
+"""
+
 GAPS = View(
     name="gaps",
     row="an interval of upstream offsets without records",
-    columns=(
-        Column("topic", "string", "the topic's name", nullable=False),
-        Column("topic_id", "string", "its incarnation", nullable=False),
-        Column("partition", "int", "the partition", nullable=False),
-        Column("start_offset", "long", "first offset of the interval", nullable=False),
-        Column("end_offset", "long", "offset after it", nullable=False),
-        Column(
-            "offsets",
-            "long",
-            "number of its offsets without a record; smaller than the interval if records in it "
-            "were deleted from the stage",
-            nullable=False,
-        ),
-        Column("cause", "string", "why they have no record", nullable=False),
-        Column(
-            "version",
-            "long",
-            "version of `records` that staged its range",
-            nullable=False,
-        ),
-        Column("staged_at_ms", "long", "time of that commit", nullable=False),
-    ),
+    columns=read_columns(_GAP_COLUMNS.splitlines()),
     # Sorting uses three numbers and no text, because there can be many records.
     sql="""\
 WITH incomplete AS (

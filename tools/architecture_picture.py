@@ -34,8 +34,7 @@ def main() -> None:
 
 def picture() -> str:
     """Return the SVG."""
-    colours = (BLUE, GREEN, ORANGE)
-    parts = [HEAD, *map(_arrow_head, colours), "</defs>"]
+    parts = [HEAD, *map(_arrow_head, (BLUE, GREEN, ORANGE)), "</defs>"]
     parts.append(_rectangle(1, 1, WIDTH - 2, HEIGHT - 2, "#fbfcfd", "#d5dae0"))
     for x, width, title, fill in (
         (20, 200, "Source us-east", "#eef4fb"),
@@ -76,10 +75,8 @@ def _arrow_head(colour: str) -> str:
 
 
 def _rectangle(x: float, y: float, width: float, height: float, fill: str, line: str) -> str:
-    return (
-        f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="8" fill="{fill}" '
-        f'stroke="{line}"/>'
-    )
+    size = f'x="{x}" y="{y}" width="{width}" height="{height}"'
+    return f'<rect {size} rx="8" fill="{fill}" stroke="{line}"/>'
 
 
 def _text(x: float, y: float, text: str, style: str, colour: str = "") -> str:

@@ -30,10 +30,8 @@ def main() -> int:
         elsewhere = work / "elsewhere"
         copy_all_but_packages(elsewhere)
         prove_origin(python, elsewhere)
-        return subprocess.run(
-            [python, "-m", "pytest", "-q", "-m", "not kafka and not story", *SIDE_BY_SIDE],
-            cwd=elsewhere,
-        ).returncode
+        tests = [str(python), "-m", "pytest", "-q", "-m", "not kafka and not story", *SIDE_BY_SIDE]
+        return subprocess.run(tests, cwd=elsewhere).returncode
 
 
 def build(folder: Path) -> Path:
@@ -60,14 +58,9 @@ def install(wheel: Path, folder: Path) -> Path:
 
 def copy_all_but_packages(folder: Path) -> None:
     """Copy all files that tests read, except the packages of the wheel, into the new *folder*."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    for name in filter(None, listed.stdout.split("\0")):
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.check_output(command, cwd=ROOT, text=True)
+    for name in filter(None, listed.split("\0")):
         if name.split("/")[0] not in PACKAGES and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
@@ -75,11 +68,10 @@ def copy_all_but_packages(folder: Path) -> None:
 
 def prove_origin(python: Path, elsewhere: Path) -> None:
     """Raise SystemExit if the new interpreter imports a package from anywhere but the wheel."""
-    script = f"import {', '.join(PACKAGES)}; print(*(p.__file__ for p in ({', '.join(PACKAGES)})))"
-    found = subprocess.run(
-        [python, "-c", script], cwd=elsewhere, check=True, capture_output=True, text=True
-    )
-    for origin in found.stdout.split():
+    names = ", ".join(PACKAGES)
+    script = f"import {names}; print(*(package.__file__ for package in ({names})))"
+    found = subprocess.check_output([python, "-c", script], cwd=elsewhere, text=True)
+    for origin in found.split():
         if not Path(origin).is_relative_to(python.parent.parent):
             raise SystemExit(f"imported from {origin}, not from the wheel")
 

@@ -68,17 +68,12 @@ SKIPPED = ("benchmarks/results/", "LICENSE", "tests/support/golden/")
 
 def main() -> int:
     """Print the wordings to change in the paths of the command line; return 1 if there are any."""
-    listed = subprocess.run(
-        ["git", "ls-files", "*.py", "*.md", "*.properties"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    command = ["git", "ls-files", "*.py", "*.md", "*.properties"]
+    listed = subprocess.check_output(command, text=True).split()
+    wanted = tuple(sys.argv[1:]) or ("",)
     found = 0
-    for name in listed.stdout.split():
-        if name.startswith(SKIPPED) or not Path(name).is_file():
-            continue
-        if sys.argv[1:] and not name.startswith(tuple(sys.argv[1:])):
+    for name in listed:
+        if name.startswith(SKIPPED) or not name.startswith(wanted) or not Path(name).is_file():
             continue
         for number, text in texts(Path(name)):
             if any(part in text for part in ALLOWED.get(name, ())):

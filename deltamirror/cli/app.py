@@ -15,20 +15,22 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from click.exceptions import NoArgsIsHelpError
+from rich.console import Console as Rich
+from rich.console import RenderableType
 
 from schemas.config.config import CONFIG_VARIABLE
 from schemas.errors.base import ConfigError, DeltamirrorError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from deltamirror.context import MirrorContext
     from schemas.config.config import Config
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -52,6 +54,14 @@ class Console:
 
         return read_config(self.path)
 
+    @contextmanager
+    def open_context(self) -> Iterator[MirrorContext]:
+        """Yield the context of the configuration, and close it at the end."""
+        from deltamirror.context import MirrorContext
+
+        with closing(MirrorContext(self.config())) as context:
+            yield context
+
     def show(
         self, data: Mapping[str, Any], table: RenderableType | Callable[[], RenderableType]
     ) -> None:
@@ -59,20 +69,16 @@ class Console:
         if self.format == "json":
             click.echo(json.dumps(data, indent=2))
             return
-        from rich.console import Console as Rich
-
+        width = None if sys.stdout.isatty() else PIPE_WIDTH
         # rich would read a name such as `orders[a]` as markup.
-        rich = Rich(
-            markup=False, highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH
-        )
+        rich = Rich(markup=False, highlight=False, width=width)
         rich.print(table() if callable(table) else table)
 
     def print_error(self, kind: str, message: str, hint: str) -> None:
         """Print an error and its hint: two lines on stderr, or one JSON object on stdout."""
         if self.format == "json":
-            click.echo(
-                json.dumps({"error": {"type": kind, "message": message, "hint": hint}}, indent=2)
-            )
+            error = {"type": kind, "message": message, "hint": hint}
+            click.echo(json.dumps({"error": error}, indent=2))
             return
         click.echo(f"error: {message}", err=True)
         if hint:
@@ -85,18 +91,15 @@ def common_options(command: Command) -> Command:
     Both are allowed before and after the command's name. The option after the name wins.
     """
 
-    def set_path(context: click.Context, _: click.Parameter, value: Path | None) -> None:
+    def set_on_console(context: click.Context, option: click.Parameter, value: object) -> None:
         if value is not None:
-            context.ensure_object(Console).path = value
-
-    def set_format(context: click.Context, _: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            context.ensure_object(Console).format = value
+            setattr(context.ensure_object(Console), str(option.name), value)
 
     config = click.option(
         "--config",
+        "path",
         type=click.Path(path_type=Path, dir_okay=False),
-        callback=set_path,
+        callback=set_on_console,
         expose_value=False,
         help="The configuration file, in MirrorMaker 2's format.  "
         f"[default: ${CONFIG_VARIABLE}, else ./mm2.properties]",
@@ -104,7 +107,7 @@ def common_options(command: Command) -> Command:
     output = click.option(
         "--format",
         type=click.Choice(["table", "json"]),
-        callback=set_format,
+        callback=set_on_console,
         expose_value=False,
         help="Print a table for people or JSON for scripts.  [default: table]",
     )
@@ -123,7 +126,8 @@ class CommandLine(click.Group):
             code = super().main(args, **extra)
         except Exception as error:
             # Click raises a usage error before it has processed `--format`.
-            if isinstance(error, click.UsageError) and _asks_for_json(args):
+            asks_for_json = "--format=json" in args or ("--format", "json") in pairwise(args)
+            if isinstance(error, click.UsageError) and asks_for_json:
                 console.format = "json"
             sys.exit(_print_exception(console, error))
         # Without standalone mode click returns the code of `ctx.exit(code)`.
@@ -150,15 +154,9 @@ def _print_exception(console: Console, error: Exception) -> int:
     if os.environ.get(DEBUG_VARIABLE):
         traceback.print_exception(error)
     # The text of an unexpected error may hold a secret. Its type and its source line do not.
-    at = traceback.extract_tb(error.__traceback__)[-1]
+    at, kind = traceback.extract_tb(error.__traceback__)[-1], type(error).__name__
     where = f"{Path(at.filename).name}, line {at.lineno}"
-    console.print_error(
-        type(error).__name__,
-        f"unexpected {type(error).__name__} ({where}): this is a defect of deltamirror",
-        f"Set {DEBUG_VARIABLE}=1 to print the traceback, and report the defect with it.",
-    )
+    message = f"unexpected {kind} ({where}): this is a defect of deltamirror"
+    hint = f"Set {DEBUG_VARIABLE}=1 to print the traceback, and report the defect with it."
+    console.print_error(kind, message, hint)
     return 1
-
-
-def _asks_for_json(args: Sequence[str]) -> bool:
-    return "--format=json" in args or ("--format", "json") in pairwise(args)

@@ -7,11 +7,10 @@ from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
 from resources.config.load import check_config, read_config
-from schemas.config.keys import KeyCheck, KeyStatus
+from schemas.config.keys import KeyStatus
 
 # Only keys that need attention are coloured.
 STYLES = {KeyStatus.NO_EFFECT: "yellow", KeyStatus.REFUSED: "red", KeyStatus.UNKNOWN: "red"}
-BAD = (KeyStatus.REFUSED, KeyStatus.UNKNOWN)
 
 
 @click.group("config", epilog="Example: deltamirror config check")
@@ -30,26 +29,16 @@ def check_command(context: click.Context) -> None:
     """
     console = context.ensure_object(Console)
     checks = check_config(console.path)
-    is_bad = any(each.status in BAD for each in checks)
+    is_bad = any(each.status in (KeyStatus.REFUSED, KeyStatus.UNKNOWN) for each in checks)
     if not is_bad:
         # Each key may be valid, but not their combination. Then this raises ConfigError.
         read_config(console.path)
-    console.show({"keys": [_key_json(each) for each in checks]}, lambda: _keys_table(checks))
-    context.exit(2 if is_bad else 0)
-
-
-def _key_json(each: KeyCheck) -> dict[str, str]:
-    return {
-        "key": each.key,
-        "value": each.value,
-        "status": each.status.value,
-        "note": each.note,
-    }
-
-
-def _keys_table(checks: list[KeyCheck]) -> Table:
+    rows = [
+        {"key": each.key, "value": each.value, "status": each.status.value, "note": each.note}
+        for each in checks
+    ]
     table = Table("key", "value", "status", "note")
-    for each in checks:
-        style = STYLES.get(each.status)
-        table.add_row(each.key, each.value, each.status.value, each.note, style=style)
-    return table
+    for each, row in zip(checks, rows, strict=True):
+        table.add_row(*row.values(), style=STYLES.get(each.status))
+    console.show({"keys": rows}, table)
+    context.exit(2 if is_bad else 0)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import check_source, flow_option
+from deltamirror.cli.options import chosen_sources, flow_option
 from schemas.errors.base import DeltamirrorError
 from schemas.errors.source import TopicMissingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from deltamirror.context import MirrorContext
-    from schemas.config.config import Config
 
 topic_option = click.option("--topic", metavar="T", help="Only this source topic.")
 partition_option = click.option(
@@ -40,16 +36,11 @@ def accept_gap_command(console: Console, alias: str, topic: str, partition: int 
     """
     from deltamirror.control import ACCEPT_GAP
 
-    config = console.config()
-    check_source(config, alias)
-    _add_request(
-        console,
-        config,
-        (ACCEPT_GAP, alias, f"stage {alias}"),
-        (topic, partition),
-        lambda context: _check_topic_exists(context, alias, topic, partition),
-        "records the missing offsets of {} in `segments` and continues after them",
-    )
+    with console.open_context() as context:
+        chosen_sources(context.config, alias)
+        request = {"order": ACCEPT_GAP, "scope": alias, "topic": topic, "partition": partition}
+        then = "records the missing offsets of {} in `segments` and continues after them"
+        _add_request(console, context, request, alias, then)
 
 
 @click.command(
@@ -69,9 +60,8 @@ def pause_command(
     """
     from deltamirror.control import PAUSE
 
-    _request_for_flow(
-        console, PAUSE, flow_name, (topic, partition), "does not replay {}; staging continues"
-    )
+    then = "does not replay {}; staging continues"
+    _request_for_flow(console, PAUSE, flow_name, topic, partition, then)
 
 
 @click.command(
@@ -101,68 +91,48 @@ def resume_command(
     """
     from deltamirror.control import RESTART, RESUME
 
-    if restart_topic is not None:
-        if topic is not None:
-            raise click.UsageError("--restart-topic and --topic cannot be used together")
-        then = "replays {} from the beginning of the stage"
-        _request_for_flow(console, RESTART, flow_name, (restart_topic, partition), then)
-        return
-    _request_for_flow(
-        console, RESUME, flow_name, (topic, partition), "replays {}, also after an error"
-    )
+    if restart_topic is None:
+        order, then = RESUME, "replays {}, also after an error"
+    elif topic is None:
+        order, topic, then = RESTART, restart_topic, "replays {} from the beginning of the stage"
+    else:
+        raise click.UsageError("--restart-topic and --topic cannot be used together")
+    _request_for_flow(console, order, flow_name, topic, partition, then)
 
 
 def _request_for_flow(
-    console: Console, order: str, flow_name: str, at: tuple[str | None, int | None], then: str
+    console: Console, order: str, name: str, topic: str | None, partition: int | None, then: str
 ) -> None:
     """Add the request *order* for a flow, or for a topic or a partition of it."""
-    topic, partition = at
     if partition is not None and topic is None:
         raise click.UsageError("--partition requires --topic")
-    config = console.config()
-    flow = config.flow(flow_name).flow
-
-    def check(context: MirrorContext) -> None:
-        if topic is not None:
-            _check_topic_exists(context, flow.source, topic, partition)
-
-    _add_request(console, config, (order, flow.name, f"replay {flow.name}"), at, check, then)
+    with console.open_context() as context:
+        flow = context.config.flow(name).flow
+        request = {"order": order, "scope": flow.name, "topic": topic, "partition": partition}
+        _add_request(console, context, request, flow.source, then)
 
 
 def _add_request(
-    console: Console,
-    config: Config,
-    what: tuple[str, str, str],
-    at: tuple[str | None, int | None],
-    check: Callable[[MirrorContext], None],
-    then: str,
+    console: Console, context: MirrorContext, request: dict[str, Any], source: str, then: str
 ) -> None:
-    """Write the request *what* (order, scope, role) after *check*, and print its effect *then*.
+    """Write *request* for topics of the cluster *source*, and print its effect *then*.
 
     `{}` in *then* is replaced by the name of the flow, cluster, topic or partition.
     """
-    from deltamirror.context import MirrorContext
-    from deltamirror.control import ControlTable
+    from deltamirror.control import ACCEPT_GAP, ControlTable
 
-    order, scope, role = what
-    topic, partition = at
-    with closing(MirrorContext(config)) as context:
-        check(context)
-        status = context.status_file.read(role)
-        context.lake.ensure_exists()
-        ControlTable(context.lake.control).add_request(order, scope, topic, partition)
+    subject = scope = request["scope"]
+    if (topic := request["topic"]) is not None:
+        partition = request["partition"]
+        _check_topic_exists(context, source, topic, partition)
+        subject = f"{topic if partition is None else f'{topic}[{partition}]'} of {scope}"
+    loop = "stage" if request["order"] == ACCEPT_GAP else "replay"
+    status = context.status_file.read(f"{loop} {scope}")
+    context.lake.ensure_exists()
+    ControlTable(context.lake.control).add_request(**request)
     is_running = status is not None and status["is_alive"] and status["state"] != "stopped"
     who = "The running loop" if is_running else "The next `deltamirror run`"
-    subject = scope
-    if topic is not None:
-        subject = f"{topic if partition is None else f'{topic}[{partition}]'} of {scope}"
-    data = {
-        "order": order,
-        "scope": scope,
-        "topic": topic,
-        "partition": partition,
-        "is_running": is_running,
-    }
+    data = {**request, "is_running": is_running}
     console.show(data, f"Noted. {who} {then.format(subject)}.")
 
 
@@ -174,7 +144,7 @@ def _check_topic_exists(
 
     staged = context.lake.segments(alias).rows(["partition"], where=pc.field("topic") == topic)
     known = set(staged.column("partition").to_pylist())
-    if topic and (partition in known or (partition is None and known)):
+    if known if partition is None else partition in known:
         return
     try:
         found = context.cluster(alias).topics([topic]).get(topic)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
+from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
-from deltamirror.cli.options import as_of_option, check_source, flow_option, offset_text
+from deltamirror.cli.options import as_of_option, chosen_sources, flow_option, offset_text
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from deltamirror.groups.plan import GroupPlan
 
 
@@ -30,17 +28,11 @@ def snapshot_command(context: click.Context, alias: str | None) -> None:
 
     If a group cannot be read, the exit code is 1. The commits of the other groups are stored.
     """
-    from rich.table import Table
-
-    from deltamirror.context import MirrorContext
     from deltamirror.groups.snapshots import snapshot_groups
 
     console: Console = context.obj
-    config = console.config()
-    if alias is not None:
-        check_source(config, alias)
-    with closing(MirrorContext(config)) as mirror_context:
-        aliases = (alias,) if alias else config.sources()
+    with console.open_context() as mirror_context:
+        aliases = chosen_sources(mirror_context.config, alias)
         found = [(each, snapshot_groups(mirror_context, each)) for each in aliases]
     table = Table("cluster", "groups", "changed offsets", "not readable")
     for each, snapshot in found:
@@ -55,8 +47,7 @@ def snapshot_command(context: click.Context, alias: str | None) -> None:
 
 
 @groups.command(
-    "plan",
-    epilog="Example: deltamirror groups plan --flow 'us-east->eu-west' --group billing",
+    "plan", epilog="Example: deltamirror groups plan --flow 'us-east->eu-west' --group billing"
 )
 @flow_option
 @click.option("--group", help="Only this group.")
@@ -69,25 +60,20 @@ def plan_command(console: Console, flow_name: str, group: str | None, as_of: int
     The command changes nothing. An offset below the target's log start is raised to the log start,
     and the records that are gone are counted.
     """
-    from deltamirror.context import MirrorContext
-    from deltamirror.groups.plan import plan_groups, plans_as_json
+    from deltamirror.groups.plan import READ_COMMITTED_NOTE, plan_groups
 
-    config = console.config()
-    flow_config = config.flow(flow_name)
-    with closing(MirrorContext(config)) as mirror_context:
-        plans = plan_groups(mirror_context, flow_config, as_of, group)
-    data = plans_as_json(flow_config.flow.name, plans)
-    console.show(data, lambda: _plan_table(plans))
+    with console.open_context() as context:
+        flow_config = context.config.flow(flow_name)
+        plans = plan_groups(context, flow_config, as_of, group)
+    name = flow_config.flow.name
+    data = {"flow": name, "note": READ_COMMITTED_NOTE, "groups": [p.to_json(name) for p in plans]}
+    console.show(data, lambda: _plan_table(plans, READ_COMMITTED_NOTE))
 
 
-def _plan_table(plans: list[GroupPlan]) -> Table:
-    from rich.table import Table
-
-    from deltamirror.groups.plan import READ_COMMITTED_NOTE
-
+def _plan_table(plans: list[GroupPlan], note: str) -> Table:
     table = Table(
         "group", "on the target", "partition", "now", "resumes at", "records gone", "action",
-        caption=READ_COMMITTED_NOTE,
+        caption=note,
     )  # fmt: skip
     for plan in plans:
         state = plan.state.lower() if plan.is_idle else f"{plan.state.lower()}: stop it first"

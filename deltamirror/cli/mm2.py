@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
+from deltamirror.cli.options import error_rows, with_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
-    from rich.console import RenderableType
-
-    from deltamirror.mm2.export_flow import Mm2Export
-    from deltamirror.mm2.import_flow import ImportedPartition, Mm2Import
-    from schemas.errors.base import DeltamirrorError
+    from deltamirror.mm2.import_flow import ImportedPartition
 
 
 @click.command("import-mm2", epilog="Example: deltamirror import-mm2 --dry-run")
@@ -31,18 +28,35 @@ def import_command(context: click.Context, flow_name: str | None, dry_run: bool)
     syncs, stages the source and finds each staged record on the target. Replay then continues at
     the next record. The exit code is 1 if a partition is not imported.
     """
-    from deltamirror.context import MirrorContext
     from deltamirror.mm2.import_flow import import_mm2
     from resources.spark.session import SparkWorkers
 
     console: Console = context.obj
-    config = console.config()
-    flows = [config.flow(flow_name)] if flow_name else list(config.flows)
-    with closing(MirrorContext(config)) as mirror_context:
+    with console.open_context() as mirror_context:
+        config = mirror_context.config
+        flows = [config.flow(flow_name)] if flow_name else config.flows
         workers = SparkWorkers(config.tasks_max)
         done = [import_mm2(mirror_context, flow, workers, is_dry_run=dry_run) for flow in flows]
-    console.show({"flows": [_import_json(each) for each in done]}, lambda: _import_table(done))
-    context.exit(1 if any(each.errors for each in done) else 0)
+    table = Table(
+        "flow", "partition", "continues at", "records paired", "not on the target", "notes"
+    )
+    data = []
+    for imported in done:
+        rows = [_partition_json(each) for each in imported.imported]
+        for row in rows:
+            table.add_row(
+                imported.flow,
+                f"{row['target_topic']}[{row['partition']}]",
+                str(row["next_offset"]),
+                f"{row['paired']:,}",
+                f"{row['missing']:,}",
+                "; ".join(_partition_notes(row)) or "-",
+            )
+        row_errors = error_rows(imported.errors)
+        data.append({"flow": imported.flow, "partitions": rows, "errors": row_errors})
+    errors = [error for imported in done for error in imported.errors]
+    console.show({"flows": data}, with_errors(table, errors))
+    context.exit(1 if errors else 0)
 
 
 @click.command("export-mm2", epilog="Example: deltamirror export-mm2 --flow 'us-east->eu-west'")
@@ -56,42 +70,23 @@ def export_command(context: click.Context, flow_name: str | None) -> None:
     MirrorMaker 2 continues at the next record when it is started. It also pauses the flow in
     deltamirror; `import-mm2` takes it back. The exit code is 1 if a partition cannot be exported.
     """
-    from rich.table import Table
-
-    from deltamirror.context import MirrorContext
     from deltamirror.mm2.export_flow import export_mm2
 
     console: Console = context.obj
-    config = console.config()
-    flows = [config.flow(flow_name)] if flow_name else list(config.flows)
-    with closing(MirrorContext(config)) as mirror_context:
+    with console.open_context() as mirror_context:
+        config = mirror_context.config
+        flows = [config.flow(flow_name)] if flow_name else config.flows
         done = [export_mm2(mirror_context, flow) for flow in flows]
     table = Table("flow", "partition", "MirrorMaker 2 continues at")
+    data = []
     for each in done:
+        rows = []
         for at, offset in sorted(each.next_offsets.items()):
             table.add_row(each.flow, str(at), str(offset))
-    console.show({"flows": [_export_json(each) for each in done]}, table)
+            rows.append({"topic": at.topic, "partition": at.partition, "next_offset": offset})
+        data.append({"flow": each.flow, "partitions": rows, "errors": error_rows(each.errors)})
+    console.show({"flows": data}, table)
     context.exit(1 if any(each.errors for each in done) else 0)
-
-
-def _export_json(done: Mm2Export) -> dict[str, Any]:
-    rows = [
-        {"topic": at.topic, "partition": at.partition, "next_offset": offset}
-        for at, offset in sorted(done.next_offsets.items())
-    ]
-    return {"flow": done.flow, "partitions": rows, "errors": _error_rows(done.errors)}
-
-
-def _error_rows(errors: Sequence[DeltamirrorError]) -> list[dict[str, str]]:
-    return [{"type": e.kind, "message": str(e), "hint": e.hint} for e in errors]
-
-
-def _import_json(done: Mm2Import) -> dict[str, Any]:
-    return {
-        "flow": done.flow,
-        "partitions": [_partition_json(each) for each in done.imported],
-        "errors": _error_rows(done.errors),
-    }
 
 
 def _partition_json(imported: ImportedPartition) -> dict[str, Any]:
@@ -110,38 +105,13 @@ def _partition_json(imported: ImportedPartition) -> dict[str, Any]:
     }
 
 
-def _import_table(done: Sequence[Mm2Import]) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-
-    table = Table(
-        "flow", "partition", "continues at", "records paired", "not on the target", "notes"
-    )
-    for imported in done:
-        for each in imported.imported:
-            row = _partition_json(each)
-            table.add_row(
-                imported.flow,
-                str(each.target),
-                str(row["next_offset"]),
-                f"{row['paired']:,}",
-                f"{row['missing']:,}",
-                "; ".join(_partition_notes(row)) or "-",
-            )
-    errors = [error for imported in done for error in imported.errors]
-    return Group(table, *(f"{error}. {error.hint}" for error in errors))
-
-
-def _partition_notes(row: dict[str, Any]) -> list[str]:
-    notes = []
+def _partition_notes(row: dict[str, Any]) -> Iterator[str]:
     if row["complete_from"] is not None:
-        notes.append(f"the map is complete from upstream offset {row['complete_from']}")
+        yield f"the map is complete from upstream offset {row['complete_from']}"
     if row["others"]:
-        notes.append(f"{row['others']:,} copies or aborted records on the target")
+        yield f"{row['others']:,} copies or aborted records on the target"
     if row["doubtful_until"] is not None:
-        interval = f"[{row['next_offset']}, {row['doubtful_until']})"
-        notes.append(
-            f"records at {interval} may be on the target already; this cannot be determined, so "
-            "they are sent again"
+        yield (
+            f"records at [{row['next_offset']}, {row['doubtful_until']}) may be on the target "
+            "already; this cannot be determined, so they are sent again"
         )
-    return notes

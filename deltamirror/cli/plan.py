@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import click
+from rich.console import Group
+from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from rich.console import Group
+from schemas.kafka.acl import TopicAcl
 
 Row = dict[str, Any]
 
@@ -27,25 +25,18 @@ def plan_command(context: click.Context, flow_name: str | None) -> None:
     The plan lists what would be created, changed, staged and replayed. The exit code is 1 if a
     partition waits for an operator or a topic cannot be created.
     """
-    from deltamirror.context import MirrorContext
     from deltamirror.monitoring.dry_run import dry_run
 
     console: Console = context.obj
-    config = console.config()
-    flows = [config.flow(flow_name)] if flow_name else list(config.flows)
-    with closing(MirrorContext(config)) as mirror_context:
-        data = dry_run(mirror_context, flows)
+    with console.open_context() as mirror_context:
+        config = mirror_context.config
+        data = dry_run(mirror_context, [config.flow(flow_name)] if flow_name else config.flows)
     console.show(data, lambda: _plan_tables(data))
     is_blocked = any(cluster["troubles"] for cluster in data["clusters"])
     context.exit(1 if is_blocked or any(flow["refused"] for flow in data["flows"]) else 0)
 
 
 def _plan_tables(data: Mapping[str, Any]) -> Group:
-    from rich.console import Group
-    from rich.table import Table
-
-    from schemas.kafka.acl import TopicAcl
-
     steps = Table(
         "where", "step", "what", title="On the targets and in the lake", title_justify="left"
     )
@@ -57,7 +48,11 @@ def _plan_tables(data: Mapping[str, Any]) -> Group:
         for step in flow["widen"]:
             steps.add_row(flow["flow"], "add partitions", f"{step['topic']}: {step['partitions']}")
         for step in flow["alter"]:
-            steps.add_row(flow["flow"], "alter settings", _altered(step))
+            configs = "\n".join(
+                f"{name}: {step['before'][name] or 'default'} -> {value or 'default'}"
+                for name, value in sorted(step["configs"].items())
+            )
+            steps.add_row(flow["flow"], "alter settings", f"{step['topic']}\n{configs}")
         for step in flow["acls"]:
             steps.add_row(flow["flow"], "create ACL", str(TopicAcl(**step)))
         for step in flow["refused"]:
@@ -81,22 +76,11 @@ def _plan_tables(data: Mapping[str, Any]) -> Group:
     return Group(done, *([left_out] if left_out.row_count else []))
 
 
-def _altered(step: Row) -> str:
-    """Return the topic and a line for each setting that would change; unset is `default`."""
-    lines = [
-        f"{name}: {step['before'][name] or 'default'} -> {value or 'default'}"
-        for name, value in sorted(step["configs"].items())
-    ]
-    return "\n".join([step["topic"], *lines])
-
-
-def _by_topic(ranges: Sequence[Row]) -> list[str]:
-    """Return a line for each topic: its number of remaining offsets, and its first 4 ranges."""
-    lines = []
+def _by_topic(ranges: Sequence[Row]) -> Iterator[str]:
+    """Yield a line for each topic: its number of remaining offsets, and its first 4 ranges."""
     for topic in dict.fromkeys(each["topic"] for each in ranges):
         own = [each for each in ranges if each["topic"] == topic]
         offsets = sum(each["end"] - each["start"] for each in own)
         shown = ", ".join(f"[{r['partition']}] {r['start']} to {r['end']}" for r in own[:4])
         more = f", and {len(own) - 4} more partitions" if len(own) > 4 else ""
-        lines.append(f"{topic}: {offsets} offsets ({shown}{more})")
-    return lines
+        yield f"{topic}: {offsets} offsets ({shown}{more})"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
@@ -19,77 +19,56 @@ from schemas.staging.segment import Segment
 
 
 class RunProgressListener(Listener):
-    """Count records and, on a terminal, show a bar for each flow.
+    """Count records, with a bar in *bars* for each flow; *is_quiet*: the bars are not shown.
 
     A bar's total is the number of records staged for the flow's source since the run began.
     """
 
     def __init__(self, *, is_quiet: bool) -> None:
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("records"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            disable=is_quiet,
+        )
         self._lock = Lock()
-        self._staged: dict[str, int] = {}
-        self._replayed: dict[Flow, int] = {}
+        self._staged: Counter[str] = Counter()
+        self._replayed: Counter[Flow] = Counter()
         self._errors = 0
-        self._bars = None if is_quiet else _bars()
         self._tasks: dict[Flow, Any] = {}
-
-    def __enter__(self) -> RunProgressListener:
-        if self._bars is not None:
-            self._bars.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._bars is not None:
-            self._bars.stop()
 
     def staged(
         self, alias: str, segments: Sequence[Segment], timestamps: Sequence[ValueStats] = ()
     ) -> None:
-        """Count the records of *segments*."""
         with self._lock:
-            self._staged[alias] = self._staged.get(alias, 0) + sum(s.count for s in segments)
+            self._staged[alias] += sum(segment.count for segment in segments)
             for flow in self._tasks:
                 self._show(flow)
 
     def replayed(self, flow: Flow, moves: Sequence[CommittedBatch]) -> None:
-        """Count the records of *moves*."""
         with self._lock:
-            self._replayed[flow] = self._replayed.get(flow, 0) + sum(m.records for m in moves)
+            self._replayed[flow] += sum(move.records for move in moves)
             self._show(flow)
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Count a failed tick. The loop logs the error."""
         with self._lock:
             self._errors += 1
 
     def summary(self) -> dict[str, Any]:
         """Return the totals of the run."""
         return {
-            "staged": sum(self._staged.values()),
-            "replayed": sum(self._replayed.values()),
+            "staged": self._staged.total(),
+            "replayed": self._replayed.total(),
             "failed_ticks": self._errors,
             "flows": [{"flow": f.name, "replayed": n} for f, n in sorted(self._replayed.items())],
         }
 
     def _show(self, flow: Flow) -> None:
-        if self._bars is None:
-            return
         if flow not in self._tasks:
-            self._tasks[flow] = self._bars.add_task(flow.name)
-        total = max(self._staged.get(flow.source, 0), self._replayed.get(flow, 0))
-        self._bars.update(self._tasks[flow], completed=self._replayed.get(flow, 0), total=total)
-
-
-def _bars() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("records"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )
+            self._tasks[flow] = self.bars.add_task(flow.name)
+        completed = self._replayed[flow]
+        total = max(self._staged[flow.source], completed)
+        self.bars.update(self._tasks[flow], completed=completed, total=total)

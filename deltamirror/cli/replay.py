@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from typing import TYPE_CHECKING
-
 import click
+from rich.console import Group
+from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import flow_option, time_ms
 from schemas.replay.point_in_time import Selection
 
-if TYPE_CHECKING:
-    from rich.console import Group
-
-    from deltamirror.replay.point_in_time import ReplayPlan
-
 TIME = "ISO 8601 or ms since 1970."
 
 
 @click.command(
-    "replay",
-    epilog="Example: deltamirror replay --flow 'A->B' --topic orders --dry-run",
+    "replay", epilog="Example: deltamirror replay --flow 'A->B' --topic orders --dry-run"
 )
 @flow_option
 @click.option("--topic", required=True, metavar="T", help="The source topic.")
@@ -69,33 +62,28 @@ def replay_command(
     For audits: the same plan gives the same records in the same order. Mirroring is not affected
     and continues meanwhile.
     """
-    from deltamirror.context import MirrorContext
     from deltamirror.replay.point_in_time import replay_point_in_time
 
-    ways = [as_of], [from_offset, to_offset], [from_time, to_time]
+    ways = (as_of,), (from_offset, to_offset), (from_time, to_time)
     if sum(any(value is not None for value in way) for way in ways) > 1:
         raise click.UsageError(
             "--as-of, --from-offset/--to-offset and --from-time/--to-time cannot be combined"
         )
     selection = Selection(partition, as_of, from_offset, to_offset, from_time, to_time)
-    config = console.config()
-    with closing(MirrorContext(config)) as context:
+    with console.open_context() as context:
         plan, records = replay_point_in_time(
             context, flow_name, topic, selection, target_topic, dry_run=dry_run
         )
-    state = {"state": "dry run" if dry_run else "done", "records": None if dry_run else records}
-    console.show({**plan.to_json(), **state}, lambda: _result_table(plan, records, dry_run))
-
-
-def _result_table(plan: ReplayPlan, records: int, dry_run: bool) -> Group:
-    from rich.console import Group
-    from rich.table import Table
-
     table = Table("partition", "incarnation", "from offset", "to offset")
     for each in plan.ranges:
         name = f"{plan.topic}[{each.partition}]"
         table.add_row(name, each.incarnation, str(each.start), str(each.end))
     where = f"{plan.target_topic} on {plan.flow.flow.target}"
-    done = f"{records:,} records written to {where} (replay {plan.replay_id})"
-    dry = f"Dry run: nothing was written. The records would be written to {where}"
-    return Group(table, dry if dry_run else done)
+    state: dict[str, object]
+    if dry_run:
+        state = {"state": "dry run", "records": None}
+        text = f"Dry run: nothing was written. The records would be written to {where}"
+    else:
+        state = {"state": "done", "records": records}
+        text = f"{records:,} records written to {where} (replay {plan.replay_id})"
+    console.show({**plan.to_json(), **state}, Group(table, text))

@@ -10,14 +10,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
 
 import click
 
 from deltamirror.cli.app import Console, common_options
-
-if TYPE_CHECKING:
-    from deltamirror.cli.progress import RunProgressListener
+from deltamirror.cli.options import flows_option
 
 
 @click.command("run", epilog="Example: deltamirror run --until-caught-up")
@@ -26,7 +23,7 @@ if TYPE_CHECKING:
     metavar="B,...",
     help="Only flows into these clusters, as MirrorMaker 2's --clusters.",
 )
-@click.option("--flow", "flows", multiple=True, metavar="A->B", help="Only this flow; repeatable.")
+@flows_option
 @click.option(
     "--until-caught-up",
     is_flag=True,
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
 def run_command(
     console: Console,
     clusters: str | None,
-    flows: tuple[str, ...],
+    flow_names: tuple[str, ...],
     until_caught_up: bool,
     standby: bool,
 ) -> None:
@@ -53,7 +50,7 @@ def run_command(
     from deltamirror.cli.progress import RunProgressListener
     from deltamirror.listener import installed_listeners
     from deltamirror.monitoring.metrics_server import serve_metrics
-    from deltamirror.run.supervisor import build_mirror
+    from deltamirror.run.supervisor import Mirror
 
     if standby and until_caught_up:
         raise click.UsageError(
@@ -61,38 +58,26 @@ def run_command(
         )
 
     config = console.config()
-    targets = [alias.strip() for alias in clusters.split(",")] if clusters else None
-    _log_to_stderr()
+    # To stderr: warnings of all packages, and deltamirror's own messages from INFO.
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("deltamirror").setLevel(logging.INFO)
     stop = threading.Event()
     listener = RunProgressListener(is_quiet=console.format == "json" or not sys.stderr.isatty())
-    run = build_mirror(
+    run = Mirror(
         config,
-        flows=flows or None,
-        targets=targets,
+        flows=flow_names or None,
+        targets=[alias.strip() for alias in clusters.split(",")] if clusters else None,
         until_caught_up=until_caught_up,
         listeners=[listener, *installed_listeners()],
         stop=stop,
         is_standby=standby,
     )
-    with _stop_on_signals(stop), serve_metrics(config.metrics_listen, run.metrics_state), listener:
+    metrics = serve_metrics(config.metrics_listen, run.metrics_state)
+    with _stop_on_signals(stop), metrics, listener.bars:
         run.run()
-    _print_summary(console, listener)
-    _exit_if_loops_hang()
-
-
-def _print_summary(console: Console, listener: RunProgressListener) -> None:
     data = listener.summary()
     console.show(data, f"staged {data['staged']:,} records, replayed {data['replayed']:,} records")
-
-
-def _log_to_stderr() -> None:
-    """Log warnings of all packages, and deltamirror's own messages from INFO, to stderr."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.WARNING,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
-    logging.getLogger("deltamirror").setLevel(logging.INFO)
+    _exit_if_loops_hang()
 
 
 @contextmanager

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
+from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
 from deltamirror.cli.options import as_of_option, flow_option, offset_text
@@ -17,8 +17,6 @@ from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import Translation
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from deltamirror.context import MirrorContext
     from pipeline.offset_map.index import MapIndex
     from schemas.config.config import FlowConfig
@@ -65,20 +63,20 @@ def translate_command(
         raise click.UsageError("Give --topic, --partition and --offset, or --group [--as-of].")
     if offset is None:
         raise click.UsageError("Give the --offset to translate.")
-    from deltamirror.context import MirrorContext
-    from deltamirror.groups.checkpoints import map_index
+    from deltamirror.groups.checkpoints import map_index, translate_offset
 
-    config = console.config()
-    flow_config = config.flow(flow_name)
-    with closing(MirrorContext(config)) as context:
-        wanted = TopicPartition(topic, partition)
-        offset_map = map_index(context, flow_config.flow)
-        find = _translate_backward if reverse else _translate_forward
-        answer = find(offset_map, flow_config, wanted, offset, incarnation)
-        if answer.downstream_offset is None and incarnation is None:
-            _check_partition_exists(context, flow_config.flow.source, wanted)
-    name = flow_config.flow.name
-    console.show(answer.to_json(name), lambda: _translation_table(name, [(None, answer)]))
+    wanted = TopicPartition(topic, partition)
+    with console.open_context() as context:
+        flow_config = context.config.flow(flow_name)
+        flow = flow_config.flow
+        find = _translate_backward if reverse else translate_offset
+        answer = find(map_index(context, flow), flow_config, wanted, offset, incarnation)
+        if answer.downstream_offset is None:
+            if not flow_config.replicates(topic):
+                raise NothingToTranslateError(f"{flow} does not mirror {wanted}")
+            if incarnation is None:
+                _check_partition_exists(context, flow.source, wanted)
+    console.show(answer.to_json(flow.name), lambda: _translation_table(flow.name, [("-", answer)]))
 
 
 def _check_partition_exists(context: MirrorContext, alias: str, wanted: TopicPartition) -> None:
@@ -97,31 +95,6 @@ def _check_partition_exists(context: MirrorContext, alias: str, wanted: TopicPar
         )
 
 
-def _translate_forward(
-    offset_map: MapIndex,
-    flow_config: FlowConfig,
-    wanted: TopicPartition,
-    offset: int,
-    incarnation: str | None,
-) -> Translation:
-    from pipeline.offset_map.translate import translate
-
-    mapped_incarnation = offset_map.mapped_incarnation(wanted, incarnation)
-    if mapped_incarnation is None and not flow_config.replicates(wanted.topic):
-        raise NothingToTranslateError(f"{flow_config.flow} does not mirror {wanted}")
-    return Translation(
-        wanted.topic,
-        mapped_incarnation.incarnation if mapped_incarnation else incarnation or "",
-        wanted.partition,
-        offset,
-        mapped_incarnation.target_topic
-        if mapped_incarnation
-        else flow_config.remote_topic(wanted.topic),
-        mapped_incarnation.target_partition if mapped_incarnation else wanted.partition,
-        translate(offset, mapped_incarnation.runs) if mapped_incarnation else None,
-    )
-
-
 def _translate_backward(
     offset_map: MapIndex,
     flow_config: FlowConfig,
@@ -132,55 +105,48 @@ def _translate_backward(
     from pipeline.offset_map.translate import translate_back
 
     source = offset_map.source_of(wanted) or wanted
-    mapped_incarnation = offset_map.mapped_incarnation(source, incarnation)
-    back = translate_back(offset, mapped_incarnation.runs) if mapped_incarnation else None
-    if mapped_incarnation is None or back is None:
+    mapped = offset_map.mapped_incarnation(source, incarnation)
+    back = translate_back(offset, mapped.runs) if mapped else None
+    if mapped is None or back is None:
         raise NothingToTranslateError(f"{flow_config.flow}: nothing of {wanted} has arrived")
     return Translation(
         source.topic,
-        mapped_incarnation.incarnation,
+        mapped.incarnation,
         source.partition,
         back,
-        mapped_incarnation.target_topic,
-        mapped_incarnation.target_partition,
+        mapped.target_topic,
+        mapped.target_partition,
         offset,
     )
 
 
 def _translate_group(console: Console, flow_name: str, group: str, as_of: int | None) -> None:
-    from deltamirror.context import MirrorContext
     from deltamirror.groups.checkpoints import translate_groups
 
-    config = console.config()
-    flow = config.flow(flow_name)
-    with closing(MirrorContext(config)) as context:
+    with console.open_context() as context:
+        flow = context.config.flow(flow_name)
         found = translate_groups(context, flow, as_of, group)
+    seen_until = None if as_of is None else format_iso(as_of)
     if not found:
-        when = f" at or before {format_iso(as_of)}" if as_of is not None else ""
+        when = f" at or before {seen_until}" if seen_until else ""
         raise NothingToTranslateError(
             f"no snapshot of group {group} has a commit{when}",
             hint="Take one with `deltamirror groups snapshot`; `run` takes them continuously.",
         )
     name = flow.flow.name
+    rows = [each.at.to_json(name) for each in found]
     console.show(
-        {
-            "flow": name,
-            "group": group,
-            "as_of": None if as_of is None else format_iso(as_of),
-            "partitions": [each.at.to_json(name) for each in found],
-        },
+        {"flow": name, "group": group, "as_of": seen_until, "partitions": rows},
         lambda: _translation_table(name, [(each.group, each.at) for each in found]),
     )
 
 
-def _translation_table(flow: str, rows: Iterable[tuple[str | None, Translation]]) -> Table:
-    from rich.table import Table
-
+def _translation_table(flow: str, rows: Iterable[tuple[str, Translation]]) -> Table:
     table = Table("flow", "group", "partition", "committed", "on the target", "resumes at")
     for group, at in rows:
         table.add_row(
             flow,
-            group or "-",
+            group,
             f"{at.topic}[{at.partition}]",
             str(at.upstream_offset),
             str(at.target),

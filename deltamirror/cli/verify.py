@@ -5,16 +5,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
+from rich.console import Console as Rich
+from rich.console import Group, RenderableType
+from rich.table import Table
 
 from deltamirror.cli.app import Console, common_options
+from deltamirror.cli.options import flows_option, number_columns
 from schemas.verification import EXPLAINED, KINDS, SIDES
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.progress import Progress, TaskID
 
     from deltamirror.verification.digest_pass import ProgressListener
@@ -25,7 +28,7 @@ REPORT_INTERVAL_S = 10.0
 
 
 @click.command("verify", epilog="Example: deltamirror verify --topic orders --sample 10")
-@click.option("--flow", "flows", multiple=True, metavar="A->B", help="Only this flow; repeatable.")
+@flows_option
 @click.option("--topic", "topics", multiple=True, help="Only this source topic; repeatable.")
 @click.option("--source", is_flag=True, help="Compare the source with the stage.")
 @click.option(
@@ -45,7 +48,7 @@ REPORT_INTERVAL_S = 10.0
 @click.pass_context
 def verify_command(
     context: click.Context,
-    flows: tuple[str, ...],
+    flow_names: tuple[str, ...],
     topics: tuple[str, ...],
     source: bool,
     staged: bool,
@@ -60,15 +63,14 @@ def verify_command(
     ranges that differ again, record by record. If a verify was killed, the same command resumes it.
     """
     console = context.ensure_object(Console)
-    from deltamirror.context import MirrorContext
     from deltamirror.verification.verify import verify
 
     options = {"source": source, "staged": staged, "target": target}
     sides = [side for side, is_given in options.items() if is_given] or SIDES
-    with closing(MirrorContext(console.config())) as mirror_context, _progress() as listener:
+    with console.open_context() as mirror_context, _progress() as listener:
         found = verify(
             mirror_context,
-            flows=flows or None,
+            flows=flow_names or None,
             topics=topics or None,
             sides=sides,
             share=1.0 if sample is None else sample / 100,
@@ -89,13 +91,11 @@ class _ProgressBars:
         self._tasks: dict[str, TaskID] = {}
 
     def started(self, flow: str, records: int, resumed: int) -> None:
-        """Add the bar of *flow*."""
         self._tasks[flow] = self._progress.add_task(
             flow, total=max(1, records), completed=min(resumed, records)
         )
 
     def compared(self, flow: str, records: int) -> None:
-        """Advance the bar of *flow*."""
         self._progress.advance(self._tasks[flow], records)
 
 
@@ -107,13 +107,11 @@ class _ProgressLines:
         self._records = self._done = 0
 
     def started(self, flow: str, records: int, resumed: int) -> None:
-        """Store the number of records of *flow*; print a line if an earlier verify is resumed."""
         self._records, self._done = records, resumed
         if resumed:
             click.echo(f"{flow}: resumes after {resumed:,} of {records:,} records", err=True)
 
     def compared(self, flow: str, records: int) -> None:
-        """Print the progress of *flow* if `REPORT_INTERVAL_S` have passed since the last line."""
         self._done = min(self._records, self._done + records)
         if time.monotonic() - self._reported_at > REPORT_INTERVAL_S:
             self._reported_at = time.monotonic()
@@ -126,24 +124,17 @@ def _progress() -> Iterator[ProgressListener]:
     if not sys.stderr.isatty():
         yield _ProgressLines()
         return
-    from rich.console import Console as Rich
     from rich.progress import Progress
 
     with Progress(console=Rich(stderr=True), transient=True) as progress:
         yield _ProgressBars(progress)
 
 
-def _verify_tables(found: Verification) -> RenderableType:
-    from rich.console import Group
-    from rich.table import Table
-
-    sums = Table("flow", "topic")
-    for name in ("partitions", "records", *KINDS):
-        sums.add_column(name, justify="right")
-    sums.add_column("explained")
+def _verify_tables(found: Verification) -> Group:
+    columns = number_columns("partitions", "records", *KINDS)
+    sums = Table("flow", "topic", *columns, "explained")
     for flow in found.flows:
-        topics = dict.fromkeys(each.partition.topic for each in flow.partitions)
-        for topic in topics:
+        for topic in dict.fromkeys(each.partition.topic for each in flow.partitions):
             members = [each for each in flow.partitions if each.partition.topic == topic]
             counts = {n: sum(each.counts[n] for each in members) for n in (*KINDS, *EXPLAINED)}
             sums.add_row(
@@ -163,8 +154,7 @@ def _verify_tables(found: Verification) -> RenderableType:
             differences.add_row(each.flow, where, str(d.offset), d.kind, sides, d.detail)
     if differences.row_count:
         shown.append(differences)
-    for error in found.errors:
-        shown.append(f"{error['flow']}: {error['message']} {error['hint']}")
+    shown += [f"{error['flow']}: {error['message']} {error['hint']}" for error in found.errors]
     shown += [line for flow in found.flows for line in _flow_notes(flow)]
     totals = found.totals
     counts_text = ", ".join(f"{totals[kind]:,} {kind}" for kind in KINDS)

@@ -46,16 +46,11 @@ class OffsetSyncs(Listener):
         """Queue a sample of the offset pairs of *moves*, if they are of this flow."""
         if flow != self._flow:
             return
-        found: dict[TopicPartition, list[OffsetSync]] = {}
-        for move in moves:
-            at = move.partition
-            found.setdefault(at, []).extend(
-                OffsetSync(at.topic, at.partition, *pair)
-                for pair in sample_offset_syncs(move.runs, self._config.lag_max)
-            )
+        sampled = [(m.partition, sample_offset_syncs(m.runs, self._config.lag_max)) for m in moves]
         with self._lock:
-            for at, syncs in found.items():
-                self._pending[at] = [*self._pending.get(at, []), *syncs]
+            for at, pairs in sampled:
+                syncs = (OffsetSync(at.topic, at.partition, *pair) for pair in pairs)
+                self._pending.setdefault(at, []).extend(syncs)
 
     def write(self) -> int:
         """Write the queued syncs, in order by partition; return how many they were.
@@ -74,11 +69,8 @@ class OffsetSyncs(Listener):
                 self._topic.write(records)
         except DeltamirrorError:
             self._is_created = False
-            self._requeue(taken)
+            with self._lock:
+                for at, syncs in taken.items():
+                    self._pending[at] = [*syncs, *self._pending.get(at, [])][-MAX_PENDING_SYNCS:]
             raise
         return len(records)
-
-    def _requeue(self, taken: dict[TopicPartition, list[OffsetSync]]) -> None:
-        with self._lock:
-            for at, syncs in taken.items():
-                self._pending[at] = [*syncs, *self._pending.get(at, [])][-MAX_PENDING_SYNCS:]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from deltamirror.context import MirrorContext
@@ -66,6 +66,11 @@ class GroupPlan:
         """Return whether the group is known to have members, so its offsets cannot be set."""
         return self.state not in IDLE_STATES | {"UNKNOWN"}
 
+    def to_json(self, flow: str) -> dict[str, Any]:
+        """Return the group's entry in what `groups plan --format json` prints."""
+        rows = [each.to_json(flow) for each in self.partitions]
+        return {"group": self.group, "state": self.state, "partitions": rows}
+
 
 def plan_groups(
     context: MirrorContext,
@@ -75,8 +80,8 @@ def plan_groups(
 ) -> list[GroupPlan]:
     """Return the plan of each group of the flow, or of one *group*, from its snapshots.
 
-    *as_of_ms* is as in `translate_groups`. Nothing is changed. Raises DeltamirrorError if the
-    target or the lake is down.
+    *as_of_ms* is as in `flow_commits`. Nothing is changed. Raises DeltamirrorError if the target or
+    the lake is down.
     """
     found = translate_groups(context, flow_config, as_of_ms, group)
     offset_map = map_index(context, flow_config.flow)
@@ -84,8 +89,7 @@ def plan_groups(
     watermarks = cluster.watermarks({each.at.target for each in found})
     states = cluster.groups()
     plans = []
-    for name, translations in groupby(found, key=lambda each: each.group):
-        offsets = list(translations)
+    for name, offsets in groupby(found, key=attrgetter("group")):
         committed = cluster.group_offsets(name) if name in states else {}
         planned = tuple(_plan_offset(each, committed, watermarks, offset_map) for each in offsets)
         plans.append(GroupPlan(name, states.get(name, "ABSENT"), planned))
@@ -104,29 +108,7 @@ def _plan_offset(
     if at.downstream_offset is None or isinstance(available, DeltamirrorError):
         return PlannedOffset(at, "wait", current, None, 0, metadata)
     resumes_at = max(at.downstream_offset, available.low)
-    mapped_incarnation = offset_map.mapped_incarnation(
-        TopicPartition(at.topic, at.partition), at.topic_id
-    )
-    gone = (
-        mapped_incarnation.runs.count_between(at.downstream_offset, available.low)
-        if mapped_incarnation
-        else 0
-    )
+    mapped = offset_map.mapped_incarnation(TopicPartition(at.topic, at.partition), at.topic_id)
+    gone = mapped.runs.count_between(at.downstream_offset, available.low) if mapped else 0
     action = "keep" if current == resumes_at else "set"
     return PlannedOffset(at, action, current, resumes_at, gone, metadata)
-
-
-def plans_as_json(flow: str, plans: Sequence[GroupPlan]) -> dict[str, Any]:
-    """Return what `groups plan --format json` prints."""
-    return {
-        "flow": flow,
-        "note": READ_COMMITTED_NOTE,
-        "groups": [
-            {
-                "group": plan.group,
-                "state": plan.state,
-                "partitions": [each.to_json(flow) for each in plan.partitions],
-            }
-            for plan in plans
-        ],
-    }

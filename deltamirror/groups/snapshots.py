@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +23,7 @@ log = logging.getLogger(__name__)
 OWN_PREFIX = "deltamirror."
 """Prefix of the groups that keep deltamirror's progress. They are never snapshotted."""
 
-Commits = dict[tuple[str, TopicPartition], tuple[int, str]]
-"""Offset and metadata by group and partition."""
+_COMMIT = itemgetter("group", "topic", "topic_id", "partition", "committed", "metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,39 +54,41 @@ def snapshot_groups(context: MirrorContext, alias: str) -> GroupSnapshot:
     # it reports the missing permission.
     listed = cluster.groups()
     named = {name for flow in flows for name in flow.groups.names}
-    groups = [group for group in sorted({*listed, *named}) if _is_wanted(group, flows)]
-    found: Commits = {}
+    groups = [
+        group
+        for group in sorted({*listed, *named})
+        if not group.startswith(OWN_PREFIX) and any(flow.groups.matches(group) for flow in flows)
+    ]
+    found: dict[tuple[str, TopicPartition], tuple[int, str]] = {}
     read_errors: list[str] = []
     for group in groups:
         try:
-            found |= _committed(cluster, group, flows)
+            commits = cluster.group_commits(group)
         except DeltamirrorError as error:
             log.warning("%s", error)
             read_errors.append(str(error))
+            continue
+        own_flows = [flow for flow in flows if flow.groups.matches(group)]
+        for at, commit in commits.items():
+            if any(flow.replicates(at.topic) for flow in own_flows):
+                found[group, at] = commit
     after = _topic_ids(cluster)
-    known = {
-        (row["group"], row["topic"], row["partition"]): (
-            row["topic_id"],
-            (row["committed"], row["metadata"]),
-        )
-        for row in latest_commits(table.rows()).to_pylist()
-    }
+    known = {_COMMIT(row) for row in latest_commits(table.rows()).to_pylist()}
     now_ms = table.next_time_ms()
     rows = [
         {
             "group": group,
-            "topic": topic,
-            "topic_id": topic_id,
+            "topic": at.topic,
+            "topic_id": after[at.topic],
             "partition": at.partition,
-            "committed": commit[0],
-            "metadata": commit[1],
+            "committed": offset,
+            "metadata": metadata,
             "seen_at_ms": now_ms,
         }
-        for (group, at), commit in found.items()
-        if (topic_id := after.get(topic := at.topic)) == before.get(topic)
-        and topic_id is not None
-        and known.get((group, topic, at.partition)) != (topic_id, commit)
+        for (group, at), (offset, metadata) in found.items()
+        if at.topic in after and after[at.topic] == before.get(at.topic)
     ]
+    rows = [row for row in rows if _COMMIT(row) not in known]
     if rows:
         table.append(rows, txn_versions={CLOCK_APP_ID: now_ms})
     return GroupSnapshot(sum(group in listed for group in groups), len(rows), tuple(read_errors))
@@ -107,18 +109,24 @@ def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:
     )
 
 
+def flow_commits(
+    context: MirrorContext,
+    flow_config: FlowConfig,
+    as_of_ms: int | None = None,
+    group: str | None = None,
+) -> list[dict[str, Any]]:
+    """Return the newest snapshotted commits of the groups and topics that the flow replicates.
+
+    *as_of_ms* (ms since 1970) leaves out commits seen after it. *group* selects one group.
+    """
+    table = context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS)
+    offsets = table.rows(where=None if group is None else pc.field("group") == group)
+    return [
+        row
+        for row in latest_commits(offsets, as_of_ms).to_pylist()
+        if flow_config.groups.matches(row["group"]) and flow_config.replicates(row["topic"])
+    ]
+
+
 def _topic_ids(cluster: KafkaCluster) -> dict[str, str]:
     return {name: topic.topic_id for name, topic in cluster.topics().items()}
-
-
-def _is_wanted(group: str, flows: Iterable[FlowConfig]) -> bool:
-    return not group.startswith(OWN_PREFIX) and any(flow.groups.matches(group) for flow in flows)
-
-
-def _committed(cluster: KafkaCluster, group: str, flows: list[FlowConfig]) -> Commits:
-    wanted = [flow for flow in flows if flow.groups.matches(group)]
-    return {
-        (group, partition): commit
-        for partition, commit in cluster.group_commits(group).items()
-        if any(flow.replicates(partition.topic) for flow in wanted)
-    }

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
 
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
@@ -36,8 +38,11 @@ from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
 
 log = logging.getLogger(__name__)
 
+Numbers = dict[TopicPartition, dict[str, int]]
+"""The number of each incarnation of a partition, in the order of staging."""
+
 Position = tuple[int, int]
-"""Number of an incarnation, in the order of staging, and an offset in it."""
+"""Number of an incarnation, and an offset in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +66,7 @@ class MaintenanceResult:
 def maintain(context: MirrorContext, alias: str | None = None) -> list[MaintenanceResult]:
     """Maintain the tables of source cluster *alias*, or of all source clusters.
 
-    Raises LeaseHeldError if another process stages the cluster: that process maintains it. Raises
-    LakeError.
+    Raises LeaseHeldError if another process stages the cluster and so maintains it; LakeError.
     """
     done = []
     for each in [alias] if alias else context.config.sources():
@@ -105,7 +109,7 @@ def compact(records: RecordsTable) -> Iterator[int]:
     """
     staged = StageReader(records.path)
     records.refresh()
-    for slot, members in groupby(records.files(), key=lambda file: file.slot):
+    for slot, members in groupby(records.files(), key=attrgetter("slot")):
         files = {file.path: file for file in members}
         parts = [
             CompactionInput(f.path, f.sequence, f.size_bytes, staged.memory_bytes(f.path))
@@ -139,25 +143,21 @@ def _compact_group(
 
 def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -> list[RecordsFile]:
     """Remove the files of *records* that are expired and replayed by all flows; return them."""
-    config = context.config
-    if config.stage_retention_ms is None and config.stage_retention_bytes is None:
+    age_ms, max_bytes = context.config.stage_retention_ms, context.config.stage_retention_bytes
+    if age_ms is None and max_bytes is None:
         return []
     records.refresh()
-    before_ms = None
-    if config.stage_retention_ms is not None:
-        before_ms = int(time.time() * 1000) - config.stage_retention_ms
+    before_ms = None if age_ms is None else int(time.time() * 1000) - age_ms
     segments = staged_segments(context.lake.segments(alias))
-    expired = select_expired(
-        records.files(),
-        segments,
-        _replayed_by_all(context, alias, segments),
-        before_ms=before_ms,
-        max_bytes=config.stage_retention_bytes,
+    is_replayed = _replayed_by_all(context, alias, segments)
+    files = records.files()
+    expired, kept = select_expired(
+        files, segments, is_replayed, before_ms=before_ms, max_bytes=max_bytes
     )
-    if expired.files:
-        records.drop(expired.files, expired.kept)
-        log.info("%d expired files of %s removed", len(expired.files), records.path)
-    return list(expired.files)
+    if expired:
+        records.drop(expired, kept)
+        log.info("%d expired files of %s removed", len(expired), records.path)
+    return expired
 
 
 def _replayed_by_all(
@@ -168,17 +168,16 @@ def _replayed_by_all(
     The offset map decides, not progress: if its last runs are lost, they are rebuilt from the
     staged records, which must still be there.
     """
-    incarnations: dict[TopicPartition, list[str]] = {}
+    numbers: Numbers = defaultdict(dict)
     for segment in segments:
-        known = incarnations.setdefault(segment.source.topic_partition, [])
-        if segment.topic_id not in known:
-            known.append(segment.topic_id)
+        known = numbers[segment.source.topic_partition]
+        known.setdefault(segment.topic_id, len(known))
     flows = [flow for flow in context.config.flows if flow.flow.source == alias]
-    reached = [(flow, _mapped_positions(context, flow, incarnations)) for flow in flows]
+    reached = [(flow, _mapped_positions(context, flow, numbers)) for flow in flows]
 
     def is_replayed(segment: Segment) -> bool:
         partition = segment.source.topic_partition
-        position = (incarnations[partition].index(segment.topic_id), segment.end)
+        position = (numbers[partition][segment.topic_id], segment.end)
         return all(
             position <= found.get(partition, (-1, 0))
             for flow, found in reached
@@ -189,7 +188,7 @@ def _replayed_by_all(
 
 
 def _mapped_positions(
-    context: MirrorContext, flow: FlowConfig, incarnations: dict[TopicPartition, list[str]]
+    context: MirrorContext, flow: FlowConfig, numbers: Numbers
 ) -> dict[TopicPartition, Position]:
     """Return how far the map of *flow* is in the newest incarnation of each target topic."""
     table = context.lake.offset_map(flow.flow)
@@ -203,11 +202,11 @@ def _mapped_positions(
     for row in newest.sort_by("committed_at_max").to_pylist():
         partition = TopicPartition(row["topic"], row["partition"])
         target = TopicPartition(row["target_topic"], row["target_partition"])
-        known = incarnations.get(partition, [])
-        mapped = offset_map.end(target, row["target_topic_id"], known)
+        known = numbers.get(partition, {})
+        mapped = offset_map.end(target, row["target_topic_id"], list(known))
         if mapped is not None:
-            number = known.index(mapped.progress.incarnation)
-            reached[partition] = (number, mapped.progress.next_offset)
+            progress = mapped.progress
+            reached[partition] = (known[progress.incarnation], progress.next_offset)
     return reached
 
 
@@ -223,10 +222,7 @@ def maintained_tables(context: MirrorContext, alias: str) -> list[LakeTable]:
 
 
 COMMITS_PER_CHECKPOINT = 100
-"""Commits after which a checkpoint of a table is written.
-
-Opening a table reads each commit since the last checkpoint, which takes 0.3 ms for each.
-"""
+"""Commits between checkpoints. Opening a table reads each commit after the last one: 0.3 ms."""
 
 
 class MaintenanceLoop:
@@ -251,29 +247,26 @@ class MaintenanceLoop:
     def optimize_tables(self) -> None:
         """Merge small files and write due checkpoints, in the clusters staged by this process.
 
-        Reading a table opens each of its files. The loops do not merge them, because that would
-        delay their ticks.
+        The loops do not merge files, because that would delay their ticks.
         """
-        for table in (
-            table for alias in self._staged_aliases() for table in self._maintained_tables[alias]
-        ):
-            try:
-                if table.table is not RECORDS and table.exists():
-                    optimize(table)
-                table.checkpoint(COMMITS_PER_CHECKPOINT)
-            except DeltamirrorError as error:  # continue with the other tables
-                log.warning("%s was not optimized: %s", table.path, error)
+        for alias in self._staged_aliases():
+            for table in self._maintained_tables[alias]:
+                try:
+                    if table.table is not RECORDS and table.exists():
+                        optimize(table)
+                    table.checkpoint(COMMITS_PER_CHECKPOINT)
+                except DeltamirrorError as error:  # continue with the other tables
+                    log.warning("%s was not optimized: %s", table.path, error)
 
     def maintain_clusters(self) -> None:
         """Maintain each cluster that this process stages now."""
         for alias in self._staged_aliases():
             try:
                 done = maintain_cluster(self._context, alias)
+                if done.joined or done.removed or done.deleted:
+                    log.info("%s", done)
             except DeltamirrorError as error:
                 log.warning("the tables of %s were not maintained: %s", alias, error)
-                continue
-            if done.joined or done.removed or done.deleted:
-                log.info("%s", done)
 
     def _staged_aliases(self) -> Iterator[str]:
         return (alias for alias, lease in self._leases.items() if lease.is_held)

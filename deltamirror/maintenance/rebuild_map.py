@@ -98,33 +98,23 @@ class _Rebuilder:
         works: dict[int, list[PartitionWork]] = {}
         for partition in partitions:
             found = topics.get(config.remote_topic(partition.topic))
-            links = tuple(
-                s.link for s in self._segment_index.retained_links(partition, self._records)
-            )
+            retained = self._segment_index.retained_links(partition, self._records)
+            links = tuple(segment.link for segment in retained)
             if found is None or not links:
                 continue
             target = TopicPartition(found.name, partition.partition)
-            mapped = self._map.end(
-                target, found.topic_id, self._segment_index.incarnations(partition)
-            )
+            incarnations = self._segment_index.incarnations(partition)
+            mapped = self._map.end(target, found.topic_id, incarnations)
             work = PartitionWork(partition, target, found.topic_id, links, mapped)
             works.setdefault(partition.slot, []).append(work)
         return works
 
     def _rebuild_job(self, slot: int, works: Sequence[PartitionWork]) -> ReplayJob:
-        context, config = self._context.config, self._config
+        config = self._config
         files = tuple(file.path for file in self._records.files() if file.slot == slot)
-        work = SlotWork(
-            config.flow,
-            slot,
-            tuple(works),
-            files,
-            transaction_records=0,
-            transaction_bytes=0,
-            max_records=0,
-            max_bytes=0,
-        )
-        consumer = context.clusters[config.flow.target].consumer
+        # Nothing is sent, so the limits of a transaction and of a tick are not used.
+        work = SlotWork(config.flow, slot, tuple(works), files, 0, 0, 0, 0)
+        consumer = self._context.config.clusters[config.flow.target].consumer
         return ReplayJob((work,), config.producer, consumer, self._records.path)
 
     def _write_missing_runs(self, batches: Sequence[CommittedBatch]) -> list[RebuiltPartition]:

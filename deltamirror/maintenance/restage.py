@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -25,7 +25,8 @@ from pipeline.maintenance.restage import (
     sort_for_file,
 )
 from resources.coordination.lease import Lease
-from resources.delta.records_table import FOREIGN_SEQUENCE, RecordsFile
+from resources.delta.file_names import FOREIGN_SEQUENCE
+from resources.delta.records_table import RecordsFile
 from resources.delta.stage_reader import StageReader
 from resources.delta.stage_writer import SCHEMA, RecordsDirectory, cast_to_file_schema
 from resources.kafka.range_reader import RangeReader
@@ -70,14 +71,11 @@ def restage(context: MirrorContext, alias: str) -> RestageResult:
 
 @dataclass
 class _SlotFindings:
-    """A slot's files to replace, the readable ones of them, and the segments to restore.
-
-    *intact_sequences* are the sorted sequences of the files that stay.
-    """
+    """A slot's files to replace, the readable ones of them, and the segments to restore."""
 
     broken: list[RecordsFile] = field(default_factory=list)
     readable: list[str] = field(default_factory=list)
-    intact_sequences: list[int] = field(default_factory=list)
+    intact_sequences: list[int] = field(default_factory=list)  # of the files that stay, sorted
     missing: list[Segment] = field(default_factory=list)
 
 
@@ -94,17 +92,12 @@ class _Restager:
     def run(self) -> RestageResult:
         self._records.refresh()
         segments = staged_segments(self._segments)
-        retained_from = {
-            p: self._records.retained_from(p) or 0 for p in {s.source for s in segments}
-        }
-        retained = [s for s in segments if s.end > retained_from[s.source]]
+        starts = {p: self._records.retained_from(p) or 0 for p in {s.source for s in segments}}
+        retained = [s for s in segments if s.end > starts[s.source]]
         files = self._records.files()
         for slot in sorted({s.source.slot for s in segments} | {f.slot for f in files}):
-            self._repair_slot(
-                slot,
-                [file for file in files if file.slot == slot],
-                [s for s in retained if s.source.slot == slot],
-            )
+            slot_files = [file for file in files if file.slot == slot]
+            self._repair_slot(slot, slot_files, [s for s in retained if s.source.slot == slot])
         self._restore_versions(segments, self._segments.sealed_version)
         return self._result
 
@@ -174,13 +167,12 @@ class _Restager:
         """Return the *segments* that the source still holds; record the others as lost."""
         lookup, parts = SegmentLookup(segments), Parts()
         reasons: dict[Segment, str] = {}
-        reader = RangeReader(self._consumer)
 
         def take(r: OffsetRange, rows: pa.RecordBatch) -> None:
             for segment, part in lookup.split(r.partition, rows):
                 parts.setdefault(segment, []).append(part)
 
-        try:
+        with closing(RangeReader(self._consumer)) as reader:
             for run in join_contiguous(segments):
                 first, last = run[0], run[-1]
                 watermarks = Watermarks(first.low, last.stable, last.high)
@@ -188,13 +180,11 @@ class _Restager:
                 error = reader.read([r], 2 * sum(s.size_bytes for s in run) + 2**30, take)[r].error
                 reason = str(error) if error else "the source holds other records"
                 reasons |= dict.fromkeys(run, reason)
-        finally:
-            reader.close()
         whole = _complete_segments(parts)
-        lost = [segment for segment in segments if segment not in whole]
         self._result.lost += [
             SegmentLostError(s.source, start=s.start, end=s.end, records=s.count, reason=reasons[s])
-            for s in lost
+            for s in segments
+            if s not in whole
         ]
         self._result.from_source += sum(segment.count for segment in whole)
         return whole
@@ -208,9 +198,9 @@ class _Restager:
                 for batch in parts[segment]:
                     out.write(batch)
             written = out.close()
-        if written is None or SegmentLookup(group).take(
-            self._stage_reader.all_rows([written.path])
-        )[0] != set(group):
+        rows = self._stage_reader.all_rows([written.path]) if written else ()
+        intact, _ = SegmentLookup(group).take(rows)
+        if written is None or intact != set(group):
             raise LakeError(
                 f"{self._records.path}: the new file of slot {slot} differs from its segments"
             )
@@ -222,15 +212,10 @@ class _Restager:
                 (self._records.path / file.path).unlink()
 
     def _restore_versions(self, segments: Sequence[Segment], sealed: int) -> None:
-        """Move frontiers that a lost commit had moved, and commit until *sealed* is reached.
-
-        *sealed* is the newest version of `records` that is in the table `segments`.
-        """
+        """Move frontiers that a lost commit had moved, and commit until version *sealed*."""
         ends = {s.source: s.end for s in segments}
-        txn_versions = {p: self._records.frontier(p) for p in ends}
-        behind = {
-            p.app_id: end for p, end in ends.items() if (m := txn_versions[p]) is None or m < end
-        }
+        frontier = self._records.frontier
+        behind = {p.app_id: end for p, end in ends.items() if (m := frontier(p)) is None or m < end}
         while behind or self._records.version < sealed:
             self._records.commit([], txn_versions=behind)
             behind = {}

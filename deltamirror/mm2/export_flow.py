@@ -40,12 +40,11 @@ def export_mm2(context: MirrorContext, config: FlowConfig) -> Mm2Export:
     """
     flow = config.flow
     with Lease(context.lake.root, f"replay {flow.name}"):
-        cluster, settings = context.cluster(flow.target), context.config.clusters[flow.target]
+        cluster = context.cluster(flow.target)
         check_mm2_stopped(cluster, flow)
         progress, errors = _progress(context, config)
-        topic = CompactedTopic(
-            cluster, offsets_topic(flow), settings.producer, OFFSETS_TOPIC_PARTITIONS
-        )
+        producer = context.config.clusters[flow.target].producer
+        topic = CompactedTopic(cluster, offsets_topic(flow), producer, OFFSETS_TOPIC_PARTITIONS)
         topic.ensure_exists(config.replication_factor)
         copied = {at: each.next_offset - 1 for at, each in progress.items() if each.next_offset}
         # Pause first: replay at the same time as MirrorMaker 2 would copy all records twice.
@@ -57,10 +56,7 @@ def export_mm2(context: MirrorContext, config: FlowConfig) -> Mm2Export:
 def _progress(
     context: MirrorContext, config: FlowConfig
 ) -> tuple[dict[TopicPartition, Progress], list[DeltamirrorError]]:
-    """Return the progress of each partition of the flow, and an error of each re-created one.
-
-    Progress in an earlier incarnation of a source topic is such an error.
-    """
+    """Return the progress of each partition of the flow, and an error of each re-created one."""
     flow = config.flow
     segment_index = SegmentIndex(context.lake.segments(flow.source))
     segment_index.refresh()
@@ -71,16 +67,13 @@ def _progress(
     progress: dict[TopicPartition, Progress] = {}
     errors: list[DeltamirrorError] = []
     for target, partition in targets.items():
-        committed_offsets = found[target]
-        at = Progress.read(*committed_offsets) if committed_offsets is not None else None
-        topic = topics.get(partition.topic)
+        commit, topic = found[target], topics.get(partition.topic)
+        at = Progress.read(*commit) if commit is not None else None
         if at is None or topic is None:
             continue
         if base_id(at.incarnation) == topic.topic_id:
             progress[partition] = at
         else:
-            frontier = segment_index.chains.frontiers[partition]
-            errors.append(
-                TopicRecreatedError(partition, frontier=at.next_offset, end=frontier.last_stable)
-            )
+            end = segment_index.frontiers[partition].last_stable
+            errors.append(TopicRecreatedError(partition, frontier=at.next_offset, end=end))
     return progress, errors

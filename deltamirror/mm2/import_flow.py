@@ -41,10 +41,7 @@ STOPPED_STATES = frozenset({"EMPTY", "DEAD"})
 
 @dataclass(frozen=True, slots=True)
 class Mm2Positions:
-    """MirrorMaker 2's position in one partition: the next offset to copy, and its last sync.
-
-    *sync* is an (upstream, downstream) pair of offsets.
-    """
+    """The next offset that MirrorMaker 2 would copy, and its last *sync* (upstream, downstream)."""
 
     copied: int
     sync: tuple[int, int] | None
@@ -125,9 +122,9 @@ class _Importer:
         self._records.refresh()
         self._map.load_ends()
         imported: list[ImportedPartition] = []
-        for partition in sorted(positions):
+        for partition, found in sorted(positions.items()):
             try:
-                imported.append(self._import_partition(partition, positions[partition]))
+                imported.append(self._import_partition(partition, found))
             except PartitionError as error:
                 errors.append(error)
         if imported and not self._is_dry_run:
@@ -148,15 +145,13 @@ class _Importer:
             **on_target.offset_syncs(policy.offset_syncs_topic(flow.source)),
             **on_source.offset_syncs(policy.offset_syncs_topic(flow.target)),
         }
-        positions = {
-            # Both show that records were copied. Offsets are committed only periodically, so a
-            # sync may be ahead of them.
-            each: Mm2Positions(
-                max(offsets.get(each, -1), syncs.get(each, (-1,))[0]) + 1, syncs.get(each)
-            )
-            for each in {*offsets, *syncs}
-            if self._config.replicates(each.topic)
-        }
+        positions = {}
+        for each in {*offsets, *syncs}:
+            if self._config.replicates(each.topic):
+                # Both show that records were copied. Offsets are committed only periodically, so a
+                # sync may be ahead of them.
+                copied = max(offsets.get(each, -1), syncs.get(each, (-1,))[0]) + 1
+                positions[each] = Mm2Positions(copied, syncs.get(each))
         if not positions:
             raise NothingToTakeOverError(flow.name, topic=topic, alias=flow.target)
         return positions
@@ -171,29 +166,30 @@ class _Importer:
         remote_topic = self._target.topics([remote]).get(remote)
         if remote_topic is None or remote_topic.partitions <= partition.partition:
             raise RemoteTopicMissingError(target, alias=flow.target)
-        frontier = self._segment_index.chains.frontiers.get(partition)
+        frontier = self._segment_index.frontiers.get(partition)
         end = frontier.next_offset if frontier else 0
         if frontier is None or end < positions.copied:
             raise CopiedAheadError(partition, copied=positions.copied, staged=end)
         source = frontier.source
-        before = self._former_position(source, target, remote_topic.topic_id, positions)
-        start, downstream_start = (
-            (before.progress.next_offset, before.downstream_end) if before else (0, 0)
-        )
+        former = self._former_position(source, target, remote_topic.topic_id, positions)
+        before, downstream_start = (former.progress, former.downstream_end) if former else (None, 0)
         written = LogFingerprints.of(self._target_records(target, downstream_start))
+        start = before.next_offset if before else 0
         staged = LogFingerprints.of(self._staged_records(source, start))
         found = pair_mm2_log(target, staged, written, positions.copied, positions.sync)
         if not self._is_dry_run:
             after = Progress(found.next_offset, source.topic_id, remote_topic.topic_id)
             records = sum(run.length for run in found.runs)
             move = CommittedBatch(
-                *(partition, target, before.progress if before else None, after, found.runs),
-                records,
+                *(partition, target, before, after, found.runs, records),
                 rebuilt=True,
                 complete_from=found.complete_from,
             )
             end = int(written.offsets[-1]) + 1 if len(written.offsets) else downstream_start
-            self._write(move, end)
+            # The map first: after a crash, replay finds progress from it and the target's log.
+            self._map.write_takeover(move, end)
+            progress = {target: (after.next_offset, after.metadata)}
+            self._target.commit_offsets(flow.progress_group, progress)
         return ImportedPartition(partition, target, positions, found)
 
     def _former_position(
@@ -205,16 +201,14 @@ class _Importer:
     ) -> MapEnd | None:
         """Return where deltamirror stopped before MirrorMaker 2 began; None if it never replayed.
 
-        Raises AlreadyMirroredError if MirrorMaker 2 has copied nothing since; TakeoverUnclearError
-        if progress and the end of the offset map differ.
+        Raises AlreadyMirroredError, TakeoverUnclearError.
         """
         mapped = self._map.end(target, topic_id, [source.topic_id])
-        committed_offsets = self._target.committed_offsets(
-            self._config.flow.progress_group, [target]
-        )[target]
-        progress = Progress.read(*committed_offsets) if committed_offsets is not None else None
-        if mapped is None and committed_offsets is None:
+        group = self._config.flow.progress_group
+        commit = self._target.committed_offsets(group, [target])[target]
+        if mapped is None and commit is None:
             return None
+        progress = Progress.read(*commit) if commit is not None else None
         if mapped is None or progress != mapped.progress:
             raise TakeoverUnclearError(target)
         if positions.copied <= mapped.progress.next_offset:
@@ -233,15 +227,6 @@ class _Importer:
         records: list[tuple[int, bytes]] = []
         log.read_back(target, start, lambda rows: records.extend(_fingerprinted(rows)))
         return records
-
-    def _write(self, move: CommittedBatch, end: int) -> None:
-        """Write the map, then progress.
-
-        After a crash in between, replay finds progress from the map and the target's log.
-        """
-        self._map.write_takeover(move, end)
-        progress = {move.target: (move.after.next_offset, move.after.metadata)}
-        self._target.commit_offsets(self._config.flow.progress_group, progress)
 
 
 def _fingerprinted(rows: pa.RecordBatch) -> Iterator[tuple[int, bytes]]:

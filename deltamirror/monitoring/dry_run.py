@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from deltamirror.context import MirrorContext
 from deltamirror.monitoring.flow_status import flow_status
+from deltamirror.monitoring.status_files import error_rows
 from deltamirror.staging.segment_index import SegmentIndex
 from deltamirror.topics.acls import acls_to_create
 from deltamirror.topics.configs import configs_to_alter
@@ -61,13 +62,12 @@ def _plan_staging(
         for p, answer in answers.items()
         if isinstance(answer, Watermarks)
     }
+    lost = {p: a for p, a in answers.items() if isinstance(a, DeltamirrorError)}
     segment_index = SegmentIndex(context.lake.segments(alias))
     segment_index.refresh()
+    frontiers = segment_index.frontiers
     from_latest = context.config.clusters[alias].auto_offset_reset == "latest"
-    planned = plan_ranges(
-        seen, segment_index.chains.frontiers, sys.maxsize, from_latest=from_latest
-    )
-    lost = {p: a for p, a in answers.items() if isinstance(a, DeltamirrorError)}
+    planned = plan_ranges(seen, frontiers, sys.maxsize, from_latest=from_latest)
     stage = [
         {
             "topic": r.partition.topic,
@@ -77,22 +77,8 @@ def _plan_staging(
         }
         for r in planned.ranges
     ]
-    partition_errors = {**lost, **planned.partition_errors}
-    return {
-        "cluster": alias,
-        "stage": stage,
-        "troubles": [_error_row(p, error) for p, error in sorted(partition_errors.items())],
-    }
-
-
-def _error_row(partition: TopicPartition, error: DeltamirrorError) -> Row:
-    return {
-        "topic": partition.topic,
-        "partition": partition.partition,
-        "type": error.kind,
-        "message": str(error),
-        "hint": error.hint,
-    }
+    troubles = error_rows({**lost, **planned.partition_errors})
+    return {"cluster": alias, "stage": stage, "troubles": troubles}
 
 
 def _plan_flow(context: MirrorContext, flow: FlowConfig, topics: Mapping[str, Topic]) -> Row:
@@ -100,12 +86,20 @@ def _plan_flow(context: MirrorContext, flow: FlowConfig, topics: Mapping[str, To
     context.cluster(flow.flow.target).probe()
     mirrored = {name: topic for name, topic in topics.items() if flow.replicates(name)}
     state = flow_status(context, flow)
+    syncs_configs = flow.sync_topic_configs_interval_s is not None
+    syncs_acls = flow.sync_topic_acls_interval_s is not None
+    to_alter = configs_to_alter(context, flow, mirrored) if syncs_configs else []
+    acls = acls_to_create(context, flow) if syncs_acls else []
     return {
         "flow": flow.flow.name,
         "error": state.error,
         **_remote_topics(context, flow, mirrored),
-        "alter": _alterations(context, flow, mirrored),
-        "acls": _acls(context, flow),
+        # A value of None is the target's default.
+        "alter": [
+            {"topic": step.name, "configs": dict(step.configs), "before": dict(step.before)}
+            for step in to_alter
+        ],
+        "acls": [asdict(acl) for acl in acls],
         "replay": [
             {
                 "topic": p.topic,
@@ -144,23 +138,6 @@ def _remote_topics(context: MirrorContext, flow: FlowConfig, topics: Mapping[str
             {"topic": s.name, "error": str(s.error)} for s in steps if isinstance(s, RefusedTopic)
         ],
     }
-
-
-def _alterations(context: MirrorContext, flow: FlowConfig, topics: Collection[str]) -> list[Row]:
-    """Return the topic configs to change; a value of None is the target's default."""
-    if flow.sync_topic_configs_interval_s is None:
-        return []
-    return [
-        {"topic": step.name, "configs": dict(step.configs), "before": dict(step.before)}
-        for step in configs_to_alter(context, flow, topics)
-    ]
-
-
-def _acls(context: MirrorContext, flow: FlowConfig) -> list[Row]:
-    """Return the ACLs to create on the target, if it has an authorizer."""
-    if flow.sync_topic_acls_interval_s is None:
-        return []
-    return [asdict(acl) for acl in acls_to_create(context, flow)]
 
 
 def _reason(flow: FlowConfig, topic: str) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from deltamirror.context import MirrorContext
-from deltamirror.groups.snapshots import latest_commits
+from deltamirror.groups.snapshots import flow_commits
 from deltamirror.monitoring.flow_status import flow_status
 from pipeline.monitoring.lag import consumer_lag
 from schemas.config.config import FlowConfig
 from schemas.monitoring.flow_state import FlowState
 from schemas.staging.frontier import base_id
-from schemas.tables import GROUP_OFFSETS, LAG
+from schemas.tables import LAG
 
 LAG_COLUMNS = ("topic", "partition", "source_end", "staged", "replayed", "lag", "age_ms")
 
@@ -47,10 +47,6 @@ class GroupLag:
     lag: int
     seen_at_ms: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the object that `lag --format json` prints."""
-        return asdict(self)
-
 
 def group_lag(context: MirrorContext, flow_config: FlowConfig, state: FlowState) -> list[GroupLag]:
     """Return the lag of the flow's groups in the partitions of *state*, by group and partition.
@@ -61,9 +57,6 @@ def group_lag(context: MirrorContext, flow_config: FlowConfig, state: FlowState)
         (each.topic, each.partition, base_id(each.incarnation)): each.source_end
         for each in state.partitions
     }
-    commits = latest_commits(
-        context.lake.cluster_table(flow_config.flow.source, GROUP_OFFSETS).rows()
-    )
     return [
         GroupLag(
             row["group"],
@@ -73,7 +66,6 @@ def group_lag(context: MirrorContext, flow_config: FlowConfig, state: FlowState)
             consumer_lag(end, row["committed"]),
             row["seen_at_ms"],
         )
-        for row in commits.to_pylist()
-        if flow_config.groups.matches(row["group"])
-        and (end := ends.get((row["topic"], row["partition"], row["topic_id"]))) is not None
+        for row in flow_commits(context, flow_config)
+        if (end := ends.get((row["topic"], row["partition"], row["topic_id"]))) is not None
     ]

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from deltamirror.monitoring.metrics_state import GroupCommit, MetricsState
+from deltamirror.monitoring.metrics_state import GroupCommit, LatencyStat, MetricsState
 from pipeline.monitoring.health import STANDBY as ON_STANDBY
 from pipeline.monitoring.health import check_health
 from pipeline.monitoring.lag import StagedEnd, age_ms, consumer_lag, replication_lag
-from pipeline.monitoring.sampled_stat import SampledStat, per_second
+from pipeline.monitoring.sampled_stat import per_second
 from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.monitoring import metrics as m
@@ -61,7 +61,7 @@ class MetricsCollector(Collector):
 
 def _samples(metrics_state: MetricsState) -> list[_Sample]:
     now_s, now_ms = time.monotonic(), int(time.time() * 1000)
-    loops = [loop_status.state for loop_status in metrics_state.loop_statuses()]
+    loops = list(metrics_state.loops.values())
     status = check_health(loops, now_s, metrics_state.timings.failure_timeout_s).status
     found: list[_Sample] = [
         (m.INFO, (version("deltamirror"),), 1),
@@ -74,18 +74,15 @@ def _samples(metrics_state: MetricsState) -> list[_Sample]:
             found.append((m.STAGED_RECORDS, (alias,), records))
             found.append((m.STAGED_BYTES, (alias,), metrics_state.staged_bytes[alias]))
         found += _traffic_samples(metrics_state, now_s)
-        found += _checkpoint_samples(metrics_state, now_s)
-        partition_lags, commits = dict(metrics_state.partition_lags), dict(metrics_state.commits)
+        lags_by_flow, commits = dict(metrics_state.partition_lags), dict(metrics_state.commits)
     for flow in (config.flow for config in metrics_state.flows):
         watermarks = metrics_state.watermarks.get(flow.source, {})
-        partition_lags_of_flow = partition_lags.get(flow, ())
-        for partition_lag in partition_lags_of_flow:
-            found += _lag_samples(
-                flow, partition_lag, watermarks.get(partition_lag.source.topic_partition), now_ms
-            )
-        paused = sum(partition_lag.is_paused for partition_lag in partition_lags_of_flow)
+        lags = lags_by_flow.get(flow, ())
+        for lag in lags:
+            found += _lag_samples(flow, lag, watermarks.get(lag.source.topic_partition), now_ms)
+        paused = sum(lag.is_paused for lag in lags)
         found.append((m.PAUSED, (flow.source, flow.target), paused))
-        found += _group_samples(flow, partition_lags_of_flow, watermarks, commits.get(flow, ()))
+        found += _group_samples(flow, lags, watermarks, commits.get(flow, ()))
     return found
 
 
@@ -104,64 +101,44 @@ def _loop_samples(loop: LoopState, now_s: float) -> Iterator[_Sample]:
 
 
 def _traffic_samples(metrics_state: MetricsState, now_s: float) -> Iterator[_Sample]:
-    for (flow, target), partition_traffic in metrics_state.traffic.items():
+    """Yield the samples of each target partition's records and of each group's checkpoints."""
+    for (flow, target), traffic in metrics_state.traffic.items():
         place = _labels(flow, target)
-        carried = partition_traffic.carried.read(now_s)
-        yield m.RECORD_COUNT, place, partition_traffic.records
+        carried = traffic.carried.read(now_s)
+        yield m.RECORD_COUNT, place, traffic.records
         yield m.RECORD_RATE, place, per_second(carried.count, now_s)
-        yield m.BYTE_COUNT, place, partition_traffic.value_bytes
+        yield m.BYTE_COUNT, place, traffic.value_bytes
         yield m.BYTE_RATE, place, per_second(carried.total, now_s)
-        yield from _stat_samples(
-            m.RECORD_AGE, place, partition_traffic.last_age_ms, partition_traffic.ages, now_s
-        )
-        yield from _stat_samples(
-            m.REPLICATION_LATENCY,
-            place,
-            partition_traffic.last_latency_ms,
-            partition_traffic.latencies,
-            now_s,
-        )
-
-
-def _checkpoint_samples(metrics_state: MetricsState, now_s: float) -> Iterator[_Sample]:
+        yield from _latency_samples(m.RECORD_AGE, place, traffic.ages, now_s)
+        yield from _latency_samples(m.REPLICATION_LATENCY, place, traffic.latencies, now_s)
     for (flow, group, target), latency in metrics_state.latencies.items():
         place = (flow.source, flow.target, group, target.topic, str(target.partition))
-        yield from _stat_samples(
-            m.CHECKPOINT_LATENCY, place, latency.last_ms, latency.recent, now_s
-        )
+        yield from _latency_samples(m.CHECKPOINT_LATENCY, place, latency, now_s)
 
 
-def _stat_samples(
-    metrics: Sequence[Metric],
-    place: tuple[str, ...],
-    last: float | None,
-    recent: SampledStat,
-    now_s: float,
+def _latency_samples(
+    metrics: Sequence[Metric], place: tuple[str, ...], latency: LatencyStat, now_s: float
 ) -> Iterator[_Sample]:
     """Yield the last value, and the minimum, maximum and mean of the recent values."""
-    if last is not None:
-        yield metrics[0], place, last
-    spread = recent.read(now_s)
+    if latency.last_ms is not None:
+        yield metrics[0], place, latency.last_ms
+    spread = latency.recent.read(now_s)
     if spread.count:
         for metric, value in zip(metrics[1:], (spread.low, spread.high, spread.mean), strict=True):
             yield metric, place, value
 
 
 def _lag_samples(
-    flow: Flow, partition_lag: PartitionLag, marks: Watermarks | None, now_ms: int
+    flow: Flow, at: PartitionLag, marks: Watermarks | None, now_ms: int
 ) -> Iterator[_Sample]:
-    place = _labels(flow, partition_lag.target)
-    staged = StagedEnd(
-        partition_lag.source, partition_lag.begin, partition_lag.staged, partition_lag.stable
-    )
-    lag = replication_lag(marks, staged, partition_lag.replayed)
-    age = age_ms(now_ms, partition_lag.oldest_ms, lag)
-    end = marks.stable if marks else partition_lag.stable
-    yield m.SOURCE_END, place, max(end, partition_lag.replayed)
-    yield m.STAGED, place, partition_lag.staged
-    yield m.REPLAYED, place, partition_lag.replayed
+    place = _labels(flow, at.target)
+    staged = StagedEnd(at.source, at.begin, at.staged, at.stable)
+    lag = replication_lag(marks, staged, at.replayed)
+    yield m.SOURCE_END, place, _source_end(at, marks)
+    yield m.STAGED, place, at.staged
+    yield m.REPLAYED, place, at.replayed
     yield m.LAG, place, lag
-    if age is not None:
+    if (age := age_ms(now_ms, at.oldest_ms, lag)) is not None:
         yield m.LAG_SECONDS, place, age / 1000
 
 
@@ -172,18 +149,20 @@ def _group_samples(
     commits: Sequence[GroupCommit],
 ) -> Iterator[_Sample]:
     """Yield the consumer lag of groups. Commits in an earlier incarnation are left out."""
-    lag_by_partition = {
-        partition_lag.source.topic_partition: partition_lag for partition_lag in partition_lags
-    }
+    lag_by_partition = {lag.source.topic_partition: lag for lag in partition_lags}
     for commit in commits:
-        partition_lag = lag_by_partition.get(commit.partition)
-        if partition_lag is None or base_id(partition_lag.source.topic_id) != commit.topic_id:
+        at = lag_by_partition.get(commit.partition)
+        if at is None or base_id(at.source.topic_id) != commit.topic_id:
             continue
-        marks = watermarks.get(commit.partition)
-        end = max(marks.stable if marks else partition_lag.stable, partition_lag.replayed)
-        target = (partition_lag.target_topic, str(commit.partition.partition))
+        end = _source_end(at, watermarks.get(commit.partition))
+        target = (at.target_topic, str(commit.partition.partition))
         place = (flow.source, flow.target, commit.group, *target)
         yield m.GROUP_LAG, place, consumer_lag(end, commit.committed)
+
+
+def _source_end(at: PartitionLag, marks: Watermarks | None) -> int:
+    """Return the source's last stable offset; progress may be ahead of the last one read."""
+    return max(marks.stable if marks else at.stable, at.replayed)
 
 
 def _labels(flow: Flow, target: TopicPartition) -> tuple[str, ...]:

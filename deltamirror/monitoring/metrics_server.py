@@ -27,38 +27,29 @@ def serve_metrics(listen: tuple[str, int] | None, metrics_state: MetricsState) -
     if listen is None:
         yield
         return
-    with serving(*listen, pages_of(metrics_state)) as metrics_state.address:
-        if metrics_state.address:
-            log.info(
-                "served: %s/metrics and %s/healthz", metrics_state.address, metrics_state.address
-            )
-        yield
-
-
-def pages_of(metrics_state: MetricsState) -> dict[str, Page]:
-    """Return the pages of *metrics_state* by path."""
     # Compression takes a third of a scrape's time, and helps only on a slow network.
     metrics = make_wsgi_app(registry_of(metrics_state), disable_compression=True)
-    return {"/metrics": metrics, "/healthz": partial(_health_page, metrics_state)}
+    pages: dict[str, Page] = {"/metrics": metrics, "/healthz": partial(_health_page, metrics_state)}
+    with serving(*listen, pages) as metrics_state.address:
+        if url := metrics_state.address:
+            log.info("served: %s/metrics and %s/healthz", url, url)
+        yield
 
 
 def health(metrics_state: MetricsState) -> tuple[HTTPStatus, dict[str, Any]]:
     """Return the status code and body of /healthz: 503 if a loop is failing."""
-    loops = [loop_status.state for loop_status in metrics_state.loop_statuses()]
+    loops = list(metrics_state.loops.values())
     found = check_health(loops, time.monotonic(), metrics_state.timings.failure_timeout_s)
     status = HTTPStatus.SERVICE_UNAVAILABLE if found.status == FAILING else HTTPStatus.OK
-    return status, {
-        "status": found.status,
-        "sick": found.failing,
-        "loops": [
-            {
-                "loop": loop.name,
-                "state": loop.state,
-                "error": str(loop.error) if loop.state == "failed" else None,
-            }
-            for loop in loops
-        ],
-    }
+    rows = [
+        {
+            "loop": loop.name,
+            "state": loop.state,
+            "error": str(loop.error) if loop.state == "failed" else None,
+        }
+        for loop in loops
+    ]
+    return status, {"status": found.status, "sick": found.failing, "loops": rows}
 
 
 def _health_page(

@@ -18,18 +18,13 @@ class StatusFiles(Listener):
         self._status_file, self._metrics_state = status_file, metrics_state
 
     def tick_succeeded(
-        self,
-        role: str,
-        errors: Mapping[TopicPartition, PartitionError],
-        *,
-        is_paused: bool = False,
+        self, role: str, errors: Mapping[TopicPartition, PartitionError], *, is_paused: bool = False
     ) -> None:
-        """Write that the loop runs."""
-        self._post(role, "running", None, errors)
+        address = self._metrics_state.address
+        self._status_file.post(role, "running", None, error_rows(errors), address)
 
     def tick_failed(self, role: str, error: DeltamirrorError) -> None:
-        """Write that the last tick failed."""
-        self._post(role, "failed", error, {})
+        self._status_file.post(role, "failed", str(error), [], self._metrics_state.address)
 
     def loop_stopped(
         self,
@@ -37,26 +32,13 @@ class StatusFiles(Listener):
         error: DeltamirrorError | None,
         errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
-        """Write that the loop has ended."""
-        self._post(role, "failed" if error else "stopped", error, errors)
-
-    def _post(
-        self,
-        role: str,
-        state: str,
-        error: DeltamirrorError | None,
-        partition_errors: Mapping[TopicPartition, DeltamirrorError],
-    ) -> None:
-        text = str(error) if error else None
-        self._status_file.post(
-            role, state, text, _error_rows(partition_errors), self._metrics_state.address
-        )
+        state, text = ("failed", str(error)) if error else ("stopped", None)
+        address = self._metrics_state.address
+        self._status_file.post(role, state, text, error_rows(errors), address)
 
 
-def _error_rows(
-    partition_errors: Mapping[TopicPartition, DeltamirrorError],
-) -> list[dict[str, object]]:
-    """Return *partition_errors* as the rows of a status file."""
+def error_rows(errors: Mapping[TopicPartition, DeltamirrorError]) -> list[dict[str, object]]:
+    """Return *errors* as status files and `plan` show them, in order of the partitions."""
     return [
         {
             "topic": p.topic,
@@ -65,5 +47,5 @@ def _error_rows(
             "message": str(error),
             "hint": error.hint,
         }
-        for p, error in sorted(partition_errors.items())
+        for p, error in sorted(errors.items())
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.compute as pc
@@ -13,10 +13,7 @@ from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import CommittedBatch, MapEnd, Progress
 
 _TAKEOVER_APP_ID_PREFIXES = ("since/", "since-place/")
-"""Prefixes of the app ids that keep where an import from MirrorMaker 2 ended.
-
-The first keeps the upstream offset, the second the downstream offset.
-"""
+"""App id prefixes of the upstream and the downstream end of an import from MirrorMaker 2."""
 
 
 class OffsetMap:
@@ -28,57 +25,44 @@ class OffsetMap:
 
     def __init__(self, table: LakeTable, run_id: str) -> None:
         self._table, self._run_id = table, run_id
-        self._ends: dict[tuple[str, str, int], int] = {}
-        self._ids: dict[TopicPartition, set[str]] = {}
+        self._ends: dict[TopicPartition, dict[str, int]] = {}  # by topic id
 
     def load_ends(self) -> None:
         """Read where the map of every target partition ends."""
         self._table.refresh()
-        rows = self._table.rows(
-            ["target_topic", "target_topic_id", "target_partition", "downstream_start", "length"]
-        )
-        rows = rows.append_column("end", pc.add(rows["downstream_start"], rows["length"]))
         keys = ["target_topic", "target_topic_id", "target_partition"]
-        ends = rows.group_by(keys).aggregate([("end", "max")]).to_pylist()
+        rows = self._table.rows([*keys, "downstream_start", "length"])
+        rows = rows.append_column("end", pc.add(rows["downstream_start"], rows["length"]))
         self._ends = {}
-        self._ids = {}
-        for row in ends:
-            topic, topic_id, partition = (row[key] for key in keys)
-            self._extend_end(topic, topic_id, partition, row["end_max"])
+        for row in rows.group_by(keys).aggregate([("end", "max")]).to_pylist():
+            target = TopicPartition(row["target_topic"], row["target_partition"])
+            self._ends.setdefault(target, {})[row["target_topic_id"]] = row["end_max"]
 
     def end(
         self, target: TopicPartition, target_topic_id: str, incarnations: Sequence[str]
     ) -> MapEnd | None:
-        """Return where the map of *target* ends, in the newest mapped one of *incarnations*.
-
-        *incarnations* are the source partition's, oldest first. Return None if none is mapped.
-        """
+        """Return where the map of *target* ends in the newest mapped of *incarnations*, or None."""
         for incarnation in reversed(incarnations):
             txn_version = self._table.txn_version(_app_id(target, target_topic_id, incarnation))
             if txn_version is not None:
-                end = self._ends.get((target.topic, target_topic_id, target.partition), 0)
+                end = self._ends.get(target, {}).get(target_topic_id, 0)
                 return MapEnd(Progress(txn_version, incarnation, target_topic_id), end)
         return None
 
     def newest_progress(
         self, target: TopicPartition, incarnations: Sequence[str]
     ) -> Progress | None:
-        """Return the progress that the map of *target* reaches, over all target incarnations.
-
-        Use it when the target cannot be read: it is never ahead of committed progress. Return
-        None if nothing is mapped.
-        """
-        found = (self.end(target, topic_id, incarnations) for topic_id in self._ids.get(target, ()))
-        reached = [mapped.progress for mapped in found if mapped is not None]
-        return max(
-            reached,
-            key=lambda at: (incarnations.index(at.incarnation), at.next_offset),
-            default=None,
+        """Return the progress that the map of *target* reaches, never ahead of the committed."""
+        found = (
+            self.end(target, topic_id, incarnations) for topic_id in self._ends.get(target, ())
         )
+        reached = [mapped.progress for mapped in found if mapped is not None]
+        order = list(incarnations).index
+        return max(reached, key=lambda at: (order(at.incarnation), at.next_offset), default=None)
 
     def former_topic_ids(self, target: TopicPartition, target_topic_id: str) -> set[str]:
         """Return the topic ids of the earlier incarnations of *target*'s topic that have a map."""
-        return self._ids.get(target, set()) - {target_topic_id}
+        return self._ends.get(target, {}).keys() - {target_topic_id}
 
     def restart_request(self, target_topic: str, target_topic_id: str) -> int | None:
         """Return the number of the request that restarted replay into this incarnation, or None."""
@@ -90,19 +74,19 @@ class OffsetMap:
         self._table.append([], txn_versions={app_id: order}, expected={app_id: None})
 
     def write(
-        self, moves: Iterable[CommittedBatch], extra_txn_versions: Mapping[str, int] | None = None
+        self, moves: Sequence[CommittedBatch], extra_txn_versions: Mapping[str, int] | None = None
     ) -> None:
-        """Append the runs of *moves* and set txn versions, *extra_txn_versions* too, in one commit.
-
-        Raises StalePlanError, with nothing written, if another process has written this map.
-        """
+        """Append the runs of *moves* and set txn versions in one commit. Raises StalePlanError."""
         rows: list[dict[str, Any]] = []
         txn_versions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
         now_ms = self._table.next_time_ms()
         for move in moves:
             app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
-            expected.setdefault(app_id, _txn_version_before(move))
+            former = move.before
+            if former is not None and former.incarnation != move.after.incarnation:
+                former = None  # this incarnation is new to the map
+            expected.setdefault(app_id, former.next_offset if former else None)
             txn_versions[app_id] = move.after.next_offset
             rows += [
                 {
@@ -123,18 +107,13 @@ class OffsetMap:
         if txn_versions:
             txn_versions |= {**(extra_txn_versions or {}), CLOCK_APP_ID: now_ms}
             self._table.append(rows, txn_versions=txn_versions, expected=expected)
-        for row in rows:
-            end = row["downstream_start"] + row["length"]
-            self._extend_end(
-                row["target_topic"], row["target_topic_id"], row["target_partition"], end
-            )
+        for move in moves:
+            if move.runs:
+                ends, topic_id = self._ends.setdefault(move.target, {}), move.after.target_topic_id
+                ends[topic_id] = max(ends.get(topic_id, 0), move.runs[-1].downstream_end)
 
     def write_takeover(self, move: CommittedBatch, end: int) -> None:
-        """Write *move*, the offset runs of an import from MirrorMaker 2.
-
-        *end* is the downstream offset after the last imported record. It is kept for
-        `takeover_start`. Raises StalePlanError as `write` does.
-        """
+        """Write *move*, an import from MirrorMaker 2, and keep its *end* for `takeover_start`."""
         app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
         since = {
             _TAKEOVER_APP_ID_PREFIXES[0] + app_id: move.after.next_offset,
@@ -142,21 +121,13 @@ class OffsetMap:
         }
         self.write([move], extra_txn_versions=since)
 
-    def _extend_end(self, topic: str, topic_id: str, partition: int, end: int) -> None:
-        """Remember that the map of this target incarnation reaches downstream offset *end*."""
-        known = self._ends.get((topic, topic_id, partition), 0)
-        self._ends[topic, topic_id, partition] = max(known, end)
-        self._ids.setdefault(TopicPartition(topic, partition), set()).add(topic_id)
-
 
 def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
     """Return the upstream offset from which *move*, made by pairing, has all records.
 
-    Records that are no longer on the target, or that retention removed from *records*, cannot be
-    paired. Return None if it has all records from the beginning.
+    Records that are gone from the target or from *records* cannot be paired. None: none is gone.
     """
-    topic, number = move.partition.topic, move.partition.partition
-    source = SourcePartition(topic, move.after.incarnation, number)
+    source = SourcePartition(move.partition.topic, move.after.incarnation, move.partition.partition)
     retained_from = records.retained_from(source) if move.before is None else None
     return max((o for o in (move.complete_from, retained_from) if o is not None), default=None)
 
@@ -164,11 +135,7 @@ def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
 def takeover_start(
     table: LakeTable, target: TopicPartition, target_topic_id: str, incarnation: str
 ) -> tuple[int, int]:
-    """Return the upstream and the downstream offset at which an import from MirrorMaker 2 ended.
-
-    Records from these offsets on were replayed by deltamirror. *table* is a flow's offset map.
-    Return 0, 0 if the partition was not imported.
-    """
+    """Return the upstream and downstream end of an import from MirrorMaker 2; 0, 0 without one."""
     if not table.exists():
         return 0, 0
     app_id = _app_id(target, target_topic_id, incarnation)
@@ -180,11 +147,3 @@ def takeover_start(
 
 def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> str:
     return f"{target.topic}/{target_topic_id}/{target.partition}/{incarnation}"
-
-
-def _txn_version_before(move: CommittedBatch) -> int | None:
-    """Return the map's txn version before *move*; None if the source incarnation is new to it."""
-    before = move.before
-    if before is None or before.incarnation != move.after.incarnation:
-        return None
-    return before.next_offset

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.replay.work_planner import slot_work
 from deltamirror.staging.segment_index import staged_segments
 from deltamirror.worker_tasks import ReplayJob, ReplayWorker, assign_slots
 from pipeline.replay.point_in_time import clip_links, select_ranges
+from pipeline.replay.slot_replay import extend_map
 from pipeline.topics.configs import UNCHANGED_TIMESTAMPS
 from resources.delta.records_table import RecordsFile
 from resources.delta.stage_reader import StageReader
@@ -33,17 +35,12 @@ from schemas.replay.point_in_time import ReplayFlow, ReplayRange, Selection
 from schemas.replay.slot_work import (
     ChainLink,
     CommittedBatch,
-    MapEnd,
     MissingProgressPolicy,
     PartitionWork,
-    SlotWork,
 )
 from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
-
-BATCHES_PER_TICK = 8
-"""Transactions that a slot sends in one tick. The offset map is written after each tick."""
 
 TARGET_TIMEOUT_S = 30.0
 """How long, in s, the target may not respond before the replay fails."""
@@ -136,12 +133,7 @@ def plan_replay(
     selection: Selection,
     target_topic: str | None = None,
 ) -> ReplayPlan:
-    """Return what would be sent, after checking the target topic. Changes nothing.
-
-    Raises TopicMissingError if nothing of *topic* is staged, NothingToReplayError if the
-    selection is empty, StageIncompleteError if records of it are missing, ReplayTargetError if
-    the target topic cannot be used.
-    """
+    """Return what would be sent, after checking the target topic. Changes nothing."""
     source = flow.flow.source
     segments = staged_segments(context.lake.segments(source), topic)
     if not segments:
@@ -164,24 +156,17 @@ def plan_replay(
         raise NothingToReplayError(f"nothing is staged of {topic} in that range")
     now = datetime.now(UTC)
     replay_id = f"{now:%Y%m%dT%H%M%S}-{uuid4().hex[:4]}"
-    plan = ReplayPlan(
-        replay_id,
-        flow,
-        topic,
-        target_topic or f"replay.{replay_id}.{topic}",
-        records.version,
-        tuple(ranges),
-        tuple(segments),
-        tuple(files),
-        {
-            number: clip_links(
-                (s for s in segments if s.partition == number),
-                [each for each in ranges if each.partition == number],
-                count,
-            )
-            for number in sorted({each.partition for each in ranges})
-        },
-    )
+    name = target_topic or f"replay.{replay_id}.{topic}"
+    links = {
+        number: clip_links(
+            (s for s in segments if s.partition == number),
+            [each for each in ranges if each.partition == number],
+            count,
+        )
+        for number in sorted({each.partition for each in ranges})
+    }
+    found = tuple(ranges), tuple(segments), tuple(files), links
+    plan = ReplayPlan(replay_id, flow, topic, name, records.version, *found)
     _check_target(context, plan)
     return plan
 
@@ -219,18 +204,10 @@ def _file_paths(files: Sequence[RecordsFile], slot: int, sequence: int) -> tuple
 
 def _save_state(context: MirrorContext, plan: ReplayPlan, state: str, records: int) -> None:
     """Append the state of the replay to the table `replays`."""
-    shown = plan.to_json()
-    row = {
-        "replay_id": plan.replay_id,
-        "flow": plan.flow.flow.name,
-        "topic": plan.topic,
-        "target_topic": plan.target_topic,
-        "plan": json.dumps({"version": plan.version, "ranges": shown["ranges"]}),
-        "state": state,
-        "records": records,
-        "at_ms": int(time.time() * 1000),
-    }
-    context.lake.replays.append([row])
+    row = plan.to_json()
+    row["plan"] = json.dumps({name: row.pop(name) for name in ("version", "ranges")})
+    at_ms = int(time.time() * 1000)
+    context.lake.replays.append([{**row, "state": state, "records": records, "at_ms": at_ms}])
 
 
 class _PointInTimeReplayer:
@@ -280,25 +257,18 @@ class _PointInTimeReplayer:
         for answer in answers:
             for _, error in answer.errors:
                 raise error
-        self._handle_failures(
-            [answer.failure for answer in answers if answer.failure], bool(batches)
-        )
+        failures = [answer.failure for answer in answers if answer.failure]
+        self._handle_failures(failures, bool(batches))
 
     def _record_move(self, move: CommittedBatch) -> None:
         self.records += move.records
-        work = self._pending[move.partition]
-        end = work.map_end.downstream_end if work.map_end else 0
-        end = move.runs[-1].downstream_end if move.runs else end
-        self._pending[move.partition] = replace(work, map_end=MapEnd(move.after, end))
+        work = self._pending[move.partition] = extend_map(self._pending[move.partition], move)
         last = work.links[-1]
         if (move.after.incarnation, move.after.next_offset) == (last.incarnation, last.end):
             del self._pending[move.partition]
 
     def _handle_failures(self, failures: Sequence[DeltamirrorError], has_progressed: bool) -> None:
-        """Wait 1 s after a transient failure; raise other failures.
-
-        Transient failures are raised too after TARGET_TIMEOUT_S without a committed batch.
-        """
+        """Wait 1 s after a transient failure; raise others, and all after TARGET_TIMEOUT_S."""
         now = time.monotonic()
         if has_progressed:
             self._last_answer_at = now
@@ -318,19 +288,10 @@ class _PointInTimeReplayer:
         slots: dict[int, list[PartitionWork]] = {}
         for work in self._pending.values():
             slots.setdefault(work.partition.slot, []).append(work)
-        works = [
-            SlotWork(
-                self._flow,
-                slot,
-                tuple(members),
-                _file_paths(self._plan.files, slot, self._first_sequence(members)),
-                config.transaction_records,
-                config.transaction_bytes,
-                BATCHES_PER_TICK * config.transaction_records,
-                BATCHES_PER_TICK * config.transaction_bytes,
-            )
-            for slot, members in sorted(slots.items())
-        ]
+        works = []
+        for slot, members in sorted(slots.items()):
+            paths = _file_paths(self._plan.files, slot, self._first_sequence(members))
+            works.append(slot_work(self._flow, slot, members, paths, config))
         return assign_slots(works, self._plan.flow, config, self._records_path)
 
     def _first_sequence(self, works: Sequence[PartitionWork]) -> int:

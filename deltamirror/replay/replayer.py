@@ -48,15 +48,12 @@ class FlowReplayer:
         self._control = ControlTable(context.lake.control)
         self._map = OffsetMap(context.lake.offset_map(self.flow), uuid4().hex)
         self._remote_topics = RemoteTopics(context, flow)
+        index = SegmentIndex(context.lake.segments(self.flow.source))
         self._planner = WorkPlanner(
-            context.config,
-            flow,
-            SegmentIndex(context.lake.segments(self.flow.source)),
-            self._records,
-            self._map,
-            self._remote_topics,
+            context.config, flow, index, self._records, self._map, self._remote_topics
         )
-        self.lease = Lease(context.lake.root, f"replay {self.flow.name}")
+        self.role = f"replay {self.flow.name}"
+        self.lease = Lease(context.lake.root, self.role)
         self._excluded: dict[TopicPartition, PartitionError] = {}
         self._excluded_at: dict[TopicPartition, float] = {}
         self._last_resume_number = 0
@@ -68,17 +65,10 @@ class FlowReplayer:
         return self._planner.segment_index
 
     @property
-    def role(self) -> str:
-        """Return the name of the lease, which is this loop's name in status files and logs."""
-        return self.lease.role
-
-    @property
     def partition_errors(self) -> dict[TopicPartition, PartitionError]:
         """Return the error of each excluded partition."""
-        return {
-            **self._remote_topics.partition_errors(self.segment_index.partitions()),
-            **self._excluded,
-        }
+        errors = self._remote_topics.partition_errors(self.segment_index.partitions())
+        return {**errors, **self._excluded}
 
     @property
     def is_paused(self) -> bool:
@@ -118,21 +108,19 @@ class FlowReplayer:
         ]
 
     def tick(self, only: Collection[str] | None = None) -> ReplayTick:
-        """Replay staged records, at most a few transactions of each slot; *only* of these topics.
+        """Replay a few transactions of each slot; *only* of these topics. Raises UnreachableError.
 
-        Excluded partitions are in `partition_errors` afterwards, paused ones in `paused`. Raises
-        UnreachableError and other errors of the whole flow.
+        Excluded partitions are in `partition_errors` afterwards, paused ones in `paused`.
         """
         self.segment_index.refresh()
         self._apply_requests()
         self._retry_due()
         self._remote_topics.refresh(self.segment_index.partitions())
+        left_out = self._excluded.keys() | self.paused
         partitions = [
             p
             for p in self._planner.partitions()
-            if (only is None or p.topic in only)
-            and p not in self._excluded
-            and p not in self.paused
+            if (only is None or p.topic in only) and p not in left_out
         ]
         self._load_progress(partitions)
         works = self._works(partitions)
@@ -153,31 +141,21 @@ class FlowReplayer:
             self._excluded.clear()
             self._remote_topics.reset()
             if any(request.order == RESTART for request in resumes):
-                self._planner.segment_index = SegmentIndex(
-                    self._context.lake.segments(self.flow.source)
-                )
+                segments = self._context.lake.segments(self.flow.source)
+                self._planner.segment_index = SegmentIndex(segments)
                 self.segment_index.refresh()
 
     def _retry_due(self) -> None:
-        """Include partitions again that were excluded one topic refresh interval ago.
-
-        After a transient error it takes at most `Timings.transient_retry_s`.
-        """
-        interval, now = self.config.refresh_topics_interval_s or float("inf"), time.monotonic()
+        """Include partitions again whose retry interval is over."""
+        interval_s, now = self.config.refresh_topics_interval_s or float("inf"), time.monotonic()
+        transient_s = min(interval_s, self._context.timings.transient_retry_s)
         for partition, error in list(self._excluded.items()):
-            retry_s = (
-                min(interval, self._context.timings.transient_retry_s)
-                if error.is_transient
-                else interval
-            )
+            retry_s = transient_s if error.is_transient else interval_s
             if now - self._excluded_at[partition] > retry_s:
                 del self._excluded[partition]
 
     def _load_progress(self, partitions: Sequence[TopicPartition]) -> None:
-        """Read from the target the progress of *partitions* that is not known yet.
-
-        It is used only for planning. The task reads progress again after it has fenced.
-        """
+        """Read unknown progress of *partitions*, only for planning: the task reads it again."""
         unknown = {self._planner.target(p): p for p in partitions if p not in self._planner.at}
         unknown = {t: p for t, p in unknown.items() if self._remote_topics.topic_id(p) is not None}
         if not unknown:
@@ -188,9 +166,8 @@ class FlowReplayer:
         found = cluster.committed_offsets(
             self.flow.progress_group, list(unknown), require_stable=False
         )
-        for target, committed_offsets in found.items():
-            progress = Progress.read(*committed_offsets) if committed_offsets is not None else None
-            if progress is not None:
+        for target, committed in found.items():
+            if committed is not None and (progress := Progress.read(*committed)) is not None:
                 self._planner.at[unknown[target]] = progress
 
     def _works(self, partitions: Sequence[TopicPartition]) -> list[PartitionWork]:
@@ -198,23 +175,17 @@ class FlowReplayer:
         works = []
         for partition in partitions:
             try:
-                work = self._planner.work(partition, self._control)
+                works.append(self._planner.work(partition, self._control))
             except PartitionError as error:
                 self._exclude(partition, error)
-                continue
-            if work is not None:
-                works.append(work)
-        return works
+        return [work for work in works if work is not None]
 
     def _exclude(self, partition: TopicPartition, error: PartitionError) -> None:
         self._excluded[partition], self._excluded_at[partition] = error, time.monotonic()
         log.warning("%s %s", self.role, error)
 
     def _record_answers(self, answers: Sequence[SlotReplayResult]) -> tuple[CommittedBatch, ...]:
-        """Write the offset map of the committed batches and exclude the failed partitions.
-
-        Return the batches. Raises a slot's failure, after all answers were recorded.
-        """
+        """Write the offset map, exclude failed partitions, then raise a slot's failure."""
         moves = tuple(move for answer in answers for move in answer.batches)
         self._map.write(moves)
         for move in moves:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from deltamirror.control import RESTART, ControlTable
 from deltamirror.replay.offset_map import OffsetMap
@@ -12,9 +12,11 @@ from deltamirror.topics.remote_topics import RemoteTopics
 from pipeline.monitoring.lag import partition_lag
 from resources.delta.records_table import RecordsTable
 from schemas.config.config import Config, FlowConfig
+from schemas.config.flow import Flow
 from schemas.errors.target import PartitionDownError, TargetChangedError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.flow_state import PartitionLag
+from schemas.replay.point_in_time import ReplayFlow
 from schemas.replay.slot_work import (
     MissingProgressPolicy,
     PartitionWork,
@@ -60,8 +62,8 @@ class WorkPlanner:
 
     def progress(self, partition: TopicPartition) -> Progress | None:
         """Return the progress of source *partition* that is staged and mapped; None if unknown."""
-        at, frontier = self.at.get(partition), self.segment_index.chains.frontiers.get(partition)
-        if at is None or frontier is None:
+        at = self.at.get(partition)
+        if at is None or partition not in self.segment_index.frontiers:
             return None
         incarnations = self.segment_index.incarnations(partition)
         mapped = self._map.end(self.target(partition), at.target_topic_id, incarnations)
@@ -72,13 +74,10 @@ class WorkPlanner:
         return None if has_records else at
 
     def partition_lag(self, partition: TopicPartition, *, is_paused: bool) -> PartitionLag:
-        """Return the lag of *partition* from its staged segments and its progress.
-
-        If progress was not read from the target yet, the end of the offset map is used.
-        """
+        """Return the lag of *partition*; the end of the map is in for unread progress."""
         incarnations, target = self.segment_index.incarnations(partition), self.target(partition)
         return partition_lag(
-            self.segment_index.chains.frontiers[partition],
+            self.segment_index.frontiers[partition],
             [(staged.link, staged.oldest_ms) for staged in self.segment_index.links(partition)],
             incarnations,
             self.at.get(partition) or self._map.newest_progress(target, incarnations),
@@ -90,8 +89,7 @@ class WorkPlanner:
         """Return the work of *partition*; None if it has nothing to send or must wait.
 
         It waits for its remote topic, or until a lost lake is staged again up to its progress.
-        Raises TargetChangedError if the target topic was re-created without a request to restart;
-        PartitionDownError if the target partition does not accept records now.
+        Raises TargetChangedError if no restart was requested, PartitionDownError.
         """
         target_topic_id = self._remote_topics.topic_id(partition)
         if target_topic_id is None:
@@ -115,15 +113,15 @@ class WorkPlanner:
             )
         # From the map's end on, not from progress: records in between are paired and mapped first.
         links = self._pending_links(partition, mapped.progress if mapped else None)
-        last = links[-1].link if links else None
+        if not links:
+            return None
+        last = links[-1].link
         # A partition that never held a record has no map: it is done when progress is committed.
-        is_done = (
+        if (
             at is not None
-            and last is not None
             and (at.incarnation, at.next_offset) == (last.incarnation, last.end)
             and (at == mapped.progress if mapped else last.start == last.end)
-        )
-        if last is None or is_done:
+        ):
             return None
         if mapped is None:
             former |= self._map.former_topic_ids(target, target_topic_id)
@@ -147,7 +145,6 @@ class WorkPlanner:
 
     def slot_works(self, works: Sequence[PartitionWork]) -> list[SlotWork]:
         """Return *works* grouped by slot, with the files that hold their records."""
-        config = self._config
         slots: dict[int, list[PartitionWork]] = {}
         for work in works:
             slots.setdefault(work.partition.slot, []).append(work)
@@ -157,24 +154,11 @@ class WorkPlanner:
         }
         self._records.refresh()
         paths = self._records.paths_from(sequences)
-        jobs = []
-        for slot, members in sorted(slots.items()):
-            size, ticks = self._batch_bytes.get(slot, config.transaction_bytes), BATCHES_PER_TICK
-            if slot in self._batch_bytes:
-                ticks = 1  # throttled: one transaction takes long
-            jobs.append(
-                SlotWork(
-                    self._flow.flow,
-                    slot,
-                    tuple(members),
-                    tuple(paths[slot]),
-                    config.transaction_records,
-                    size,
-                    ticks * config.transaction_records,
-                    ticks * size,
-                )
-            )
-        return jobs
+        flow, throttled = self._flow.flow, self._batch_bytes
+        return [
+            slot_work(flow, slot, members, paths[slot], self._config, throttled.get(slot))
+            for slot, members in sorted(slots.items())
+        ]
 
     def adjust_batch_size(self, answer: SlotReplayResult) -> None:
         """Limit the slot's next transactions to the bytes that the target's quota allows in time.
@@ -183,36 +167,26 @@ class WorkPlanner:
         """
         wished = self._config.transaction_bytes
         before = self._batch_bytes.pop(answer.slot, wished)
-        fits = (
-            answer.max_transaction_bytes
-            if answer.max_transaction_bytes is not None
-            else before * 5 // 4 + 1
-        )
+        fits = answer.max_transaction_bytes
+        if fits is None:
+            fits = before * 5 // 4 + 1
         if fits < wished:
             self._batch_bytes[answer.slot] = fits
 
     def _pending_links(
         self, partition: TopicPartition, at: Progress | None
     ) -> list[IndexedSegment]:
-        """Return the links of *partition* from *at* on; drop earlier ones from the index.
-
-        The link that contains *at*, or ends there, is kept: it names the incarnation.
-        """
-        links = self.segment_index.links(partition)
+        """Return the links of *partition* from *at* on; drop earlier ones from the index."""
         if at is None:
             # A new flow begins after the records that retention removed.
             return self.segment_index.retained_links(partition, self._records)
-        done = _link_index(links, at)
-        if done:
-            self.segment_index.drop_links(partition, done)
+        done = _link_index(self.segment_index.links(partition), at)
+        self.segment_index.drop_links(partition, done)
         return self.segment_index.links(partition)
 
     def _is_being_restaged(self, partition: TopicPartition, at: Progress) -> bool:
-        """Return whether progress *at* is ahead of the frontier, but not of the source.
-
-        That happens after the lake was lost: staging begins again and will reach *at*.
-        """
-        frontier = self.segment_index.chains.frontiers[partition]
+        """Return whether a lost lake is being staged again and will reach progress *at*."""
+        frontier = self.segment_index.frontiers[partition]
         is_same_incarnation = at.incarnation == frontier.source.topic_id
         return is_same_incarnation and frontier.next_offset < at.next_offset <= frontier.last_stable
 
@@ -224,24 +198,35 @@ class WorkPlanner:
         former: Collection[str],
         requests: ControlTable,
     ) -> bool:
-        """Return whether an operator requested to replay *partition* into its re-created topic.
-
-        A request applies to one incarnation of the target topic, which the offset map records.
-        """
+        """Return whether an operator requested to replay *partition* into its re-created topic."""
+        # A request applies to one incarnation of the target topic, which the offset map records.
         if self._map.restart_request(target.topic, target_topic_id) is not None:
             return True
-        used = max(
-            (self._map.restart_request(target.topic, incarnation) or 0 for incarnation in former),
-            default=0,
-        )
+        used = max((self._map.restart_request(target.topic, i) or 0 for i in former), default=0)
         unused = [
-            request
+            request.number
             for request in requests.requests_for(self._flow.flow.name)
             if request.order == RESTART and request.applies_to(partition) and request.number > used
         ]
         if unused:
-            self._map.record_restart(target.topic, target_topic_id, unused[-1].number)
+            self._map.record_restart(target.topic, target_topic_id, unused[-1])
         return bool(unused)
+
+
+def slot_work(
+    flow: Flow | ReplayFlow,
+    slot: int,
+    works: Iterable[PartitionWork],
+    paths: Iterable[str],
+    config: Config,
+    throttled_bytes: int | None = None,
+) -> SlotWork:
+    """Return one tick's work of *slot*; *throttled_bytes* is what the target's quota allows."""
+    records, size, batches = config.transaction_records, config.transaction_bytes, BATCHES_PER_TICK
+    if throttled_bytes is not None:
+        size, batches = throttled_bytes, 1  # one transaction takes long
+    members, files = tuple(works), tuple(paths)
+    return SlotWork(flow, slot, members, files, records, size, batches * records, batches * size)
 
 
 def _link_index(links: Sequence[IndexedSegment], at: Progress) -> int:

@@ -17,6 +17,7 @@ from deltamirror.groups.sync import sync_groups
 from deltamirror.monitoring.heartbeats import HeartbeatEmitter
 from deltamirror.monitoring.lag import write_lag
 from deltamirror.monitoring.metrics_state import MetricsState, write_timed_checkpoints
+from deltamirror.run.loop import RunSignals
 from deltamirror.topics.acls import TopicAclSync
 from deltamirror.topics.configs import TopicConfigSync
 from schemas.config.config import FlowConfig, HeartbeatConfig
@@ -43,8 +44,7 @@ class PeriodicTask:
 class PeriodicRunner:
     """Run the *tasks* of one thread, one at a time, until *stop* is set or the loops are *done*.
 
-    A task that waits for a cluster delays the others of its runner. A task that must not wait for
-    it needs a runner of its own.
+    A task that waits for a cluster delays the others of its runner.
     """
 
     def __init__(
@@ -54,10 +54,7 @@ class PeriodicRunner:
         self._logged: dict[PeriodicTask, str] = {}
 
     def run(self) -> None:
-        """Run the tasks until the end. A failed task is retried at its next turn.
-
-        The same failure of a task is logged only once in a row: a task may run every second.
-        """
+        """Run the tasks until the end. A failed task is retried at its next turn."""
         start = time.monotonic()
         due = {task: start + task.initial_delay_s for task in self._tasks}
         while due and not self._stop.is_set():
@@ -72,15 +69,14 @@ class PeriodicRunner:
                 self._run_task(task)
 
     def _run_task(self, task: PeriodicTask) -> None:
+        logged = self._logged.pop(task, None)
         try:
             with wrap_unexpected_errors():
                 task.step()
         except DeltamirrorError as error:
-            if self._logged.get(task) != str(error):
+            if logged != str(error):
                 log.warning("%s: %s", task.name, error)
             self._logged[task] = str(error)
-        else:
-            self._logged.pop(task, None)
 
 
 def periodic_tasks(
@@ -92,9 +88,7 @@ def periodic_tasks(
 ) -> dict[str, list[PeriodicTask]]:
     """Return the periodic tasks of *flows* by the name of their thread.
 
-    There is a thread for the groups of each source, for each of *heartbeats*, and for the topics
-    and the *offset_syncs* of each flow. So a cluster that is down stops only its own tasks. The
-    tasks of groups report to *metrics_state*, if given.
+    A cluster that is down stops only the tasks of its own threads.
     """
     metrics_state = metrics_state or MetricsState(flows)
     tasks = {f"topics of {flow.flow}": _topic_tasks(context, flow) for flow in flows}
@@ -105,20 +99,13 @@ def periodic_tasks(
         name = f"heartbeat {each.flow}"
         tasks[name] = [PeriodicTask(name, each.interval_s, HeartbeatEmitter(context, each).emit)]
     for flow_name, syncs in (offset_syncs or {}).items():
-        name = f"offset syncs of {flow_name}"
-        tasks[name] = [
-            PeriodicTask(
-                name, context.timings.offset_syncs_interval_s, syncs.write, is_run_at_end=True
-            )
-        ]
+        name, interval_s = f"offset syncs of {flow_name}", context.timings.offset_syncs_interval_s
+        tasks[name] = [PeriodicTask(name, interval_s, syncs.write, is_run_at_end=True)]
     return {thread: own for thread, own in tasks.items() if own}
 
 
 def _topic_tasks(context: MirrorContext, flow: FlowConfig) -> list[PeriodicTask]:
-    """Return the tasks that sync settings and ACLs of the remote topics of *flow*.
-
-    They are run at the end too, so that a run until caught up runs each of them at least once.
-    """
+    """Return the tasks that sync settings and ACLs of the remote topics of *flow*."""
     syncs: dict[str, tuple[float | None, Callable[[], object]]] = {
         "topic settings": (flow.sync_topic_configs_interval_s, TopicConfigSync(context, flow).sync),
         "topic ACLs": (flow.sync_topic_acls_interval_s, TopicAclSync(context, flow).sync),
@@ -133,37 +120,26 @@ def _topic_tasks(context: MirrorContext, flow: FlowConfig) -> list[PeriodicTask]
 def _group_tasks(
     context: MirrorContext, alias: str, flows: Sequence[FlowConfig], metrics_state: MetricsState
 ) -> list[PeriodicTask]:
-    """Return the tasks that snapshot the groups of source *alias*, then translate them by flow.
-
-    The runner keeps this order also at the end: each task reads the tables that the task before it
-    has written.
-    """
+    """Return the tasks of *alias* in order: each reads the tables that earlier ones wrote."""
     intervals = [
         each.emit_checkpoints_interval_s or context.timings.groups_interval_s for each in flows
     ]
     syncs = {each.flow: each.sync_group_offsets_interval_s for each in flows}
     interval_s = min(each for each in (*intervals, *syncs.values()) if each is not None)
-    tasks = [
-        _periodic_task(f"groups of {alias}", interval_s, partial(snapshot_groups, context, alias))
-    ]
+    tasks: list[PeriodicTask] = []
+
+    def add(name: str, interval_s: float, step: Callable[..., object], *args: object) -> None:
+        run = partial(step, context, *args)
+        tasks.append(PeriodicTask(name, interval_s, run, interval_s, is_run_at_end=True))
+
+    add(f"groups of {alias}", interval_s, snapshot_groups, alias)
     for flow in flows:
-        tasks += [
-            _periodic_task(
-                f"checkpoints of {flow.flow}",
-                interval_s,
-                partial(write_timed_checkpoints, context, flow, metrics_state),
-            ),
-            _periodic_task(f"lag of {flow.flow}", interval_s, partial(write_lag, context, flow)),
-        ]
+        add(f"checkpoints of {flow.flow}", interval_s, write_timed_checkpoints, flow, metrics_state)
+        add(f"lag of {flow.flow}", interval_s, write_lag, flow)
         sync_s = syncs[flow.flow]
         if sync_s is not None:
-            step = partial(sync_groups, context, flow)
-            tasks.append(_periodic_task(f"group offsets of {flow.flow}", sync_s, step))
+            add(f"group offsets of {flow.flow}", sync_s, sync_groups, flow)
     return tasks
-
-
-def _periodic_task(name: str, interval_s: float, step: Callable[[], object]) -> PeriodicTask:
-    return PeriodicTask(name, interval_s, step, initial_delay_s=interval_s, is_run_at_end=True)
 
 
 class BackgroundTasks:
@@ -175,15 +151,9 @@ class BackgroundTasks:
         heartbeats: Sequence[HeartbeatConfig],
         offset_syncs: Mapping[Flow, OffsetSyncs],
         metrics_state: MetricsState,
-        stop: threading.Event,
-        done: threading.Event,
+        signals: RunSignals,
     ) -> None:
-        self._context, self._metrics_state, self._stop, self._done = (
-            context,
-            metrics_state,
-            stop,
-            done,
-        )
+        self._context, self._metrics_state, self._signals = context, metrics_state, signals
         self._heartbeats, self._offset_syncs = list(heartbeats), offset_syncs
         self._lock = threading.Lock()
         self.threads: list[threading.Thread] = []
@@ -204,7 +174,7 @@ class BackgroundTasks:
                 self._context, flows, heartbeat_configs, syncs, self._metrics_state
             )
             for name, tasks in tasks_by_thread.items():
-                runner = PeriodicRunner(tasks, self._stop, self._done)
+                runner = PeriodicRunner(tasks, self._signals.stop, self._signals.done)
                 thread = threading.Thread(target=runner.run, name=name, daemon=True)
                 self.threads.append(thread)
                 thread.start()

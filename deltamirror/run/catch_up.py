@@ -18,27 +18,21 @@ from schemas.staging.frontier import base_id
 class CatchUpTarget:
     """Topic ids and last stable offsets of a source, read at a run's start.
 
-    An offset is None if the partition's leader has not responded yet. A partition without an
-    offset is not caught up.
+    An offset is None, and its partition is not caught up, until the leader has responded.
     """
 
     ends: Mapping[TopicPartition, tuple[str, int | None]] = field(default_factory=dict)
 
     @classmethod
-    def at_start(
-        cls, cluster: KafkaCluster, flows: Collection[FlowConfig], only: Collection[str] | None
-    ) -> CatchUpTarget:
-        """Return the ends of the topics of *cluster* that *flows* replicate, or of *only* those.
-
-        Raises UnreachableError.
-        """
-        ids = {
-            TopicPartition(name, i): topic.topic_id
+    def at_start(cls, cluster: KafkaCluster, flows: Collection[FlowConfig]) -> CatchUpTarget:
+        """Return the ends of the topics that *flows* replicate. Raises UnreachableError."""
+        ends = {
+            TopicPartition(name, i): (topic.topic_id, None)
             for name, topic in cluster.topics().items()
-            if (only is None or name in only) and any(flow.replicates(name) for flow in flows)
+            if any(flow.replicates(name) for flow in flows)
             for i in range(topic.partitions)
         }
-        return cls({p: (topic_id, None) for p, topic_id in ids.items()}).resolve_ends(cluster)
+        return cls(ends).resolve_ends(cluster)
 
     def resolve_ends(self, cluster: KafkaCluster) -> CatchUpTarget:
         """Return the target with the offsets of *cluster* that were not known before.
@@ -52,21 +46,17 @@ class CatchUpTarget:
         ends, answers = dict(self.ends), cluster.watermarks(unknown)
         missing = {p.topic for p, found in answers.items() if isinstance(found, TopicMissingError)}
         listed = cluster.topics(missing) if missing else {}
+        ids = {name: topic.topic_id for name, topic in listed.items()}
         for partition, found in answers.items():
-            topic = listed.get(partition.topic)
+            topic_id, name = ends[partition][0], partition.topic
             if isinstance(found, Watermarks):
-                ends[partition] = ends[partition][0], found.stable
-            elif partition.topic in missing and (
-                topic is None or topic.topic_id != ends[partition][0]
-            ):
+                ends[partition] = topic_id, found.stable
+            elif name in missing and ids.get(name) != topic_id:
                 del ends[partition]
         return CatchUpTarget(ends)
 
     def is_staged(self, segment_index: SegmentIndex, excluded: Collection[TopicPartition]) -> bool:
-        """Return whether *segment_index* reaches the target in all partitions but *excluded*.
-
-        An incarnation that was followed by a newer one counts as staged.
-        """
+        """Return whether all but *excluded* is staged; an earlier incarnation counts as staged."""
         return all(
             _is_partition_staged(segment_index, p, topic_id, end)
             for p, (topic_id, end) in self.ends.items()
@@ -80,8 +70,7 @@ class CatchUpTarget:
     ) -> bool:
         """Return whether the *progress* of each partition that *is_included* reaches the target.
 
-        Newer records may still wait for replay: some topics, such as `heartbeats`, always get new
-        records. Return False if a topic was re-created meanwhile.
+        Newer records may still wait for replay. Return False if a topic was re-created meanwhile.
         """
         return all(
             _is_partition_replayed(progress(p), topic_id, end)
@@ -103,7 +92,7 @@ def _is_partition_staged(
 ) -> bool:
     if end is None:
         return False
-    known = segment_index.chains.frontiers.get(partition)
+    known = segment_index.frontiers.get(partition)
     if known is None or base_id(known.source.topic_id) != topic_id:
         return topic_id in map(base_id, segment_index.incarnations(partition))
     return known.next_offset >= end

@@ -8,10 +8,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from deltamirror.backoff import Backoff, needs_operator
+from deltamirror.backoff import Backoff
 from deltamirror.listener import Listener
 from deltamirror.timings import Timings
-from schemas.errors.base import DeltamirrorError
+from schemas.errors.base import ConfigError, DeltamirrorError
+from schemas.errors.environment import PermissionMissingError
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,7 @@ class RunSignals:
 class Loop:
     """Base class of staging and replay loops. Its thread writes it; any thread may read it.
 
-    *failure* is the error of the last tick, if it failed. *had_lease*: this process has held the
-    lease of *role*, so it reports on the role.
+    *failure* is the last tick's error. *had_lease*: this process held the lease, so it reports.
     """
 
     def __init__(
@@ -74,17 +74,12 @@ class Loop:
         log.warning("%s: %s", self.role, error)
         for listener in self._listeners:
             listener.tick_failed(self.role, error)
-        return self.backoff.failed(needs_operator=needs_operator(error))
+        needs_operator = isinstance(error, ConfigError | PermissionMissingError)
+        return self.backoff.failed(needs_operator=needs_operator)
 
     def _seconds_to_next_tick(self, *, is_idle: bool) -> float:
-        return seconds_to_next_tick(self._started_at_s, self._timings, is_idle=is_idle)
-
-
-def seconds_to_next_tick(started_at_s: float, timings: Timings, *, is_idle: bool) -> float:
-    """Return the seconds to wait from now, after a tick that started at *started_at_s*."""
-    took_s = time.monotonic() - started_at_s
-    interval_s = timings.tick_interval_s
-    if is_idle:
-        longest_s = min(timings.max_idle_interval_s, IDLE_INTERVAL_FACTOR * took_s)
-        interval_s = max(interval_s, longest_s)
-    return max(0.0, interval_s - took_s)
+        took_s, interval_s = time.monotonic() - self._started_at_s, self._timings.tick_interval_s
+        if is_idle:
+            longest_s = min(self._timings.max_idle_interval_s, IDLE_INTERVAL_FACTOR * took_s)
+            interval_s = max(interval_s, longest_s)
+        return max(0.0, interval_s - took_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from deltamirror.backoff import Backoff, wrap_unexpected_errors
@@ -37,13 +37,12 @@ class ReplayLoop(Loop):
         listeners: Sequence[Listener],
         staging: StagingLoop,
         *,
-        topics: Collection[str] | None,
         until_caught_up: bool,
         on_takeover: Callable[[FlowConfig], None],
     ) -> None:
         self.replayer = FlowReplayer(context, config, workers)
         super().__init__(self.replayer.role, signals, listeners, context.timings)
-        self._config, self._staging, self._topics = config, staging, topics
+        self._config, self._staging = config, staging
         self._until_caught_up, self._on_takeover = until_caught_up, on_takeover
         self._transient_backoff = Backoff(context.timings)
         self._lag_measured_at_s = float("-inf")
@@ -61,10 +60,12 @@ class ReplayLoop(Loop):
             try:
                 with wrap_unexpected_errors():
                     if not self.replayer.lease.is_held:
-                        self._take_over()
+                        self.open()
+                        log.info("%s: taken over", self.role)
+                        self._on_takeover(self._config)
                     elif is_stale:
                         self.replayer.load_ends()
-                    tick = self.replayer.tick(self._topics)
+                    tick = self.replayer.tick()
             except LeaseHeldError as error:
                 if not is_waiting:
                     log.info("standby: %s", error)
@@ -100,12 +101,6 @@ class ReplayLoop(Loop):
             with self._signals.staged:
                 self._signals.staged.wait(self._seconds_to_next_tick(is_idle=True))
 
-    def _take_over(self) -> None:
-        """Take the lease of the flow after another process has ended. Raises LeaseHeldError."""
-        self.open()
-        log.info("%s: taken over", self.role)
-        self._on_takeover(self._config)
-
     def _measure_lag(self) -> None:
         """Report the lag every few seconds, also while the target is unreachable."""
         if time.monotonic() - self._lag_measured_at_s < self._timings.lag_interval_s:
@@ -133,14 +128,10 @@ class ReplayLoop(Loop):
         is_over = self._is_transient_wait_over()
         if is_over is not None:
             return is_over
-        excluded = {
-            *self._staging.stager.partition_errors,
-            *self.replayer.partition_errors,
-            *self.replayer.paused,
-        }
+        failed = {*self._staging.stager.partition_errors, *self.replayer.partition_errors}
+        excluded = failed | self.replayer.paused
         return self._staging.catch_up_target().is_replayed(
-            self.replayer.progress,
-            lambda p: self._config.replicates(p.topic) and p not in excluded,
+            self.replayer.progress, lambda p: self._config.replicates(p.topic) and p not in excluded
         )
 
     def _is_transient_wait_over(self) -> bool | None:

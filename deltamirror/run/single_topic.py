@@ -6,8 +6,7 @@ It takes the same ticks as the loops. If another process holds the lease, it wai
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
@@ -16,10 +15,9 @@ from deltamirror.run.catch_up import CatchUpTarget
 from deltamirror.staging.segment_index import SegmentIndex
 from deltamirror.staging.stager import SourceStager
 from deltamirror.timings import Timings
-from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
-from schemas.errors.base import ConfigError, DeltamirrorError, NotCaughtUpError, PartitionError
+from schemas.errors.base import ConfigError, DeltamirrorError, NotCaughtUpError
 from schemas.errors.lake import LeaseHeldError, StalePlanError
 from schemas.errors.source import RangeUnfinishedError, TopicMissingError
 from schemas.kafka.partition import TopicPartition, Watermarks
@@ -30,27 +28,11 @@ OTHER_PROCESS_TIMEOUT_S = 600.0
 POLL_INTERVAL_S = 0.3
 
 
-class LeasedRole(Protocol):
-    """Interface that the stager and the replayer share."""
-
-    lease: Lease
-
-    @property
-    def partition_errors(self) -> Mapping[TopicPartition, PartitionError]:
-        """Return the failed partitions with their errors."""
-
-    def open(self) -> None:
-        """Take the lease. Raises LeaseHeldError if another process holds it."""
-
-    def close(self) -> None:
-        """Release the lease."""
-
-
 def stage_topic(context: MirrorContext, alias: str, topic: str, workers: SparkWorkers) -> None:
     """Stage *topic* of source cluster *alias* up to its current last stable offsets.
 
-    Raises TopicMissingError, UnreachableError, the error of a partition that cannot be staged, or
-    LeaseHeldError if the process that holds the lease did not reach these offsets in time.
+    Raises TopicMissingError, UnreachableError, a partition's error, or LeaseHeldError if the
+    process that holds the lease did not reach these offsets in time.
     """
     context.lake.ensure_exists()
     catch_up_target = CatchUpTarget(last_stable_offsets(context, alias, topic))
@@ -71,9 +53,8 @@ def materialize_topic(
 ) -> None:
     """Replay *topic* of *flow* up to its current end in the stage.
 
-    Raises ConfigError if the flow does not mirror the topic, UnreachableError, NotCaughtUpError if
-    a partition is paused, the error of a failed partition, or LeaseHeldError if the process that
-    holds the lease did not reach this end in time.
+    Raises ConfigError if the flow does not mirror the topic, NotCaughtUpError if a partition is
+    paused, UnreachableError, a partition's error, or LeaseHeldError as `stage_topic` does.
     """
     if not flow.replicates(topic):
         raise ConfigError(f"flow {flow.flow} does not mirror {topic}: see its topics in the file")
@@ -82,7 +63,7 @@ def materialize_topic(
     segment_index.refresh()
     catch_up_target = {
         at: frontier
-        for at, frontier in segment_index.chains.frontiers.items()
+        for at, frontier in segment_index.frontiers.items()
         if at.topic == topic and frontier.next_offset > 0
     }
     replayer = FlowReplayer(context, flow, workers)
@@ -99,19 +80,12 @@ def materialize_topic(
             return not catch_up_target
         table.refresh()
         # Compare the end of the offset map, not the target's progress: the asset is the map.
-        ends = (
-            (
-                offset_map.end(
-                    _remote_partition(remote, at), there.topic_id, [frontier.source.topic_id]
-                ),
-                frontier,
-            )
-            for at, frontier in catch_up_target.items()
-        )
-        return all(
-            end is not None and end.progress.next_offset >= frontier.next_offset
-            for end, frontier in ends
-        )
+        for at, frontier in catch_up_target.items():
+            target = TopicPartition(remote, at.partition)
+            end = offset_map.end(target, there.topic_id, [frontier.source.topic_id])
+            if end is None or end.progress.next_offset < frontier.next_offset:
+                return False
+        return True
 
     _run_until_caught_up(
         context.timings, replayer, topic, lambda: bool(replayer.tick([topic]).moves), is_caught_up
@@ -121,29 +95,24 @@ def materialize_topic(
 def last_stable_offsets(
     context: MirrorContext, alias: str, topic: str
 ) -> dict[TopicPartition, tuple[str, int]]:
-    """Return topic id and last stable offset of each partition of *topic*.
-
-    Raises TopicMissingError.
-    """
+    """Return topic id and LSO of each partition of *topic*. Raises TopicMissingError."""
     cluster = context.cluster(alias)
     cluster.probe()
     found = cluster.topics([topic]).get(topic)
     if found is None:
         raise TopicMissingError(topic, location=f"on {alias}")
     marks = cluster.watermarks([TopicPartition(topic, i) for i in range(found.partitions)])
-    for answer in marks.values():
+    ends = {}
+    for at, answer in marks.items():
         if not isinstance(answer, Watermarks):
             raise answer
-    return {at: (found.topic_id, a.stable) for at, a in marks.items() if isinstance(a, Watermarks)}
-
-
-def _remote_partition(remote: str, partition: TopicPartition) -> TopicPartition:
-    return TopicPartition(remote, partition.partition)
+        ends[at] = (found.topic_id, answer.stable)
+    return ends
 
 
 def _run_until_caught_up(
     timings: Timings,
-    role: LeasedRole,
+    role: SourceStager | FlowReplayer,
     topic: str,
     tick: Callable[[], bool],
     is_caught_up: Callable[[], bool],
@@ -156,23 +125,19 @@ def _run_until_caught_up(
             if error is None:
                 worked_at_s = time.monotonic()
                 continue
-            limit = (
-                OTHER_PROCESS_TIMEOUT_S
-                if isinstance(error, LeaseHeldError)
-                else timings.failure_timeout_s
-            )
-            if time.monotonic() - worked_at_s > limit:
+            is_held = isinstance(error, LeaseHeldError)
+            limit_s = OTHER_PROCESS_TIMEOUT_S if is_held else timings.failure_timeout_s
+            if time.monotonic() - worked_at_s > limit_s:
                 raise error
             time.sleep(POLL_INTERVAL_S)
     finally:
         role.close()
 
 
-def _tick_once(role: LeasedRole, topic: str, tick: Callable[[], bool]) -> DeltamirrorError | None:
-    """Run one *tick*. Return None if records moved, else the reason why none did.
-
-    Raises the error of a partition that waits for an operator.
-    """
+def _tick_once(
+    role: SourceStager | FlowReplayer, topic: str, tick: Callable[[], bool]
+) -> DeltamirrorError | None:
+    """Run one *tick*; return None if records moved, else the reason why none did."""
     try:
         if not role.lease.is_held:
             role.open()
@@ -188,8 +153,5 @@ def _tick_once(role: LeasedRole, topic: str, tick: Callable[[], bool]) -> Deltam
             raise partition_error
     if moved:
         return None
-    return (
-        partition_errors[0]
-        if partition_errors
-        else NotCaughtUpError([f"no record of {topic} was staged or replayed"])
-    )
+    nothing = NotCaughtUpError([f"no record of {topic} was staged or replayed"])
+    return next(iter(partition_errors), nothing)

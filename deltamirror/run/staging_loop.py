@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class StagingLoop(Loop):
-    """The loop of source cluster *alias*, for all replicated topics or only for *topics*."""
+    """The loop of source cluster *alias*."""
 
     def __init__(
         self,
@@ -30,12 +30,11 @@ class StagingLoop(Loop):
         workers: SparkWorkers,
         signals: RunSignals,
         listeners: Sequence[Listener],
-        topics: Collection[str] | None,
     ) -> None:
         self.stager = SourceStager(context, alias, workers)
         super().__init__(self.stager.role, signals, listeners, context.timings)
         self.alias = alias
-        self._cluster, self._topics = context.cluster, topics
+        self._cluster = context.cluster
         self._catch_up_target = CatchUpTarget()
 
     def run(self) -> None:
@@ -47,7 +46,7 @@ class StagingLoop(Loop):
                     if not self.stager.lease.is_held:
                         self.stager.open()
                         self.had_lease = True
-                    tick = self.stager.tick(self._topics)
+                    tick = self.stager.tick()
             except LeaseHeldError:
                 self._wait_for_lease()  # replay follows what the other process commits
                 continue
@@ -73,9 +72,7 @@ class StagingLoop(Loop):
     def set_catch_up_target(self, flows: Collection[FlowConfig]) -> None:
         """Set the catch-up target to the source's current ends. Raises UnreachableError."""
         self._cluster(self.alias).probe()
-        self._catch_up_target = CatchUpTarget.at_start(
-            self._cluster(self.alias), flows, self._topics
-        )
+        self._catch_up_target = CatchUpTarget.at_start(self._cluster(self.alias), flows)
 
     def catch_up_target(self) -> CatchUpTarget:
         """Return the catch-up target; read the offsets that no leader has returned before."""

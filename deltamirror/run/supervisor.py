@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,50 +22,53 @@ from deltamirror.run.background import BackgroundTasks
 from deltamirror.run.loop import RunSignals
 from deltamirror.run.replay_loop import ReplayLoop
 from deltamirror.run.staging_loop import StagingLoop
-from deltamirror.timings import Timings
 from resources.librdkafka.bindings import log_limits
 from resources.spark.session import SparkWorkers
 from resources.spark.worker_pool import WorkerPool
-from schemas.config.config import Config, FlowConfig, HeartbeatConfig
-from schemas.errors.base import ConfigError, DeltamirrorError, NotCaughtUpError, PartitionError
+from schemas.config.config import Config
+from schemas.errors.base import ConfigError, NotCaughtUpError
 from schemas.errors.environment import SparkFailedError
-from schemas.kafka.partition import TopicPartition
 
 PRESTARTED_POOLS = 2
 """Number of loops whose workers start with the run. Other workers start with their first task."""
 
 
 class Mirror:
-    """A run of the loops for *flows* of *config*, and of *heartbeats*; `run` blocks until it ends.
+    """A run of the loops for the flows of *config*: all, those named, or those into *targets*.
 
-    *topics*: only these topics. *stop* ends the run cleanly. *is_standby*: the run waits for flows
-    that other processes replay, and takes over a flow after its process has ended. *listeners* are
-    called in their order.
+    *targets* are the aliases of MirrorMaker 2's `--clusters`. Heartbeats are emitted for the chosen
+    pairs, also if a pair is not an enabled flow. *stop* ends the run cleanly. *is_standby*: the run
+    waits for flows that other processes replay, and takes over a flow after its process has ended.
+    *listeners* are called in their order. Raises ConfigError.
     """
 
     def __init__(
         self,
         config: Config,
         *,
-        flows: Sequence[FlowConfig],
-        heartbeats: Sequence[HeartbeatConfig] = (),
-        until_caught_up: bool,
-        topics: Collection[str] | None = None,
+        flows: Collection[str] | None = None,
+        targets: Collection[str] | None = None,
+        until_caught_up: bool = False,
         listeners: Sequence[Listener] = (),
         stop: threading.Event | None = None,
         is_standby: bool = False,
-        timings: Timings | None = None,
     ) -> None:
-        if not flows:
+        chosen = [config.flow(name) for name in flows] if flows else config.flows
+        self._flows = [each for each in chosen if not targets or each.flow.target in targets]
+        heartbeats = [
+            h
+            for h in config.heartbeats
+            if (not flows or h.flow.name in flows) and (not targets or h.flow.target in targets)
+        ]
+        if not self._flows:
             raise ConfigError("no flow is enabled: set <source>-><target>.enabled = true")
-        self.context = MirrorContext(config, timings)
-        self._flows = flows
+        self.context = MirrorContext(config)
         self._until_caught_up, self._is_standby = until_caught_up, is_standby
         self._signals = RunSignals(stop or threading.Event())
-        self.metrics_state = MetricsState(flows, self.context.timings)
+        self.metrics_state = MetricsState(self._flows, self.context.timings)
         offset_syncs = {
             f.flow: OffsetSyncs(self.context, f.flow, f.offset_syncs)
-            for f in flows
+            for f in self._flows
             if f.offset_syncs
         }
         self._listeners: list[Listener] = [
@@ -75,18 +78,13 @@ class Mirror:
             *offset_syncs.values(),
         ]
         self._background = BackgroundTasks(
-            self.context,
-            heartbeats,
-            offset_syncs,
-            self.metrics_state,
-            self._signals.stop,
-            self._signals.done,
+            self.context, heartbeats, offset_syncs, self.metrics_state, self._signals
         )
         workers = SparkWorkers(config.tasks_max)
         shared = workers, self._signals, self._listeners
         self.staging_loops = {
-            alias: StagingLoop(self.context, alias, *shared, topics)
-            for alias in dict.fromkeys(flow.flow.source for flow in flows)
+            alias: StagingLoop(self.context, alias, *shared)
+            for alias in dict.fromkeys(flow.flow.source for flow in self._flows)
         }
         self.replay_loops = [
             ReplayLoop(
@@ -94,19 +92,17 @@ class Mirror:
                 flow,
                 *shared,
                 self.staging_loops[flow.flow.source],
-                topics=topics,
                 until_caught_up=until_caught_up,
                 on_takeover=lambda flow: self._background.start([flow]),
             )
-            for flow in flows
+            for flow in self._flows
         ]
 
     def run(self) -> None:
         """Run until stopped, or until caught up.
 
-        Raises ClientSettingsError if a client cannot be created with the file's settings,
-        LeaseHeldError if another process replays a flow, and NotCaughtUpError if a run until caught
-        up ends with a failed or paused flow or partition.
+        Raises ClientSettingsError, LeaseHeldError if another process replays a flow, and
+        NotCaughtUpError if a flow or partition has failed or is paused at the end.
         """
         self.context.lake.ensure_exists()
         log_limits()
@@ -146,11 +142,10 @@ class Mirror:
                 worker_pool.start(self.context.config.tasks_max)
             for worker_pool in self.worker_pools() if self._is_standby else ():
                 worker_pool.wait_started()  # a standby reports "waiting" only with ready workers
-        runs: list[tuple[str, Callable[[], None]]] = [
-            (each.role, each.run) for each in self._loops()
-        ]
         leases = {alias: loop.stager.lease for alias, loop in self.staging_loops.items()}
-        runs.append(("housekeeping", MaintenanceLoop(self.context, leases, self._signals.done).run))
+        maintenance = MaintenanceLoop(self.context, leases, self._signals.done)
+        runs = [(each.role, each.run) for each in self._loops()]
+        runs.append(("housekeeping", maintenance.run))
         threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs]
         for thread in threads:
             thread.start()
@@ -159,10 +154,7 @@ class Mirror:
         return threads
 
     def _wait(self, threads: Sequence[threading.Thread]) -> None:
-        """Wait until all replay loops have ended or `stop` is set; then for all threads, bounded.
-
-        The threads get `stop_timeout_s` together.
-        """
+        """Wait until replay has ended or `stop` is set; then `stop_timeout_s` for all threads."""
         replays = [t for t in threads if t.name.startswith("replay")]
         while any(t.is_alive() for t in replays) and not self._signals.stop.is_set():
             for thread in replays:
@@ -175,22 +167,13 @@ class Mirror:
     def _shut_down(self) -> None:
         for staging in self.staging_loops.values():
             staging.stager.close()
-            if staging.had_lease:
-                self._report_stopped(staging.role, None, staging.stager.partition_errors)
+            for listener in self._listeners if staging.had_lease else ():
+                listener.loop_stopped(staging.role, None, staging.stager.partition_errors)
         for loop in self.replay_loops:
             loop.replayer.close()
-            if loop.had_lease:
-                self._report_stopped(loop.role, loop.failure, loop.replayer.partition_errors)
+            for listener in self._listeners if loop.had_lease else ():
+                listener.loop_stopped(loop.role, loop.failure, loop.replayer.partition_errors)
         self.context.close()
-
-    def _report_stopped(
-        self,
-        role: str,
-        error: DeltamirrorError | None,
-        errors: Mapping[TopicPartition, PartitionError],
-    ) -> None:
-        for listener in self._listeners:
-            listener.loop_stopped(role, error, errors)
 
     def _check_caught_up(self) -> None:
         """Raise NotCaughtUpError if a run until caught up did not get there."""
@@ -204,63 +187,3 @@ class Mirror:
             reasons += [f"{p} is paused" for p in sorted(loop.replayer.paused)]
         if reasons:
             raise NotCaughtUpError(reasons)
-
-
-def build_mirror(
-    config: Config,
-    *,
-    flows: Collection[str] | None = None,
-    targets: Collection[str] | None = None,
-    until_caught_up: bool = False,
-    topics: Collection[str] | None = None,
-    listeners: Sequence[Listener] = (),
-    stop: threading.Event | None = None,
-    is_standby: bool = False,
-) -> Mirror:
-    """Return a run of the flows of *config*: all, those named, or those into *targets*.
-
-    *targets* are the aliases of MirrorMaker 2's `--clusters`. Heartbeats are emitted for the chosen
-    pairs, also if a pair is not an enabled flow. Raises ConfigError.
-    """
-    chosen = [config.flow(name) for name in flows] if flows else list(config.flows)
-    if targets:
-        chosen = [flow for flow in chosen if flow.flow.target in targets]
-    heartbeats = [
-        each
-        for each in config.heartbeats
-        if (not flows or each.flow.name in flows) and (not targets or each.flow.target in targets)
-    ]
-    return Mirror(
-        config,
-        flows=chosen,
-        heartbeats=heartbeats,
-        until_caught_up=until_caught_up,
-        topics=topics,
-        listeners=listeners,
-        stop=stop,
-        is_standby=is_standby,
-    )
-
-
-def mirror(
-    config: Config,
-    *,
-    flows: Collection[str] | None = None,
-    until_caught_up: bool = False,
-    topics: Collection[str] | None = None,
-    listeners: Sequence[Listener] = (),
-    stop: threading.Event | None = None,
-) -> None:
-    """Mirror the flows of *config*: all, or those named.
-
-    Blocks until *stop* is set or, with *until_caught_up*, until progress has reached the last
-    stable offsets seen at the start. Raises ConfigError, LeaseHeldError, NotCaughtUpError.
-    """
-    build_mirror(
-        config,
-        flows=flows,
-        until_caught_up=until_caught_up,
-        topics=topics,
-        listeners=listeners,
-        stop=stop,
-    ).run()

@@ -43,14 +43,11 @@ class Committer:
         return self.records.version + 1
 
     def load(self) -> None:
-        """Seal the commits that are not sealed yet, then read the frontiers.
-
-        Raises LakeError if the two tables contradict each other.
-        """
+        """Seal unsealed commits, then read the frontiers. Raises LakeError if tables contradict."""
         self.records.refresh()
         self.seal()
         self._segment_index.refresh()
-        self.frontiers = dict(self._segment_index.chains.frontiers)
+        self.frontiers = dict(self._segment_index.frontiers)
         self.records.check_index(self._segments.sealed_version, self.frontiers.values())
         self._known_version = self.records.version
 
@@ -70,18 +67,14 @@ class Committer:
         expected = {r.partition: r.planned_start for slot in staged for r in slot.planned}
         known = self._known_version
         self._commit(
-            segments,
-            lambda: self.records.stage(files, segments, expected, known_version=known),
+            segments, lambda: self.records.stage(files, segments, expected, known_version=known)
         )
         return segments, tuple(stamps for slot in staged for stamps in slot.stamps)
 
     def commit_empty(
         self, segments: Sequence[Segment], extra_txn_versions: Mapping[str, int]
     ) -> None:
-        """Commit *segments* that hold no record, with the txn versions *extra_txn_versions*.
-
-        Raises StalePlanError as `commit` does.
-        """
+        """Commit *segments* without records and extra txn versions. Raises StalePlanError."""
         expected = {s.source: self.records.frontier(s.source) for s in segments}
         self._commit(
             segments, lambda: self.records.stage([], segments, expected, extra_txn_versions)
@@ -98,10 +91,7 @@ class Committer:
             self.seal()
 
     def _commit(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
-        """Commit, and remember the frontiers.
-
-        Raises StalePlanError after the frontiers were loaded again.
-        """
+        """Commit, and remember the frontiers; load them again before StalePlanError."""
         try:
             version = commit()
         except StalePlanError:
@@ -113,34 +103,24 @@ class Committer:
             self.frontiers[after.source.topic_partition] = after
 
     def _drop_recreated_topics(self, staged: Sequence[SlotStageResult]) -> list[SlotStageResult]:
-        """Return the slots of which no topic was re-created while it was read.
-
-        A slot's file holds all of its ranges. If one range may be of another incarnation, the
-        file is not committed and all of its ranges are planned again.
-        """
+        """Return the slots of which no topic was re-created while it was read."""
+        # A slot's file holds all of its ranges, so all of them are planned again.
         names = {s.topic for slot in staged for s in slot.segments}
         now = self._context.cluster(self._alias).topics(names) if names else {}
+        ids = {name: topic.topic_id for name, topic in now.items()}
         unchanged = []
         for slot in staged:
-            changed = [
-                s
-                for s in slot.segments
-                if s.topic not in now or now[s.topic].topic_id != base_id(s.topic_id)
-            ]
+            changed = [s.source for s in slot.segments if ids.get(s.topic) != base_id(s.topic_id)]
             if changed:
-                log.warning(
-                    "stage %s %s was re-created while it was read", self._alias, changed[0].source
-                )
+                log.warning("stage %s %s was re-created while it was read", self._alias, changed[0])
                 self._source_topics.refresh_topics()
             else:
                 unchanged.append(slot)
         return unchanged
 
     def _explain_gaps(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Return *segments* with the causes of their gaps that each topic's cleanup.policy allows.
-
-        The policy is read after the records: compaction may have begun while they were read.
-        """
+        """Return *segments* with the causes of gaps that their topic's cleanup.policy allows."""
+        # It is read after the records: compaction may have begun while they were read.
         names = {segment.topic for segment in segments if segment.gaps}
         configs = self._context.cluster(self._alias).topic_configs(names) if names else {}
         policies = {name: found.get("cleanup.policy") for name, found in configs.items()}

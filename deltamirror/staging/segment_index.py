@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow.compute as pc
@@ -15,43 +15,18 @@ from schemas.replay.slot_work import ChainLink
 from schemas.staging.frontier import Frontier
 from schemas.staging.segment import Segment
 
-INDEX_COLUMNS = (
-    "topic",
-    "topic_id",
-    "partition",
-    "start",
-    "end",
-    "count",
-    "leader_epoch",
-    "stable",
-    "staged_at_ms",
-    "min_timestamp_ms",
-    "sequence",
-    "version",
-)
+_LINK_COLUMNS = ("topic", "topic_id", "partition", "start", "end", "count", "sequence")
+INDEX_COLUMNS = (*_LINK_COLUMNS, "leader_epoch", "stable", "min_timestamp_ms", "version")
+_STAGING_ORDER = [("version", "ascending"), ("start", "ascending")]
 
 
 @dataclass(frozen=True, slots=True)
 class IndexedSegment:
-    """A link of a partition's chain, with the sequence of its file and its times.
-
-    *staged_at_ms* is when it was staged. *oldest_ms* is the smallest timestamp of its records;
-    None if it holds no record. Both are in ms since 1970.
-    """
+    """A chain link, the sequence of its file, and its smallest timestamp (ms; None: no record)."""
 
     link: ChainLink
     sequence: int
-    staged_at_ms: int
     oldest_ms: int | None
-
-
-@dataclass
-class SegmentChains:
-    """Each partition's links and incarnations in the order of staging, and its frontier."""
-
-    links: dict[TopicPartition, list[IndexedSegment]] = field(default_factory=dict)
-    frontiers: dict[TopicPartition, Frontier] = field(default_factory=dict)
-    incarnations: dict[TopicPartition, dict[str, None]] = field(default_factory=dict)
 
 
 class SegmentIndex:
@@ -59,10 +34,11 @@ class SegmentIndex:
 
     def __init__(self, segments: SegmentsTable) -> None:
         self._segments = segments
-        self._version = 0
-        self._table_version = -1
+        self._version, self._table_version = 0, -1
         self._known_files: set[str] = set()
-        self.chains = SegmentChains()
+        self._links: dict[TopicPartition, list[IndexedSegment]] = {}
+        self._incarnations: dict[TopicPartition, dict[str, None]] = {}
+        self.frontiers: dict[TopicPartition, Frontier] = {}
 
     def refresh(self) -> bool:
         """Read the segments committed since the last call; return whether there were any."""
@@ -85,14 +61,11 @@ class SegmentIndex:
 
     def links(self, partition: TopicPartition) -> list[IndexedSegment]:
         """Return the links of *partition*; empty if nothing of it is staged."""
-        return self.chains.links.get(partition, [])
+        return self._links.get(partition, [])
 
     def incarnations(self, partition: TopicPartition) -> list[str]:
-        """Return all incarnations of *partition*, in the order of staging.
-
-        `drop_links` does not remove incarnations.
-        """
-        return list(self.chains.incarnations.get(partition, {}))
+        """Return all incarnations of *partition*, also of dropped links, in order of staging."""
+        return list(self._incarnations.get(partition, {}))
 
     def first_sequence(self, partition: TopicPartition, link: ChainLink) -> int:
         """Return the lowest sequence of the files that hold *link* and later links."""
@@ -100,38 +73,31 @@ class SegmentIndex:
 
     def drop_links(self, partition: TopicPartition, before: int) -> None:
         """Drop the first *before* links of *partition*, which are replayed, to free memory."""
-        del self.chains.links[partition][:before]
+        del self._links[partition][:before]
 
     def partitions(self) -> Iterator[TopicPartition]:
         """Return an iterator over all partitions that have ever been staged."""
-        return iter(list(self.chains.links))
+        return iter(list(self._links))
 
     def retained_links(
         self, partition: TopicPartition, records: RecordsTable
     ) -> list[IndexedSegment]:
         """Return the links of *partition* whose *records* retention has not removed."""
-        links = self.links(partition)
+        links, (topic, number) = self.links(partition), (partition.topic, partition.partition)
         retained_from = {
-            incarnation: records.retained_from(
-                SourcePartition(partition.topic, incarnation, partition.partition)
-            )
+            incarnation: records.retained_from(SourcePartition(topic, incarnation, number)) or -1
             for incarnation in {staged.link.incarnation for staged in links}
         }
-        return [s for s in links if s.link.end > (retained_from[s.link.incarnation] or -1)]
+        return [s for s in links if s.link.end > retained_from[s.link.incarnation]]
 
-    def _add_row(self, row: dict[str, int | str | None]) -> None:
-        source = SourcePartition(row["topic"], row["topic_id"], row["partition"])  # type: ignore[arg-type]
-        link = ChainLink(source.topic_id, row["start"], row["end"], row["count"])  # type: ignore[arg-type]
-        oldest_ms: int | None = row["min_timestamp_ms"]  # type: ignore[assignment]
-        staged = IndexedSegment(link, row["sequence"], row["staged_at_ms"], oldest_ms)  # type: ignore[arg-type]
-        self.chains.links.setdefault(source.topic_partition, []).append(staged)
-        self.chains.incarnations.setdefault(source.topic_partition, {})[source.topic_id] = None
-        self.chains.frontiers[source.topic_partition] = Frontier(
-            source,
-            row["end"],  # type: ignore[arg-type]
-            row["leader_epoch"],  # type: ignore[arg-type]
-            row["stable"],  # type: ignore[arg-type]
-        )
+    def _add_row(self, row: dict[str, Any]) -> None:
+        source = SourcePartition(row["topic"], row["topic_id"], row["partition"])
+        partition = source.topic_partition
+        link = ChainLink(source.topic_id, row["start"], row["end"], row["count"])
+        staged = IndexedSegment(link, row["sequence"], row["min_timestamp_ms"])
+        self._links.setdefault(partition, []).append(staged)
+        self._incarnations.setdefault(partition, {})[source.topic_id] = None
+        self.frontiers[partition] = Frontier(source, row["end"], row["leader_epoch"], row["stable"])
 
 
 def staged_segments(table: SegmentsTable, topic: str | None = None) -> list[Segment]:
@@ -139,7 +105,5 @@ def staged_segments(table: SegmentsTable, topic: str | None = None) -> list[Segm
     if table.exists():
         table.refresh()
     where = None if topic is None else pc.field("topic") == topic
-    columns = [field.name for field in fields(Segment)]
-    rows = table.rows([*columns, "version"], where=where)
-    ordered = rows.sort_by([("version", "ascending"), ("start", "ascending")])
-    return [Segment.from_dict(row) for row in ordered.to_pylist()]
+    rows = table.rows([*(field.name for field in fields(Segment)), "version"], where=where)
+    return [Segment.from_dict(row) for row in rows.sort_by(_STAGING_ORDER).to_pylist()]

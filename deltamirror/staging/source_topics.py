@@ -28,6 +28,8 @@ class SourceTopics:
 
     def __init__(self, context: MirrorContext, alias: str) -> None:
         self._context, self._alias = context, alias
+        self._flows = [f for f in context.config.flows if f.flow.source == alias]
+        self._from_latest = context.config.clusters[alias].auto_offset_reset == "latest"
         self._topics: dict[str, Topic] = {}
         self._topics_at = float("-inf")
         self._incarnations: dict[TopicPartition, dict[str, PartitionSnapshot]] = {}
@@ -77,25 +79,19 @@ class SourceTopics:
         return self._confirm_topic_ids(seen), {**forbidden, **lost}
 
     def pending_frontiers(
-        self, staged: Mapping[TopicPartition, Frontier], *, from_latest: bool
+        self, staged: Mapping[TopicPartition, Frontier]
     ) -> dict[TopicPartition, Frontier]:
         """Return the frontiers to plan from: *staged*, with the ends that were seen since.
 
-        If an earlier incarnation is not staged to the end that was seen of it, its frontier is
-        returned, even if nothing of it is staged. With *from_latest* that does not apply to topics
-        of which nothing is staged.
+        See `unfinished_frontier`. With `auto.offset.reset=latest`, unstaged topics have none.
         """
         known = {partition.topic for partition in staged}
         frontiers = dict(staged)
         for partition, incarnations in self._incarnations.items():
-            if from_latest and partition.topic not in known:
+            if self._from_latest and partition.topic not in known:
                 continue
-            found = unfinished_frontier(
-                partition,
-                staged.get(partition),
-                list(incarnations.values()),
-                self._current_topic_id(partition),
-            )
+            snapshots, present = list(incarnations.values()), self._current_topic_id(partition)
+            found = unfinished_frontier(partition, staged.get(partition), snapshots, present)
             if found is not None:
                 frontiers[partition] = found
         return frontiers
@@ -116,11 +112,8 @@ class SourceTopics:
     def _idle_watermarks(
         self, partitions: Collection[TopicPartition], staged: Mapping[TopicPartition, Frontier]
     ) -> dict[TopicPartition, Watermarks]:
-        """Return the last watermarks of the partitions that had nothing to stage.
-
-        Return none if all watermarks are due to be read. That is necessary because records of an
-        open transaction raise the high watermark, but not the last stable offset.
-        """
+        """Return the last watermarks of idle partitions; none if all are due to be read."""
+        # Records of an open transaction raise the high watermark, but not the last stable offset.
         now = time.monotonic()
         if now >= self._all_read_at + self._context.timings.full_read_interval_s:
             self._all_read_at = now
@@ -139,19 +132,21 @@ class SourceTopics:
         return idle
 
     def _list_topics(self) -> None:
-        intervals = [
-            flow.refresh_topics_interval_s
-            for flow in self._context.config.flows
-            if flow.flow.source == self._alias and flow.refresh_topics_interval_s is not None
-        ]
-        due = self._topics_at + min(intervals, default=float("inf"))
-        if self._topics and time.monotonic() < due:
+        intervals = [f.refresh_topics_interval_s for f in self._flows]
+        interval_s = min((s for s in intervals if s is not None), default=float("inf"))
+        if self._topics and time.monotonic() < self._topics_at + interval_s:
             return
         cluster = self._context.cluster(self._alias)
         found = cluster.topics()
         self._topics = {name: topic for name, topic in found.items() if self._is_selected(name)}
         self._topics_at = time.monotonic()
-        unseen = self._named_topics() - found.keys()
+        # A topic that the user may not describe is not listed, so no pattern can match it.
+        unseen = {
+            name
+            for flow in self._flows
+            for name in flow.topics.names
+            if flow.replicates(name) and name not in found
+        }
         forbidden = cluster.unauthorized_topics(unseen) if unseen else {}
         for name, topic in self._topics.items():
             if topic.is_denied("READ"):
@@ -163,31 +158,14 @@ class SourceTopics:
             log.warning("%s", forbidden[name])
         self._forbidden = forbidden
 
-    def _named_topics(self) -> set[str]:
-        """Return the topics that the configuration names without a pattern.
-
-        A topic that the user may not describe is not listed, so no pattern can match it.
-        """
-        return {
-            name
-            for flow in self._context.config.flows
-            if flow.flow.source == self._alias
-            for name in flow.topics.names
-            if flow.replicates(name)
-        }
-
     def _is_selected(self, topic: str) -> bool:
-        flows = self._context.config.flows
-        return any(f.flow.source == self._alias and f.replicates(topic) for f in flows)
+        return any(flow.replicates(topic) for flow in self._flows)
 
     def _confirm_topic_ids(
         self, seen: dict[TopicPartition, PartitionSnapshot]
     ) -> dict[TopicPartition, PartitionSnapshot]:
-        """Return the snapshots of topics whose ids have not changed, and remember them.
-
-        Watermarks are requested by name. If a topic was re-created since it was listed, they are
-        of the new incarnation and must not be stored under the old topic id.
-        """
+        """Return and remember the snapshots of topics whose ids have not changed."""
+        # Watermarks are requested by name, so they may be of a newer incarnation than was listed.
         news = {p: s for p, s in seen.items() if self._incarnations.get(p, {}).get(s.topic_id) != s}
         names = {p.topic for p in news}
         now = self._context.cluster(self._alias).topics(names) if names else {}

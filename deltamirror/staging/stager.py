@@ -34,10 +34,7 @@ REQUESTS_APP_ID = "orders"
 
 @dataclass(frozen=True)
 class StageTick:
-    """The segments that a tick committed, and the watermarks that it read from the source.
-
-    *timestamps* are those of each segment's records, in the order of *segments*.
-    """
+    """The committed *segments*, the *timestamps* of their records, and the *watermarks* read."""
 
     segments: tuple[Segment, ...] = ()
     timestamps: tuple[ValueStats, ...] = ()
@@ -63,17 +60,13 @@ class SourceStager:
         self._context, self.alias = context, alias
         self.worker_pool = workers.worker_pool(StageWorker)
         self._control = ControlTable(context.lake.control)
-        self.lease = Lease(context.lake.root, f"stage {alias}")
+        self.role = f"stage {alias}"
+        self.lease = Lease(context.lake.root, self.role)
         self._source_topics = SourceTopics(context, alias)
         self._committer = Committer(context, alias, self._source_topics)
         self._budget = next_tick_bytes(0, context.config.max_batch_bytes, is_behind=False)
         self._blocked: dict[TopicPartition, _BlockedPartition] = {}
         self.partition_errors: dict[TopicPartition, PartitionError] = {}
-
-    @property
-    def role(self) -> str:
-        """Return the name of the lease, which is this loop's name in status files and logs."""
-        return self.lease.role
 
     def open(self) -> None:
         """Acquire the lease and load the frontiers. Raises LeaseHeldError, LakeError."""
@@ -102,62 +95,40 @@ class SourceStager:
         return known.next_offset if known else None
 
     def tick(self, only: Collection[str] | None = None) -> StageTick:
-        """Stage at most one batch; *only* of these topics if given.
+        """Stage at most one batch; *only* of these topics. Raises UnreachableError.
 
-        Errors of single partitions are in `partition_errors` afterwards. Raises UnreachableError
-        if the source does not respond.
+        Errors of single partitions are in `partition_errors` afterwards.
         """
         self._committer.seal_if_due()
         seen, lost = self._source_topics.snapshot_partitions(only, self._committer.frontiers)
         self._apply_requests(seen, only)
         blocked = self._still_blocked(seen)
         free = {p: s for p, s in seen.items() if p not in blocked}
-        pending_frontiers = self._pending_frontiers()
+        config, frontiers = self._context.config, self._committer.frontiers
+        from_latest = config.clusters[self.alias].auto_offset_reset == "latest"
+        pending_frontiers = self._source_topics.pending_frontiers(frontiers)
         planned = plan_ranges(
-            free,
-            pending_frontiers,
-            self._context.config.max_batch_records,
-            from_latest=self._from_latest,
+            free, pending_frontiers, config.max_batch_records, from_latest=from_latest
         )
         deleted_partitions = self._source_topics.deleted_partitions(pending_frontiers, only)
-        self._record_ends(pending_frontiers, {**planned.partition_errors, **deleted_partitions})
-        self.partition_errors = {
-            **lost,
-            **blocked,
-            **planned.partition_errors,
-            **deleted_partitions,
-        }
+        plan_errors = {**planned.partition_errors, **deleted_partitions}
+        self._record_ends(pending_frontiers, plan_errors)
+        self.partition_errors = {**lost, **blocked, **plan_errors}
         segments, stamps = self._stage(planned.ranges) if planned.ranges else ([], ())
-        is_behind = any(map(self._is_behind, planned.ranges))
-        most = self._context.config.max_batch_bytes
-        self._budget = next_tick_bytes(self._budget, most, is_behind=is_behind)
+        ends = {r: self.frontier(r.partition.topic_partition) for r in planned.ranges}
+        is_behind = any(end is None or end < r.watermarks.stable for r, end in ends.items())
+        self._budget = next_tick_bytes(self._budget, config.max_batch_bytes, is_behind=is_behind)
         # A new process finds some errors, such as records that expired since the plan, only by
         # reading. Requests to accept these gaps can be applied only now.
         self._apply_requests(seen, only, is_last=True)
         return StageTick(tuple(segments), stamps, {p: s.watermarks for p, s in seen.items()})
-
-    def refresh_topics(self) -> None:
-        """List topics and partitions again at the next tick."""
-        self._source_topics.refresh_topics()
-
-    @property
-    def _from_latest(self) -> bool:
-        return self._context.config.clusters[self.alias].auto_offset_reset == "latest"
-
-    def _pending_frontiers(self) -> dict[TopicPartition, Frontier]:
-        return self._source_topics.pending_frontiers(
-            self._committer.frontiers, from_latest=self._from_latest
-        )
 
     def _record_ends(
         self,
         pending_frontiers: Mapping[TopicPartition, Frontier],
         partition_errors: Mapping[TopicPartition, PartitionError],
     ) -> None:
-        """Commit how far re-created and deleted topics were seen to reach.
-
-        Without that commit a new process would not know which records are missing.
-        """
+        """Commit how far re-created and deleted topics reached, for a new process to know it."""
         now_ms, sequence = int(time.time() * 1000), self._committer.next_sequence
         segments = [
             frontier_segment(pending_frontiers[p], now_ms, sequence)
@@ -171,10 +142,7 @@ class SourceStager:
     def _still_blocked(
         self, seen: Mapping[TopicPartition, PartitionSnapshot]
     ) -> dict[TopicPartition, PartitionError]:
-        """Return the errors of the partitions that stay blocked.
-
-        A partition is unblocked when its time is over or its topic was re-created.
-        """
+        """Unblock partitions that are due or were re-created; return the errors of the others."""
         now = time.monotonic()
         self._blocked = {
             p: blocked
@@ -184,10 +152,7 @@ class SourceStager:
         return {p: blocked.error for p, blocked in self._blocked.items()}
 
     def _stage(self, ranges: Sequence[OffsetRange]) -> tuple[list[Segment], tuple[ValueStats, ...]]:
-        """Read and write *ranges* in Spark tasks, then commit and seal them.
-
-        Return the committed segments and the timestamps of each segment's records.
-        """
+        """Read and write *ranges* in Spark tasks, then commit and seal them; see Committer."""
         config = self._context.config
         bundles = bundle_ranges(ranges, config.tasks_max)
         sequence = self._committer.next_sequence
@@ -208,11 +173,6 @@ class SourceStager:
             raise failures[0]
         return committed
 
-    def _is_behind(self, planned: OffsetRange) -> bool:
-        """Return whether the partition is still not staged to the end that was planned from."""
-        staged = self.frontier(planned.partition.topic_partition)
-        return staged is None or staged < planned.watermarks.stable
-
     def _block(self, source: SourcePartition, error: PartitionError) -> None:
         """Stop staging the partition for a while, or until an operator accepts the gap."""
         partition = source.topic_partition
@@ -224,7 +184,7 @@ class SourceStager:
         until = time.monotonic() + retry_s
         self._blocked[partition] = _BlockedPartition(error, until, base_id(source.topic_id))
         self.partition_errors[partition] = error
-        self.refresh_topics()
+        self._source_topics.refresh_topics()
         log.warning("%s %s", self.role, error)
 
     def _apply_requests(
@@ -234,11 +194,8 @@ class SourceStager:
         *,
         is_last: bool = False,
     ) -> None:
-        """Apply the operators' accept-gap requests that were not applied yet.
-
-        A request is finished when it met a gap; with *is_last* also if it met none. Requests for
-        other topics than *only* wait for a tick that includes these topics.
-        """
+        """Apply the accept-gap requests that were not applied yet, of topics in *only*."""
+        # A request is finished when it met a gap; with *is_last* also if it met none.
         done = self._committer.records.txn_version(REQUESTS_APP_ID) or 0
         new = (
             o
@@ -248,14 +205,10 @@ class SourceStager:
         requests = list(takewhile(lambda o: only is None or o.topic in only, new))
         if not requests:
             return
-        pending_frontiers = self._pending_frontiers()
-        found = (
-            self.partition_errors
-            if is_last
-            else plan_ranges(seen, pending_frontiers, 1).partition_errors
-        )
+        pending_frontiers = self._source_topics.pending_frontiers(self._committer.frontiers)
+        planned = {} if is_last else plan_ranges(seen, pending_frontiers, 1).partition_errors
         partition_errors = {
-            **found,
+            **(self.partition_errors if is_last else planned),
             **self._still_blocked(seen),
             **self._source_topics.deleted_partitions(pending_frontiers, only),
         }

@@ -21,9 +21,8 @@ def acls_to_create(context: MirrorContext, flow: FlowConfig) -> list[TopicAcl]:
     It reads both clusters and changes nothing. Raises UnreachableError, RequestRefusedError.
     """
     source = context.cluster(flow.flow.source).topic_acls()
-    if not source:
-        return []
-    return missing_acls(flow, source, context.cluster(flow.flow.target).topic_acls())
+    target = context.cluster(flow.flow.target)
+    return missing_acls(flow, source, target.topic_acls()) if source else []
 
 
 class TopicAclSync:
@@ -39,10 +38,15 @@ class TopicAclSync:
         A refused ACL is logged once, and so is a cluster without an authorizer, for which nothing
         is created. Raises UnreachableError, RequestRefusedError.
         """
-        source = self._context.cluster(self._flow.flow.source).topic_acls()
+        alias = self._flow.flow.source
+        source = self._context.cluster(alias).topic_acls()
         target = self._context.cluster(self._flow.flow.target)
         if not source:
-            self._log_once({_no_acls_message(self._flow.flow.source): logging.INFO})
+            message = (
+                f"ACLs are not synced: {alias} returns no ACLs of topics. It has none, or it has "
+                "no authorizer, or deltamirror's user lacks Describe on the cluster"
+            )
+            self._log_once({message: logging.INFO})
             return
         missing = missing_acls(self._flow, source, target.topic_acls())
         refused = target.create_acls(missing)
@@ -63,10 +67,3 @@ class TopicAclSync:
             if line not in self._logged:
                 log.log(level, "%s", line)
         self._logged = lines
-
-
-def _no_acls_message(alias: str) -> str:
-    return (
-        f"ACLs are not synced: {alias} returns no ACLs of topics. It has none, or it has no "
-        "authorizer, or deltamirror's user lacks Describe on the cluster"
-    )

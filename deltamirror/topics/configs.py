@@ -49,23 +49,18 @@ class TopicConfigSync:
         steps = configs_to_alter(self._context, self._flow, topics)
         target = self._context.cluster(self._flow.flow.target)
         errors = target.alter_topic_configs({step.name: step.configs for step in steps})
+        refused = {topic: str(error) for topic, error in errors.items()}
         for step in steps:
-            if step.name not in errors:
-                log.info("configs of %s on %s: %s", step.name, target.alias, _describe_change(step))
-            elif self._refused.get(step.name) != str(errors[step.name]):
-                log.warning(
-                    "the configs of %s were not changed (%s): %s",
-                    *(step.name, _describe_change(step), errors[step.name]),
-                )
-        self._refused = {name: str(error) for name, error in errors.items()}
-
-
-def _describe_change(step: AlterTopic) -> str:
-    """Return the changes of *step* in one line."""
-    return ", ".join(
-        f"{name} {_value_text(step.before[name])} -> {_value_text(value)}"
-        for name, value in step.configs.items()
-    )
+            topic, reason = step.name, refused.get(step.name)
+            change = ", ".join(
+                f"{name} {_value_text(step.before[name])} -> {_value_text(value)}"
+                for name, value in step.configs.items()
+            )
+            if reason is None:
+                log.info("configs of %s on %s: %s", topic, target.alias, change)
+            elif self._refused.get(topic) != reason:
+                log.warning("the configs of %s were not changed (%s): %s", topic, change, reason)
+        self._refused = refused
 
 
 def _value_text(value: str | None) -> str:

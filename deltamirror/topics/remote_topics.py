@@ -48,10 +48,8 @@ class RemoteTopics:
         for p in partitions:
             if self._config.replicates(p.topic) and self._error_of(p) is None:
                 needed[p.topic] = max(needed.get(p.topic, 0), p.partition + 1)
-        if not needed or (
-            self._has_topics(needed)
-            and time.monotonic() - self._read_at < self._context.timings.topics_max_age_s
-        ):
+        is_fresh = time.monotonic() - self._read_at < self._context.timings.topics_max_age_s
+        if not needed or (is_fresh and self._has_topics(needed)):
             return
         names = {self._config.remote_topic(topic) for topic in needed}
         target = self._context.cluster(self._config.flow.target)
@@ -77,10 +75,7 @@ class RemoteTopics:
                 del self._refused[topic]
 
     def topic_id(self, partition: TopicPartition) -> str | None:
-        """Return the id of the remote topic of source *partition*.
-
-        Return None if the target partition does not exist or the topic is refused.
-        """
+        """Return the id of the remote topic of *partition*; None if it has no target partition."""
         found = self._topics.get(self._config.remote_topic(partition.topic))
         return found.topic_id if found and partition.partition < found.partitions else None
 
@@ -113,10 +108,10 @@ class RemoteTopics:
 
     def _exclude_failed(self, errors: Mapping[str, PartitionError | None]) -> None:
         """Exclude the topics that have an error; `_retry_due` includes them again."""
-        found = {topic: error for topic, error in errors.items() if error is not None}
-        for topic, error in found.items():
-            self._exclude(topic, error)
-            self._topics.pop(self._config.remote_topic(topic), None)
+        for topic, error in errors.items():
+            if error is not None:
+                self._exclude(topic, error)
+                self._topics.pop(self._config.remote_topic(topic), None)
 
     def _exclude(self, topic: str, error: PartitionError) -> None:
         self._refused[topic], self._refused_at[topic] = error, time.monotonic()
@@ -141,14 +136,12 @@ class RemoteTopics:
             if topic.is_denied("DESCRIBE_CONFIGS"):
                 permission = Permission("DescribeConfigs", "topic", name)
                 what = f"describe the configs of {name}"
-                self._exclude_failed(
-                    {name: PermissionMissingError(flow.flow.source, what, permission)}
-                )
+                error = PermissionMissingError(flow.flow.source, what, permission)
+                self._exclude_failed({name: error})
         topics = {n: t for n, t in topics.items() if n not in self._refused}
         configs = source.topic_configs(missing_topics(flow, topics, self._topics))
-        for gone in set(needed) - set(topics) - set(self._refused):
-            remote = flow.remote_topic(gone)
-            if remote not in self._topics:
+        for gone in needed.keys() - topics.keys() - self._refused.keys():
+            if (remote := flow.remote_topic(gone)) not in self._topics:
                 reason = (
                     f"topic {remote} cannot be created on {flow.flow.target}: its source topic is "
                     f"no longer on {flow.flow.source}, so its configs are unknown"
@@ -163,8 +156,8 @@ class RemoteTopics:
                 case AddPartitions():
                     try:
                         target.add_partitions(step.name, step.total)
-                    except (TargetTopicError, PermissionMissingError) as error:
-                        self._exclude(step.source_topic, error)
+                    except (TargetTopicError, PermissionMissingError) as failure:
+                        self._exclude(step.source_topic, failure)
                 case RefusedTopic():
                     self._exclude(step.source_topic, step.error)
         for name, made in target.create_topics([step.topic for step in new.values()]).items():

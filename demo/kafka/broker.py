@@ -66,10 +66,12 @@ class Broker:
     ) -> None:
         self.name = name
         self.home = home.absolute()
+        self.log = self.home / "broker.log"
         self.properties = dict(properties or {})
         self._heap_mb = heap_mb
+        self._new_class_archive = self.home / "classes.jsa"
         self._process: subprocess.Popen[bytes] | None = None
-        self._state = self._read_state() or _new_state()
+        self._state = _read_or_create_state(self.home)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -85,11 +87,6 @@ class Broker:
     def pid(self) -> int | None:
         """Return the broker's process id, or None if it does not run."""
         return self._state.pid if self._is_running() else None
-
-    @property
-    def log(self) -> Path:
-        """Return the log file: warnings, errors and the line that reports readiness."""
-        return self.home / "broker.log"
 
     def start(self) -> Broker:
         """Start the broker on its former ports and data; return when it answers.
@@ -110,7 +107,7 @@ class Broker:
                     raise
                 self._state.port, self._state.controller_port = free_ports(2)
             else:
-                return self
+                break
         return self
 
     def stop(self) -> None:
@@ -127,11 +124,10 @@ class Broker:
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Resume a frozen broker."""
         self._signal(signal.SIGCONT)
 
     def _start_once(self) -> None:
-        write_files(self.home, self._state.port, self._state.controller_port, self.properties)
+        self._write_files()
         if not (self.home / "data" / "meta.properties").exists():
             self._format()
         since = self.log.stat().st_size if self.log.exists() else 0
@@ -154,6 +150,21 @@ class Broker:
         except BaseException:
             self.kill()
             raise
+
+    def _write_files(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        clients, controller = f"PLAINTEXT://{self.bootstrap_servers}", self._state.controller_port
+        settings = {
+            **_PROPERTIES,
+            "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": clients,
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "log.dirs": str(self.home / "data"),
+            **self.properties,
+        }
+        lines = "".join(f"{key}={value}\n" for key, value in settings.items())
+        (self.home / "server.properties").write_text(lines)
+        (self.home / "log4j2.properties").write_text(LOGGING)
 
     def _wait_until_ready(self, since: int) -> None:
         give_up_at = time.monotonic() + START_SECONDS
@@ -197,10 +208,6 @@ class Broker:
         home = kafka_home()
         return home.with_name(f"{home.name}-java{java_version(java())}.jsa")
 
-    @property
-    def _new_class_archive(self) -> Path:
-        return self.home / "classes.jsa"
-
     def _end_process(self, how: signal.Signals) -> None:
         pid = self.pid
         if pid is None:
@@ -235,12 +242,6 @@ class Broker:
         pid, started = self._state.pid, self._state.started
         return pid is not None and started is not None and started_at(pid) == started
 
-    def _read_state(self) -> _BrokerState | None:
-        try:
-            return _BrokerState(**json.loads((self.home / "broker.json").read_text()))
-        except FileNotFoundError:
-            return None
-
     def _write_state(self) -> None:
         new = self.home / "broker.json.new"
         new.write_text(json.dumps(asdict(self._state), indent=2) + "\n")
@@ -257,7 +258,9 @@ class Broker:
         return " | ".join(lines[-_LOG_TAIL_LINES:]) or "it ended without a log message"
 
 
-def _new_state() -> _BrokerState:
+def _read_or_create_state(home: Path) -> _BrokerState:
+    with contextlib.suppress(FileNotFoundError):
+        return _BrokerState(**json.loads((home / "broker.json").read_text()))
     cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     # Kafka's tools take an argument that begins with a dash for an option, so the id begins with K.
     port, controller_port = free_ports(2)
@@ -307,19 +310,3 @@ rootLogger.appenderRef.out.ref=out
 logger.ready.name=kafka.server.KafkaRaftServer
 logger.ready.level=INFO
 """
-
-
-def write_files(home: Path, port: int, controller_port: int, properties: Mapping[str, str]) -> None:
-    """Write `server.properties` and `log4j2.properties` into *home*; *properties* win."""
-    home.mkdir(parents=True, exist_ok=True)
-    settings = {
-        **_PROPERTIES,
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-        "log.dirs": str(home / "data"),
-        **properties,
-    }
-    lines = "".join(f"{key}={value}\n" for key, value in settings.items())
-    (home / "server.properties").write_text(lines)
-    (home / "log4j2.properties").write_text(LOGGING)

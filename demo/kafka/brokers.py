@@ -32,8 +32,7 @@ def start_brokers(names: Sequence[str], home: Path) -> dict[str, str]:
 def stop_brokers(home: Path, *, forget: bool = False) -> list[str]:
     """Stop every broker that `start_brokers` started in *home* and return their names.
 
-    Their data stays for the next `start_brokers`, unless *forget*. Raises BrokerStopError if a
-    broker does not end.
+    Their data stays for the next `start_brokers`, unless *forget*. Raises BrokerStopError.
     """
     stopped = []
     for broker in brokers(home):

@@ -20,10 +20,7 @@ KAFKA = JarSet(
 
 
 def kafka_home() -> Path:
-    """Return the folder with the jars, fetching them at the first call.
-
-    Raises DownloadFailedError, JavaMissingError.
-    """
+    """Return the folder of the jars, fetched once. Raises DownloadFailedError, JavaMissingError."""
     return fetch(KAFKA)
 
 

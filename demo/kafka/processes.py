@@ -15,9 +15,8 @@ from pathlib import Path
 _PORTS = range(20_000, 32_000)
 _USED_PORTS: set[int] = set()  # a returned port is free until its server listens
 _PORTS_LOCK = threading.Lock()
-_RANDOM = (
-    random.SystemRandom()
-)  # not `random`: after a seed or a fork it would return the same ports
+# Not `random`: after a seed or a fork it would return the same ports.
+_RANDOM = random.SystemRandom()
 
 
 def started_at(pid: int) -> str | None:
@@ -33,8 +32,7 @@ def started_at(pid: int) -> str | None:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    has_ended = fields[0] == "Z"
-    return None if has_ended else fields[19]
+    return None if fields[0] == "Z" else fields[19]  # a zombie has ended
 
 
 def restore_signals() -> None:
@@ -48,10 +46,7 @@ def restore_signals() -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return *count* unused ports of 127.0.0.1; a port is returned once per process.
-
-    Raises OSError if no port is left.
-    """
+    """Return *count* unused ports of 127.0.0.1, each once per process. Raises OSError."""
     with _PORTS_LOCK:
         return [_free_port() for _ in range(count)]
 

@@ -22,11 +22,10 @@ from pipeline.record_digest import Digest
 from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition
 
-MIB = 1024 * 1024
-SMALL_FILE_BYTES = 64 * MIB
+SMALL_FILE_BYTES = 64 * 2**20
 """Files of this size and larger are not compacted."""
 
-GROUP_MEMORY_BYTES = 256 * MIB
+GROUP_MEMORY_BYTES = 256 * 2**20
 """Upper bound of the uncompressed rows of one group, which are in memory at the same time."""
 
 MIN_GROUP_FILES = 4
@@ -55,11 +54,7 @@ class FileStats:
 
 
 def select_groups(parts: Iterable[CompactionInput]) -> list[list[CompactionInput]]:
-    """Return the groups of files to join; *parts* are one slot's files in order of sequence.
-
-    A group has at least MIN_GROUP_FILES adjacent files, each smaller than SMALL_FILE_BYTES, and
-    at most GROUP_MEMORY_BYTES of rows.
-    """
+    """Return the groups of files to join; *parts* are one slot's files in order of sequence."""
     groups: list[list[CompactionInput]] = [[]]
     group_bytes = 0
     for part in parts:
@@ -79,10 +74,7 @@ def sort_by_partition(rows: Iterable[PartitionRows]) -> list[PartitionRows]:
 
 
 def collect_stats(rows: Iterable[PartitionRows]) -> dict[SourcePartition, FileStats]:
-    """Return the stats of each partition in *rows*.
-
-    Raises LakeError if a partition's offsets do not increase.
-    """
+    """Return each partition's stats. Raises LakeError if its offsets do not increase."""
     counts: dict[SourcePartition, int] = {}
     last: dict[SourcePartition, int] = {}
     content: dict[SourcePartition, Digest] = {}

@@ -53,10 +53,7 @@ class SegmentLookup:
                 yield self._of[source][segment_indexes[start]], rows.slice(start, end - start)
 
     def take(self, rows: Iterable[PartitionRows]) -> tuple[set[Segment], set[Segment]]:
-        """Return two sets: the segments that *rows* hold completely and in order, and the others.
-
-        The others are segments of which *rows* hold only a part, or different records.
-        """
+        """Return the segments that *rows* hold completely and in order, and the damaged ones."""
         found: dict[Segment, tuple[int, int, Digest]] = {}
         torn: set[Segment] = set()
         for source, batch in rows:
@@ -88,9 +85,8 @@ def is_intact(segment: Segment, rows: pa.Table) -> bool:
 def group_segments(segments: Iterable[Segment], others: Sequence[int]) -> list[list[Segment]]:
     """Return *segments* of a slot in groups; each group can be written as one file.
 
-    *others* are the sorted sequences of the slot's files that stay: no group contains sequences on
-    both sides of one of them. Segments with the same sequence are in the same group. A group has
-    about GROUP_MEMORY_BYTES at most.
+    *others* are the sorted sequences of the slot's files that stay: no group spans one of them.
+    Segments of one sequence are in one group, of about GROUP_MEMORY_BYTES at most.
     """
     made: list[list[Segment]] = []
     size, gap_index = 0, -1

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
@@ -14,27 +13,14 @@ class SlotFileInfo(Protocol):
     """A staged file, as retention needs it."""
 
     @property
-    def slot(self) -> int:
-        """Return the file's slot."""
-
+    def slot(self) -> int: ...
     @property
-    def sequence(self) -> int:
-        """Return the file's sequence number in its slot."""
-
+    def sequence(self) -> int: ...
     @property
-    def size_bytes(self) -> int:
-        """Return the file's size on disk."""
+    def size_bytes(self) -> int: ...
 
 
 File = TypeVar("File", bound=SlotFileInfo)
-
-
-@dataclass(frozen=True)
-class ExpiredFiles(Generic[File]):
-    """Files to remove; *kept* is the first offset that remains of each partition in them."""
-
-    files: tuple[File, ...] = ()
-    kept: Mapping[SourcePartition, int] = field(default_factory=dict)
 
 
 def select_expired(
@@ -44,17 +30,20 @@ def select_expired(
     *,
     before_ms: int | None,
     max_bytes: int | None,
-) -> ExpiredFiles[File]:
-    """Return the expired files, oldest first, as Kafka deletes a log's segments.
+) -> tuple[list[File], dict[SourcePartition, int]]:
+    """Return the expired files, oldest first, and each partition's first offset after them.
 
     A file is free if every segment in it is replayed and every earlier file of its slot is free.
-    A free file expires if it was staged before *before_ms* (ms since 1970), or while all files
-    together are larger than *max_bytes*. None: no such bound.
+    As Kafka deletes a log's segments, a free file expires if it was staged before *before_ms* (ms
+    since 1970), or while all files together are larger than *max_bytes*. None: no such bound.
     """
     total = sum(file.size_bytes for file in files)
     gone: list[File] = []
     kept: dict[SourcePartition, int] = {}
-    for staged_at_ms, file, held in sorted(_free_files(files, segments, is_replayed), key=_age):
+    free_files = _free_files(files, segments, is_replayed)
+    for staged_at_ms, file, held in sorted(
+        free_files, key=lambda free: (free[0], free[1].sequence)
+    ):
         is_old = before_ms is not None and staged_at_ms < before_ms
         is_too_much = max_bytes is not None and total > max_bytes
         if not (is_old or is_too_much):
@@ -63,11 +52,7 @@ def select_expired(
         total -= file.size_bytes
         for segment in held:
             kept[segment.source] = max(segment.end, kept.get(segment.source, 0))
-    return ExpiredFiles(tuple(gone), kept)
-
-
-def _age(free: tuple[int, SlotFileInfo, Sequence[Segment]]) -> tuple[int, int]:
-    return free[0], free[1].sequence
+    return gone, kept
 
 
 def _free_files(

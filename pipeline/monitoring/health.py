@@ -30,9 +30,7 @@ def check_health(loops: Sequence[LoopState], now_s: float, grace_s: float) -> He
     A loop is failing if it reported nothing for LIVENESS_TIMEOUT_S, or if its ticks have failed
     for longer than *grace_s* without a success in between.
     """
-    failing = tuple(
-        why for loop in loops if (why := _failure_reason(loop, now_s, grace_s)) is not None
-    )
+    failing = tuple(filter(None, (_failure_reason(loop, now_s, grace_s) for loop in loops)))
     if failing:
         return Health(FAILING, failing)
     replays = [loop for loop in loops if loop.loop == "replay"]

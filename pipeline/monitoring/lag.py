@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,19 +19,9 @@ from schemas.monitoring.flow_state import PartitionLag
 from schemas.replay.slot_work import ChainLink, Progress
 from schemas.staging.frontier import Frontier
 
-SEGMENT_COLUMNS = (
-    "topic",
-    "topic_id",
-    "partition",
-    "start",
-    "end",
-    "min_timestamp_ms",
-    "stable",
-    "version",
-)
-"""The columns of `segments` from which the lag is computed."""
-
 _SOURCE = ["topic", "topic_id", "partition"]
+SEGMENT_COLUMNS = (*_SOURCE, "start", "end", "min_timestamp_ms", "stable", "version")
+"""The columns of `segments` from which the lag is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +39,9 @@ def newest_staged(segments: pa.Table) -> dict[TopicPartition, StagedEnd]:
     ends = segments.group_by(_SOURCE).aggregate(
         [("version", "max"), ("start", "min"), ("end", "max"), ("stable", "max")]
     )
-    found: dict[TopicPartition, StagedEnd] = {}
-    for row in ends.sort_by("version_max").to_pylist():
-        source = SourcePartition(row["topic"], row["topic_id"], row["partition"])
-        found[source.topic_partition] = StagedEnd(
-            source, row["start_min"], row["end_max"], row["stable_max"]
-        )
-    return found
+    rows = ends.sort_by("version_max").to_pylist()
+    staged = [StagedEnd(_source(r), r["start_min"], r["end_max"], r["stable_max"]) for r in rows]
+    return {each.source.topic_partition: each for each in staged}
 
 
 def replication_lag(source: Watermarks | None, staged: StagedEnd | None, replayed: int) -> int:
@@ -72,10 +59,7 @@ def replication_lag(source: Watermarks | None, staged: StagedEnd | None, replaye
 
 
 def consumer_lag(source_end: int, committed: int) -> int:
-    """Return how many offsets before *source_end* a group has not read.
-
-    The lag is 0 if the commit is newer than *source_end*.
-    """
+    """Return how many offsets before *source_end* a group has not read."""
     return max(0, source_end - committed)
 
 
@@ -84,8 +68,7 @@ def oldest_waiting_ms(
 ) -> dict[SourcePartition, int]:
     """Return the oldest timestamp (ms since 1970) of each partition's records past *replayed*.
 
-    A partly replayed segment counts with its oldest record, so the result can be too old but
-    never too young. Partitions without such a record, or without timestamps, are left out.
+    A partly replayed segment counts with its oldest record. Partitions without one are left out.
     """
     if not replayed or segments.num_rows == 0:
         return {}
@@ -101,19 +84,16 @@ def oldest_waiting_ms(
         (pc.field("end") > pc.field("replayed")) & (pc.field("min_timestamp_ms") >= 0)
     )
     oldest = waiting.group_by(_SOURCE).aggregate([("min_timestamp_ms", "min")])
-    return {
-        SourcePartition(row["topic"], row["topic_id"], row["partition"]): row[
-            "min_timestamp_ms_min"
-        ]
-        for row in oldest.to_pylist()
-    }
+    return {_source(row): row["min_timestamp_ms_min"] for row in oldest.to_pylist()}
+
+
+def _source(row: Mapping[str, Any]) -> SourcePartition:
+    return SourcePartition(row["topic"], row["topic_id"], row["partition"])
 
 
 def age_ms(now_ms: int, oldest_ms: int | None, lag: int) -> int | None:
-    """Return how long the oldest record has waited for replay, in ms; 0 without lag.
-
-    None: unknown. Producers set timestamps, so one may be in the future: it counts as 0 ms.
-    """
+    """Return how long the oldest record has waited, in ms; 0 without lag, None: unknown."""
+    # Producers set timestamps, so one may be in the future: it counts as 0 ms.
     if lag == 0:
         return 0
     return None if oldest_ms is None else max(0, now_ms - oldest_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -12,28 +13,12 @@ from pipeline.offset_map.runs import Runs
 from schemas.kafka.partition import TopicPartition
 from schemas.staging.frontier import base_id
 
-MAP_COLUMNS = (
-    "topic",
-    "incarnation",
-    "partition",
-    "upstream_start",
-    "target_topic",
-    "target_topic_id",
-    "target_partition",
-    "downstream_start",
-    "length",
-    "committed_at",
-)
-"""The columns of `offset_map` that translation needs."""
+_TARGET_COLUMNS = ("target_topic", "target_topic_id", "target_partition")
+_INCARNATION_COLUMNS = ["topic", "partition", "incarnation", *_TARGET_COLUMNS]
+_RUN_COLUMNS = ("upstream_start", "downstream_start", "length")
 
-_INCARNATION_COLUMNS = [
-    "topic",
-    "partition",
-    "incarnation",
-    "target_topic",
-    "target_topic_id",
-    "target_partition",
-]
+MAP_COLUMNS = (*_INCARNATION_COLUMNS, *_RUN_COLUMNS, "committed_at")
+"""The columns of `offset_map` that translation needs."""
 
 
 @dataclass(frozen=True)
@@ -62,81 +47,54 @@ class MapIndex:
         (`<topic_id>+1`). None: the newest one. Only the target topic's newest incarnation counts.
         """
         incarnations = self._incarnations.get(partition, [])
-        if not incarnations:
-            return None
-        target_topic_id = incarnations[-1].target_topic_id
-        for mapped_incarnation in reversed(incarnations):
-            is_meant = incarnation in (
-                None,
-                mapped_incarnation.incarnation,
-                base_id(mapped_incarnation.incarnation),
-            )
-            if is_meant and mapped_incarnation.target_topic_id == target_topic_id:
-                return mapped_incarnation
+        for mapped in reversed(incarnations):
+            is_meant = incarnation in (None, mapped.incarnation, base_id(mapped.incarnation))
+            if is_meant and mapped.target_topic_id == incarnations[-1].target_topic_id:
+                return mapped
         return None
 
     def source_of(self, target: TopicPartition) -> TopicPartition | None:
         """Return the source partition that is mirrored to *target*, or None."""
-        for partition, incarnations in self._incarnations.items():
-            if (
-                TopicPartition(incarnations[-1].target_topic, incarnations[-1].target_partition)
-                == target
-            ):
+        for partition, (*_, newest) in self._incarnations.items():
+            if target == TopicPartition(newest.target_topic, newest.target_partition):
                 return partition
         return None
 
 
 def build_index(offset_map: pa.Table) -> MapIndex:
-    """Return the index of *offset_map* (columns `MAP_COLUMNS`, rows in any order).
-
-    Raises ValueError, with the partition and the offsets, if runs overlap.
-    """
+    """Return the index of *offset_map* (`MAP_COLUMNS`). Raises ValueError if runs overlap."""
     grouped = offset_map.group_by(_INCARNATION_COLUMNS).aggregate(
-        [(name, "list") for name in ("upstream_start", "downstream_start", "length")]
+        [(name, "list") for name in _RUN_COLUMNS]
         + [("committed_at", "max"), ("downstream_start", "max")]
     )
     incarnations: dict[TopicPartition, list[MappedIncarnation]] = {}
-    rows = grouped.select(
-        [*_INCARNATION_COLUMNS, "committed_at_max", "downstream_start_max"]
-    ).to_pylist()
+    rows = grouped.drop_columns([f"{name}_list" for name in _RUN_COLUMNS]).to_pylist()
     for i in _by_age_of_incarnation(rows):
         row = rows[i]
         partition = TopicPartition(row["topic"], row["partition"])
         columns = (
-            np.asarray(grouped.column(f"{name}_list")[i].values, dtype=np.int64)
-            for name in ("upstream_start", "downstream_start", "length")
+            np.asarray(grouped.column(f"{name}_list")[i].values, np.int64) for name in _RUN_COLUMNS
         )
         try:
             runs = Runs(*columns).sort_by_upstream()
         except ValueError as error:
             raise ValueError(f"{partition}: {error}") from None
-        incarnations.setdefault(partition, []).append(
-            MappedIncarnation(
-                row["incarnation"],
-                row["target_topic"],
-                row["target_topic_id"],
-                row["target_partition"],
-                runs,
-            )
-        )
+        ids = {name: row[name] for name in ("incarnation", *_TARGET_COLUMNS)}
+        mapped = MappedIncarnation(**ids, runs=runs)
+        incarnations.setdefault(partition, []).append(mapped)
     return MapIndex(incarnations)
 
 
 def _by_age_of_incarnation(rows: list[dict[str, Any]]) -> list[int]:
-    """Return the indexes of *rows* (one row per incarnation), oldest first.
-
-    Incarnations of the target are ordered by commit time. Incarnations of the source are ordered
-    by downstream offset, because they follow one another in the target's log. Their commit times
-    do not show the order: a rebuilt map commits all of them at once.
-    """
+    """Return the indexes of *rows* (one per incarnation), oldest first."""
+    # By commit time of the target's incarnation, then by downstream offset: a rebuilt map commits
+    # all incarnations of the source at once.
+    target = itemgetter(*_TARGET_COLUMNS)
     written: dict[tuple[str, str, int], int] = {}
     for row in rows:
-        target = (row["target_topic"], row["target_topic_id"], row["target_partition"])
-        written[target] = max(written.get(target, 0), row["committed_at_max"])
+        written[target(row)] = max(written.get(target(row), 0), row["committed_at_max"])
 
     def age(i: int) -> tuple[int, int]:
-        row = rows[i]
-        target = (row["target_topic"], row["target_topic_id"], row["target_partition"])
-        return written[target], row["downstream_start_max"]
+        return written[target(rows[i])], rows[i]["downstream_start_max"]
 
     return sorted(range(len(rows)), key=age)

@@ -27,8 +27,5 @@ def sample_offset_syncs(runs: Sequence[OffsetRun], lag_max: int) -> list[tuple[i
         for run in runs
         for i in range(0, run.length, lag_max + 1)
     ]
-    if runs:
-        last = (runs[-1].upstream_end - 1, runs[-1].downstream_end - 1)
-        if pairs[-1] != last:
-            pairs.append(last)
-    return pairs
+    last = [(run.upstream_end - 1, run.downstream_end - 1) for run in runs[-1:]]
+    return pairs if pairs[-1:] == last else pairs + last

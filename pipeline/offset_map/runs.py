@@ -1,8 +1,5 @@
 """Offset runs of a partition as columns, and lookups of offsets on either side.
 
-    upstream     10   11   14   15
-    map           3    4    6    7        runs (10, 3, 2) and (14, 6, 2)
-
 A partition can have millions of runs, so runs are columns and lookups take many offsets at once.
 """
 
@@ -63,29 +60,45 @@ class Runs:
         """Return the downstream offset after the last run, 0 without runs."""
         return int(self.downstream[-1] + self.length[-1]) if len(self) else 0
 
+    @property
+    def inverse(self) -> Runs:
+        """Return the runs with the sides exchanged."""
+        return Runs(self.downstream, self.upstream, self.length)
+
     def downstream_offsets(self, offsets: Offsets) -> Offsets:
         """Return the downstream offset of each upstream offset; -1: no run contains it."""
-        return _translate_offsets(offsets, self.upstream, self.downstream, self.length)
+        if not len(self):
+            return np.full(len(offsets), -1, np.int64)
+        run = np.searchsorted(self.upstream, offsets, side="right") - 1
+        behind = offsets - self.upstream[run]
+        return np.where((run >= 0) & (behind < self.length[run]), self.downstream[run] + behind, -1)
 
     def upstream_offsets(self, downstream_offsets: Offsets) -> Offsets:
         """Return the upstream offset of each downstream offset; -1: no run contains it."""
-        return _translate_offsets(downstream_offsets, self.downstream, self.upstream, self.length)
+        return self.inverse.downstream_offsets(downstream_offsets)
 
     def downstream_end_below(self, upstream: int) -> int:
         """Return the downstream offset after the last record below *upstream*, 0 without any."""
-        return _end_below(upstream, self.upstream, self.downstream, self.length)
+        run = int(np.searchsorted(self.upstream, upstream)) - 1
+        if run < 0:
+            return 0
+        length = min(int(self.length[run]), upstream - int(self.upstream[run]))
+        return int(self.downstream[run]) + length
 
     def upstream_end_below(self, downstream_offset: int) -> int:
         """Return the upstream offset after the last record below *downstream_offset*, or 0."""
-        return _end_below(downstream_offset, self.downstream, self.upstream, self.length)
+        return self.inverse.downstream_end_below(downstream_offset)
 
     def downstream_at_or_after(self, upstream: int) -> int | None:
         """Return the downstream offset of the first record at or after *upstream*, or None."""
-        return _at_or_past(upstream, self.upstream, self.downstream, self.length)
+        run = int(np.searchsorted(self.upstream + self.length, upstream, side="right"))
+        if run == len(self):
+            return None
+        return int(self.downstream[run]) + max(0, upstream - int(self.upstream[run]))
 
     def upstream_at_or_after(self, downstream_offset: int) -> int | None:
         """Return the upstream offset of the first record at or after *downstream_offset*."""
-        return _at_or_past(downstream_offset, self.downstream, self.upstream, self.length)
+        return self.inverse.downstream_at_or_after(downstream_offset)
 
     def overlapping(self, start: int, end: int) -> Runs:
         """Return the runs that contain any upstream offset of `[start, end)`."""
@@ -102,28 +115,6 @@ class Runs:
     def take(self, chosen: slice | Sequence[int] | Offsets) -> Runs:
         """Return the *chosen* runs, in that order."""
         return Runs(self.upstream[chosen], self.downstream[chosen], self.length[chosen])
-
-
-def _translate_offsets(asked: Offsets, here: Offsets, there: Offsets, length: Offsets) -> Offsets:
-    if not len(here):
-        return np.full(len(asked), -1, np.int64)
-    run = np.searchsorted(here, asked, side="right") - 1
-    behind = asked - here[run]
-    return np.where((run >= 0) & (behind < length[run]), there[run] + behind, -1)
-
-
-def _end_below(asked: int, here: Offsets, there: Offsets, length: Offsets) -> int:
-    run = int(np.searchsorted(here, asked)) - 1
-    if run < 0:
-        return 0
-    return int(there[run]) + min(int(length[run]), asked - int(here[run]))
-
-
-def _at_or_past(asked: int, here: Offsets, there: Offsets, length: Offsets) -> int | None:
-    run = int(np.searchsorted(here + length, asked, side="right"))
-    if run == len(here):
-        return None
-    return int(there[run]) + max(0, asked - int(here[run]))
 
 
 NO_RUNS = Runs(NO_OFFSETS, NO_OFFSETS, NO_OFFSETS)

@@ -29,9 +29,7 @@ def translate(committed: int, runs: Runs) -> int | None:
 def translate_back(downstream: int, runs: Runs) -> int | None:
     """Return the upstream offset at which a group that committed *downstream* resumes.
 
-    The inverse of `translate`, for failback: the upstream offset of the first replicated record at
-    or after *downstream*. A group at the end of the replicated records gets their upstream end.
-    Return None if nothing has arrived.
+    The inverse of `translate`, for failback.
     """
     if not len(runs):
         return None
@@ -47,8 +45,4 @@ def forward_commits(
     wanted: Mapping[TopicPartition, OffsetAndMetadata], committed: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return the *wanted* offsets that are above the group's *committed* ones, or have none."""
-    return {
-        partition: (offset, metadata)
-        for partition, (offset, metadata) in wanted.items()
-        if offset > committed.get(partition, -1)
-    }
+    return {p: wish for p, wish in wanted.items() if wish[0] > committed.get(p, -1)}

@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from pipeline.arrays import NO_OFFSETS, Offsets
+from pipeline.arrays import FingerprintArray, Offsets
 from pipeline.offset_map.encode import encode_runs
-from pipeline.pairing.pair import Fingerprint
+from pipeline.pairing.pair import OffsetFingerprint
+from pipeline.pairing.pair_remains import fingerprint_indexes, pair_last_copies
 from schemas.errors.target import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
-
-FingerprintArray = npt.NDArray[np.bytes_]
 
 
 class LogFingerprints(NamedTuple):
@@ -35,7 +33,7 @@ class LogFingerprints(NamedTuple):
     fingerprints: FingerprintArray
 
     @classmethod
-    def of(cls, records: Iterable[tuple[int, Fingerprint]]) -> LogFingerprints:
+    def of(cls, records: Iterable[OffsetFingerprint]) -> LogFingerprints:
         """Return *records*, in order, as columns."""
         rows = list(records)
         return cls(
@@ -78,12 +76,12 @@ def pair_mm2_log(
     MapAmbiguousError if the pairs are not in the same order on both sides.
     """
     known, theirs = np.unique(target.fingerprints, return_inverse=True)
-    ours = _fingerprint_indexes(staged.fingerprints, known)
+    ours = fingerprint_indexes(staged.fingerprints, known)
     here, there = _sync_rows(staged, target, ours, theirs, sync) or _last_copied_rows(
         staged, ours, theirs, copied
     )
     tail = _pair_tail(ours, theirs, here, there)
-    head = _last_copies(ours[: here + 1], theirs[: there + 1], len(known))
+    head = pair_last_copies(ours[: here + 1], theirs[: there + 1], len(known))
     rows, target_rows = np.concatenate([head, tail], axis=1)
     falls = np.flatnonzero(np.diff(rows) <= 0)
     if len(falls):
@@ -109,15 +107,6 @@ def _doubtful_end(staged: LogFingerprints, ours: Offsets, after: int) -> int | N
     return int(staged.offsets[after + count - 1]) + 1 if count else None
 
 
-def _fingerprint_indexes(fingerprints: FingerprintArray, known: FingerprintArray) -> Offsets:
-    """Return the index of each of *fingerprints* in the sorted *known* ones; -1: not known."""
-    if not len(known):
-        return np.full(len(fingerprints), -1, np.int64)
-    at = np.minimum(np.searchsorted(known, fingerprints), len(known) - 1)
-    found: Offsets = np.where(known[at] == fingerprints, at, -1)
-    return found
-
-
 def _sync_rows(
     staged: LogFingerprints,
     target: LogFingerprints,
@@ -125,16 +114,11 @@ def _sync_rows(
     theirs: Offsets,
     sync: tuple[int, int] | None,
 ) -> tuple[int, int] | None:
-    """Return the rows of the pair in *sync*; None if a record is missing or the two differ.
-
-    They differ if the sync belongs to a previous incarnation of either topic.
-    """
+    """Return the rows of the pair in *sync*; None if a record is missing or the two differ."""
     if sync is None:
         return None
-    here, there = (
-        int(np.searchsorted(log.offsets, offset))
-        for log, offset in zip((staged, target), sync, strict=True)
-    )
+    here = int(np.searchsorted(staged.offsets, sync[0]))
+    there = int(np.searchsorted(target.offsets, sync[1]))
     is_there = here < len(ours) and there < len(theirs)
     if not is_there or (staged.offsets[here], target.offsets[there]) != sync:
         return None
@@ -153,11 +137,8 @@ def _last_copied_rows(
 
 
 def _pair_tail(ours: Offsets, theirs: Offsets, here: int, there: int) -> Offsets:
-    """Return the pairs of rows after the pair (*here*, *there*), in order, without gaps in *ours*.
-
-    A single run of MirrorMaker 2 wrote everything after its last committed offset, so these
-    records have no duplicates.
-    """
+    """Return the pairs of rows after (*here*, *there*), in order, without gaps in *ours*."""
+    # A single run of MirrorMaker 2 wrote these records, so they have no duplicates.
     pairs: list[tuple[int, int]] = []
     if here >= 0:
         for target_row in range(there + 1, len(theirs)):
@@ -169,28 +150,3 @@ def _pair_tail(ours: Offsets, theirs: Offsets, here: int, there: int) -> Offsets
             else:
                 here -= 1
     return np.array(pairs, np.int64).reshape(-1, 2).T
-
-
-def _last_copies(ours: Offsets, theirs: Offsets, kinds: int) -> Offsets:
-    """Return the pairs of rows that result if the last equal records of each side are paired.
-
-    Retention removes the first of several equal records, and duplicates follow their originals.
-    """
-    here = np.flatnonzero(ours >= 0)
-    in_stage = np.bincount(ours[here], minlength=kinds)
-    on_target = np.bincount(theirs, minlength=kinds)
-    rows = _last_of_each(here, ours[here], in_stage, on_target)
-    target_rows = _last_of_each(np.arange(len(theirs)), theirs, on_target, in_stage)
-    if not len(rows):
-        return np.array([NO_OFFSETS, NO_OFFSETS])
-    order = np.argsort(target_rows)
-    return np.array([rows[order], target_rows[order]])
-
-
-def _last_of_each(rows: Offsets, kinds: Offsets, count: Offsets, wanted: Offsets) -> Offsets:
-    """Return the last *wanted* rows of each kind, sorted by kind; *count* is the number of each."""
-    order = np.argsort(kinds, kind="stable")
-    sorted_kinds = kinds[order]
-    from_end = np.cumsum(count)[sorted_kinds] - np.arange(len(order))
-    chosen: Offsets = rows[order[from_end <= wanted[sorted_kinds]]]
-    return chosen

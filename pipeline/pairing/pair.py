@@ -22,16 +22,16 @@ Fingerprint = bytes
 OffsetFingerprint = tuple[int, Fingerprint]
 """A record's offset and the fingerprint of its content."""
 
+StagedFingerprint = tuple[str, int, Fingerprint]
+"""A staged record's incarnation, upstream offset and fingerprint."""
+
 UpstreamPosition = tuple[str, int]
 """An incarnation of a partition and an upstream offset in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedRuns:
-    """The paired runs by incarnation.
-
-    Every staged record at or after *complete_from* was found; None: every record was found.
-    """
+    """The paired runs by incarnation. From *complete_from* on (None: all) no record is missing."""
 
     runs: dict[str, list[OffsetRun]]
     complete_from: UpstreamPosition | None = None
@@ -62,14 +62,12 @@ def _fingerprint(
 class Pairing:
     """One pass over *staged* records and the target's records, which `take` adds.
 
-    *staged* yields incarnation, upstream offset and fingerprint. Each staged record is paired with
-    the first equal target record after the previous pair. The pairing is ambiguous if a record
-    between two pairs, or after the last pair, equals the pair before it.
+    Each staged record is paired with the first equal target record after the previous pair. The
+    pairing is ambiguous if a record between two pairs, or after the last pair, equals the pair
+    before it.
     """
 
-    def __init__(
-        self, partition: TopicPartition, staged: Iterator[tuple[str, int, Fingerprint]]
-    ) -> None:
+    def __init__(self, partition: TopicPartition, staged: Iterator[StagedFingerprint]) -> None:
         self._partition, self._staged = partition, staged
         self._next = next(staged, None)
         self._first = self._next
@@ -91,9 +89,7 @@ class Pairing:
                 self._add(self._next[0], self._next[1], downstream)
                 self._last = (downstream, fingerprint)
                 self._next = next(self._staged, None)
-            elif (
-                self._last is not None and self._last[1] == fingerprint and self._ambiguous is None
-            ):
+            elif self._ambiguous is None and self._last and self._last[1] == fingerprint:
                 self._ambiguous = self._last[0]
 
     def all_pairs(self) -> PairedRuns:
@@ -102,12 +98,9 @@ class Pairing:
             start, end, missing = self._first[1], self._next[1] + 1, 1
             for _, offset, _ in self._staged:
                 end, missing = offset + 1, missing + 1
+            wanted = self._found + missing
             raise MapUnpairedError(
-                self._partition,
-                start=start,
-                end=end,
-                found=self._found,
-                wanted=self._found + missing,
+                self._partition, start=start, end=end, found=self._found, wanted=wanted
             )
         return self.leading_pairs()
 

@@ -12,23 +12,20 @@ that the target still holds is known only after all records were compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-import numpy.typing as npt
 
+from pipeline.arrays import NO_OFFSETS, FingerprintArray, Offsets
 from pipeline.offset_map.encode import encode_runs
-from pipeline.pairing.pair import Fingerprint, OffsetFingerprint, PairedRuns, UpstreamPosition
+from pipeline.pairing.pair import OffsetFingerprint, PairedRuns, StagedFingerprint, UpstreamPosition
 from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 
-Offsets = npt.NDArray[np.int64]
-FingerprintArray = npt.NDArray[np.bytes_]
 BATCH_SIZE = 32_768
-NO_OFFSETS: Offsets = np.empty(0, np.int64)
 
 
 class RemainderPairing:
@@ -49,7 +46,7 @@ class RemainderPairing:
         self._offsets.append(np.array([offset for offset, _ in batch], np.int64))
         self._fingerprints.append(np.array([fingerprint for _, fingerprint in batch], "S16"))
 
-    def last(self, staged: Iterable[tuple[str, int, Fingerprint]]) -> UpstreamPosition | None:
+    def last(self, staged: Iterable[StagedFingerprint]) -> UpstreamPosition | None:
         """Return the position of the last *staged* record that the target holds, or None."""
         known = np.unique(np.concatenate(self._fingerprints))
         stage = _match_fingerprints(staged, known)
@@ -57,9 +54,7 @@ class RemainderPairing:
             return None
         return stage.names[stage.incarnations[-1]], int(stage.upstream[-1])
 
-    def pair(
-        self, staged: Iterable[tuple[str, int, Fingerprint]], *, has_holes: bool
-    ) -> PairedRuns:
+    def pair(self, staged: Iterable[StagedFingerprint], *, has_holes: bool) -> PairedRuns:
         """Return the pairs, and the position from which on every staged record has one.
 
         If the target *has_holes* (it is compacted), any record may be missing; else only the first
@@ -73,15 +68,8 @@ class RemainderPairing:
         surplus = ((on_target > in_stage) & (in_stage > 0))[group_of]
         if surplus.any():
             raise MapAmbiguousError(self._partition, offset=int(downstream[surplus][0]))
-        # Sort both sides by group, in order within a group. Then the last staged records of each
-        # group correspond to the target's records of the group.
-        theirs = np.argsort(group_of, kind="stable")
-        theirs = theirs[in_stage[group_of[theirs]] > 0]
-        ours = np.argsort(stage.groups, kind="stable")
-        groups = stage.groups[ours]
-        ours = ours[np.cumsum(in_stage)[groups] - np.arange(len(ours)) <= on_target[groups]]
-        order = np.argsort(theirs)
-        ours, downstream = ours[order], downstream[theirs[order]]
+        ours, target_rows = pair_last_copies(stage.groups, group_of, len(known))
+        downstream = downstream[target_rows]
         falls = np.flatnonzero(np.diff(ours) <= 0)
         if len(falls):
             raise MapAmbiguousError(self._partition, offset=int(downstream[falls[0] + 1]))
@@ -120,9 +108,7 @@ class _MatchedStage:
 
     def last_missing(self, chosen: Offsets) -> tuple[int, UpstreamPosition] | None:
         """Return the number and position of the last record that is not among the *chosen*."""
-        is_left = np.ones(len(self.numbers), bool)
-        is_left[chosen] = False
-        left = np.flatnonzero(is_left)
+        left = np.delete(np.arange(len(self.numbers)), chosen)
         if not len(left):
             return self.missed
         position = (self.names[self.incarnations[left[-1]]], int(self.upstream[left[-1]]))
@@ -140,46 +126,61 @@ class _MatchedStage:
 
 
 def _match_fingerprints(
-    staged: Iterable[tuple[str, int, Fingerprint]], known: FingerprintArray
+    staged: Iterable[StagedFingerprint], known: FingerprintArray
 ) -> _MatchedStage:
     """Return the *staged* records whose fingerprints are among the sorted *known* ones."""
-    columns: list[tuple[Offsets, Offsets, Offsets, Offsets]] = [
-        (NO_OFFSETS, NO_OFFSETS, NO_OFFSETS, NO_OFFSETS)
-    ]
+    columns: list[Offsets] = [np.empty((4, 0), np.int64)]
     codes: dict[str, int] = {}
     missed: tuple[int, UpstreamPosition] | None = None
     count = start = end = 0
-    for batch in _batches(staged):
+    rest = iter(staged)
+    while batch := list(islice(rest, BATCH_SIZE)):
         names, offsets, said = zip(*batch, strict=True)
         start, end = start if count else offsets[0], offsets[-1] + 1
-        fingerprints = np.array(said, "S16")
-        group = np.searchsorted(known, fingerprints)
-        is_found = np.zeros(len(batch), bool)
-        is_in = group < len(known)
-        is_found[is_in] = known[group[is_in]] == fingerprints[is_in]
+        group = fingerprint_indexes(np.array(said, "S16"), known)
+        is_found = group >= 0
         gone = np.flatnonzero(~is_found)
         if len(gone):
             last = int(gone[-1])
             missed = (count + last, (names[last], offsets[last]))
-        of_incarnation = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
-        columns.append(
-            (
-                np.arange(count, count + len(batch))[is_found],
-                of_incarnation[is_found],
-                np.array(offsets, np.int64)[is_found],
-                group[is_found],
-            )
-        )
+        of_incarnation = [codes.setdefault(name, len(codes)) for name in names]
+        numbers = np.arange(count, count + len(batch))
+        columns.append(np.array([numbers, of_incarnation, offsets, group], np.int64)[:, is_found])
         count += len(batch)
-    numbers, incarnations, upstream, groups = map(np.concatenate, zip(*columns, strict=True))
+    numbers, incarnations, upstream, groups = np.concatenate(columns, axis=1)
     return _MatchedStage(
         numbers, incarnations, upstream, groups, list(codes), missed, start, end, count
     )
 
 
-def _batches(
-    staged: Iterable[tuple[str, int, Fingerprint]],
-) -> Iterator[list[tuple[str, int, Fingerprint]]]:
-    rest = iter(staged)
-    while batch := list(islice(rest, BATCH_SIZE)):
-        yield batch
+def fingerprint_indexes(fingerprints: FingerprintArray, known: FingerprintArray) -> Offsets:
+    """Return the index of each of *fingerprints* in the sorted *known* ones; -1: not known."""
+    if not len(known):
+        return np.full(len(fingerprints), -1, np.int64)
+    at = np.minimum(np.searchsorted(known, fingerprints), len(known) - 1)
+    found: Offsets = np.where(known[at] == fingerprints, at, -1)
+    return found
+
+
+def pair_last_copies(ours: Offsets, theirs: Offsets, kinds: int) -> Offsets:
+    """Return the pairs of rows that result if the last equal records of each side are paired.
+
+    Both sides hold a record's kind, below *kinds*; -1: only on this side. Retention removes the
+    first of several equal records, and duplicates follow their originals.
+    """
+    here = np.flatnonzero(ours >= 0)
+    in_stage = np.bincount(ours[here], minlength=kinds)
+    on_target = np.bincount(theirs, minlength=kinds)
+    rows = _last_of_each(here, ours[here], in_stage, on_target)
+    target_rows = _last_of_each(np.arange(len(theirs)), theirs, on_target, in_stage)
+    order = np.argsort(target_rows)
+    return np.array([rows[order], target_rows[order]])
+
+
+def _last_of_each(rows: Offsets, kinds: Offsets, count: Offsets, wanted: Offsets) -> Offsets:
+    """Return the last *wanted* rows of each kind, sorted by kind; *count* is the number of each."""
+    order = np.argsort(kinds, kind="stable")
+    sorted_kinds = kinds[order]
+    from_end = np.cumsum(count)[sorted_kinds] - np.arange(len(order))
+    chosen: Offsets = rows[order[from_end <= wanted[sorted_kinds]]]
+    return chosen

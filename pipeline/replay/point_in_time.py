@@ -45,11 +45,12 @@ def select_ranges(
             incarnations.setdefault(segment.partition, {}).setdefault(segment.topic_id, []).append(
                 segment
             )
+    is_by_offset = (wanted.from_offset, wanted.to_offset) != (None, None)
     ranges = []
     for _, own in sorted(incarnations.items()):
         newest = list(own)[-1]
         for incarnation, held in own.items():
-            if incarnation == newest or not wanted.is_by_offset:
+            if incarnation == newest or not is_by_offset:
                 ranges.append(_range(held, wanted, kept_from, records))
     return [each for each in ranges if each.start < each.end]
 
@@ -75,10 +76,9 @@ def clip_links(
 
 
 def offset_for_time(segments: Sequence[Segment], at_ms: int, records: SegmentReader) -> int | None:
-    """Return the offset of the first record whose timestamp is *at_ms* or later, or None.
+    """Return the offset of the first record at or after *at_ms*, as in `offsets_for_times`.
 
-    As in Kafka's `offsets_for_times`, the first by offset: a later record may be older. Raises
-    StageIncompleteError if a segment that may hold the record does not have all its records.
+    Raises StageIncompleteError if a segment that may hold it does not have all its records.
     """
     for segment in segments:
         if segment.max_timestamp_ms is None or segment.max_timestamp_ms < at_ms:

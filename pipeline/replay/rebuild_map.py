@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from pipeline.offset_map.runs import Runs
-from pipeline.replay.recovery import StageReader, recover, staging_position
+from pipeline.replay.recovery import StageReader, check_progress, recover
 from pipeline.replay.slot_replay import Target
 from schemas.errors.base import DeltamirrorError, PartitionError
-from schemas.errors.target import MapDiffersError, ProgressBehindError
+from schemas.errors.target import MapDiffersError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from schemas.replay.slot_work import CommittedBatch, SlotReplayResult, SlotWork
@@ -28,6 +28,7 @@ def rebuild_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotRep
     """
     batches: list[CommittedBatch] = []
     errors: list[tuple[TopicPartition, PartitionError]] = []
+    failure: DeltamirrorError | None = None
     try:
         target.fence()
         targets = [each.target for each in work.partitions]
@@ -39,21 +40,15 @@ def rebuild_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotRep
                 end = end_offsets[each.target]
                 if isinstance(end, PartitionError):
                     raise end
-                if (
-                    at is not None
-                    and map_end is not None
-                    and staging_position(each, at) < staging_position(each, map_end)
-                ):
-                    raise ProgressBehindError(
-                        each.target, progress=at.next_offset, map_end=map_end.next_offset
-                    )
+                if at is not None and map_end is not None:
+                    check_progress(each, at, map_end)
                 fresh = replace(each, map_end=None)
                 batches += recover(fresh, work.files, at, end, staged, target).repairs
             except PartitionError as error:
                 errors.append((each.partition, error))
     except DeltamirrorError as error:
-        return SlotReplayResult(work.slot, tuple(batches), tuple(errors), error)
-    return SlotReplayResult(work.slot, tuple(batches), tuple(errors))
+        failure = error
+    return SlotReplayResult(work.slot, tuple(batches), tuple(errors), failure)
 
 
 def missing_runs(

@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Protocol
 
 import pyarrow as pa
 
-from pipeline.pairing.pair import Fingerprint, PairedRuns, Pairing, fingerprints
+from pipeline.pairing.pair import (
+    OffsetFingerprint,
+    PairedRuns,
+    Pairing,
+    StagedFingerprint,
+    fingerprints,
+)
 from pipeline.pairing.pair_remains import RemainderPairing
 from pipeline.replay.segment_chain import RowCounter, SegmentChain, cut_link
 from schemas.errors.lake import StageIncompleteError
@@ -99,18 +106,16 @@ def recover(
             progress = None  # of a previous incarnation; an operator requested a restart
     if map_end is not None and end < map_end.downstream_end:
         raise TargetTruncatedError(work.target, end=end, map_end=map_end.downstream_end)
-    start = start_of(work)
+    start, recovery = start_of(work), _Recovery(work, files, staged, log)
     if map_end is None and progress is None:
         if end == 0 or work.missing_progress is MissingProgressPolicy.BEGIN:
             return ResumePoint(start)
-        return _recover_from_log(work, files, start, end, staged, log)
+        return recovery.search_log(start, end)
     if progress == start:
         return ResumePoint(start)
-    if progress is not None and staging_position(work, progress) < staging_position(work, start):
-        raise ProgressBehindError(
-            work.target, progress=progress.next_offset, map_end=start.next_offset
-        )
-    return _pair_with_log(work, files, start, progress, staged, log)
+    if progress is not None:
+        check_progress(work, progress, start)
+    return recovery.pair_with_log(start, progress)
 
 
 def start_of(work: PartitionWork) -> Progress:
@@ -120,90 +125,92 @@ def start_of(work: PartitionWork) -> Progress:
     return Progress(work.links[0].start, work.links[0].incarnation, work.target_topic_id)
 
 
-def staging_position(work: PartitionWork, progress: Progress) -> tuple[int, int]:
-    """Return a sort key of *progress* in the order of staging; unknown incarnations are first."""
+def check_progress(work: PartitionWork, progress: Progress, map_end: Progress) -> None:
+    """Raise ProgressBehindError if *progress* is before *map_end* in the order of staging."""
     order = [link.incarnation for link in work.links]
-    incarnation = progress.incarnation
-    return order.index(incarnation) if incarnation in order else -1, progress.next_offset
 
+    def position(at: Progress) -> tuple[int, int]:
+        return order.index(at.incarnation) if at.incarnation in order else -1, at.next_offset
 
-def _recover_from_log(
-    work: PartitionWork,
-    files: Sequence[str],
-    beginning: Progress,
-    end: int,
-    staged: StageReader,
-    log: TargetLogReader,
-) -> ResumePoint:
-    """Return where *work* resumes according to the target's log alone.
-
-    A complete log holds the staged records from the first one on, or none. If the log lost its
-    head or is compacted, replay resumes after the last staged record that it still holds.
-    """
-    target, low = work.target, log.log_start_offset(work.target)
-    has_holes = log.is_compacted(target)
-    if low == 0 and not has_holes:
-        resume_point = _pair_with_log(work, files, beginning, None, staged, log)
-        return (
-            resume_point
-            if any(batch.runs for batch in resume_point.repairs)
-            else ResumePoint(beginning)
+    if position(progress) < position(map_end):
+        raise ProgressBehindError(
+            work.target, progress=progress.next_offset, map_end=map_end.next_offset
         )
-    remainder = RemainderPairing(target)
-    log.read_back(target, low, lambda rows: remainder.take(_with_fingerprints(rows)))
-    last = remainder.last(_staged_records(work, files, beginning, None, staged))
-    if last is None:
-        if work.missing_progress is MissingProgressPolicy.SEARCH_OR_BEGIN:
-            return ResumePoint(beginning)
-        raise ProgressUnknownError(target, low=low, high=end)
-    incarnation, offset = last
-    progress = Progress(offset + 1, incarnation, work.target_topic_id)
-    until = _staged_records(work, files, beginning, progress, staged)
-    paired = remainder.pair(until, has_holes=has_holes)
-    return ResumePoint(progress, tuple(_committed_batches(work, progress, paired)))
 
 
-def _pair_with_log(
-    work: PartitionWork,
-    files: Sequence[str],
-    start: Progress,
-    progress: Progress | None,
-    staged: StageReader,
-    log: TargetLogReader,
-) -> ResumePoint:
-    """Pair the staged records from *start* to *progress* (None: as far as found) with the log."""
-    target, after = work.target, work.map_end.downstream_end if work.map_end else 0
-    pairing = Pairing(target, _staged_records(work, files, start, progress, staged))
-    if not pairing.is_empty:
-        log.read_back(target, after, lambda rows: pairing.take(_with_fingerprints(rows)))
-    if progress is None:
-        paired = pairing.leading_pairs()
-        incarnations = list(paired.runs)
-        at = (
-            (incarnations[-1], paired.runs[incarnations[-1]][-1].upstream_end)
-            if incarnations
-            else None
-        )
-        incarnation, offset = at or (start.incarnation, start.next_offset)
-        progress = Progress(offset, incarnation, start.target_topic_id)
-        return ResumePoint(progress, tuple(_committed_batches(work, progress, paired)))
-    try:
-        paired = pairing.all_pairs()
-    except MapUnpairedError:
-        has_holes = log.is_compacted(target)
-        if not has_holes and log.log_start_offset(target) <= after:
-            raise
+@dataclass(frozen=True, slots=True)
+class _Recovery:
+    """Recovery of *work* from the staged *files* and the target's *log*."""
+
+    work: PartitionWork
+    files: Sequence[str]
+    staged: StageReader
+    log: TargetLogReader
+
+    def search_log(self, beginning: Progress, end: int) -> ResumePoint:
+        """Return where replay resumes according to the target's log alone."""
+        # A complete log holds the staged records from the first one on, or none. If it lost its
+        # head or is compacted, replay resumes after the last staged record that it still holds.
+        work, target = self.work, self.work.target
+        low, has_holes = self.log.log_start_offset(target), self.log.is_compacted(target)
+        if low == 0 and not has_holes:
+            found = self.pair_with_log(beginning, None)
+            return found if any(batch.runs for batch in found.repairs) else ResumePoint(beginning)
         remainder = RemainderPairing(target)
-        log.read_back(target, after, lambda rows: remainder.take(_with_fingerprints(rows)))
-        still_staged = _staged_records(work, files, start, progress, staged)
-        paired = remainder.pair(still_staged, has_holes=has_holes)
-    return ResumePoint(progress, tuple(_committed_batches(work, progress, paired)))
+        self._read_back(low, remainder)
+        last = remainder.last(self._staged_records(beginning, None))
+        if last is None:
+            if work.missing_progress is MissingProgressPolicy.SEARCH_OR_BEGIN:
+                return ResumePoint(beginning)
+            raise ProgressUnknownError(target, low=low, high=end)
+        incarnation, offset = last
+        progress = Progress(offset + 1, incarnation, work.target_topic_id)
+        paired = remainder.pair(self._staged_records(beginning, progress), has_holes=has_holes)
+        return _resume_point(work, progress, paired)
+
+    def pair_with_log(self, start: Progress, progress: Progress | None) -> ResumePoint:
+        """Pair the staged records from *start* to *progress* (None: as far as found)."""
+        work, target = self.work, self.work.target
+        after = work.map_end.downstream_end if work.map_end else 0
+        pairing = Pairing(target, self._staged_records(start, progress))
+        if not pairing.is_empty:
+            self._read_back(after, pairing)
+        if progress is None:
+            paired, progress = pairing.leading_pairs(), start
+            if paired.runs:
+                incarnation, runs = list(paired.runs.items())[-1]
+                progress = Progress(runs[-1].upstream_end, incarnation, start.target_topic_id)
+            return _resume_point(work, progress, paired)
+        try:
+            paired = pairing.all_pairs()
+        except MapUnpairedError:
+            has_holes = self.log.is_compacted(target)
+            if not has_holes and self.log.log_start_offset(target) <= after:
+                raise
+            remainder = RemainderPairing(target)
+            self._read_back(after, remainder)
+            paired = remainder.pair(self._staged_records(start, progress), has_holes=has_holes)
+        return _resume_point(work, progress, paired)
+
+    def _read_back(self, start: int, pairing: Pairing | RemainderPairing) -> None:
+        self.log.read_back(
+            self.work.target, start, lambda rows: pairing.take(_with_fingerprints(rows))
+        )
+
+    def _staged_records(self, start: Progress, end: Progress | None) -> Iterator[StagedFingerprint]:
+        """Yield the staged records from *start* to *end*. Raises StageIncompleteError."""
+        count = partial(self.staged.count, self.files)
+        work = _clip_links(self.work, end, count) if end else self.work
+        chain = SegmentChain(work, start, count)
+        for source, batch in self.staged.rows(self.files, chain.starts()):
+            for offset, fingerprint in _with_fingerprints(chain.follow(source, batch)):
+                yield source.topic_id, offset, fingerprint
+        chain.finish()
 
 
-def _committed_batches(
-    work: PartitionWork, end: Progress, paired: PairedRuns
-) -> Iterator[CommittedBatch]:
-    """Yield the *paired* records as committed batches up to *end*, one per incarnation."""
+def _resume_point(work: PartitionWork, end: Progress, paired: PairedRuns) -> ResumePoint:
+    """Return *end* with the *paired* records as committed batches, one per incarnation."""
+    repairs: list[CommittedBatch] = []
     before = work.map_end.progress if work.map_end else None
     order = list(dict.fromkeys(link.incarnation for link in work.links))
     for incarnation in dict.fromkeys([*paired.runs, end.incarnation]):
@@ -218,64 +225,28 @@ def _committed_batches(
             elif order.index(incarnation) < order.index(from_incarnation):
                 complete_from = reached
         records = sum(run.length for run in runs)
-        yield CommittedBatch(
-            work.partition,
-            work.target,
-            before,
-            after,
-            runs,
-            records,
-            rebuilt=True,
-            complete_from=complete_from,
-        )
+        found = CommittedBatch(work.partition, work.target, before, after, runs, records)
+        repairs.append(replace(found, rebuilt=True, complete_from=complete_from))
         before = after
-
-
-def _staged_records(
-    work: PartitionWork,
-    files: Sequence[str],
-    start: Progress,
-    end: Progress | None,
-    staged: StageReader,
-) -> Iterator[tuple[str, int, Fingerprint]]:
-    """Yield incarnation, offset and fingerprint of the staged records from *start* to *end*.
-
-    Raises StageIncompleteError if some of them are missing, so that the map gets no hole.
-    """
-    count = partial(staged.count, files)
-    chain = SegmentChain(_clip_links(work, end, count) if end else work, start, count)
-    for source, batch in staged.rows(files, chain.starts()):
-        for offset, fingerprint in _with_fingerprints(chain.follow(source, batch)):
-            yield source.topic_id, offset, fingerprint
-    chain.finish()
+    return ResumePoint(end, tuple(repairs))
 
 
 def _clip_links(work: PartitionWork, end: Progress, count: RowCounter) -> PartitionWork:
-    """Return *work* with links up to *end* only.
-
-    Raises ProgressAheadError if the links end before *end*, and StageIncompleteError if the
-    incarnation of *end* is not staged.
-    """
-    incarnations = [link.incarnation for link in work.links]
-    if end.incarnation not in incarnations:
-        raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
-    former = work.links[: incarnations.index(end.incarnation)]
+    """Return *work* with links up to *end*. Raises ProgressAheadError, StageIncompleteError."""
+    at = end.next_offset
     last = [
-        cut_link(link, work.partition, link.start, end.next_offset, count)
+        cut_link(link, work.partition, link.start, at, count)
         for link in work.links
-        if link.incarnation == end.incarnation and link.start <= end.next_offset
+        if link.incarnation == end.incarnation and link.start <= at
     ]
     if not last:
-        raise StageIncompleteError(work.partition, wanted=end.next_offset, found=None)
-    if last[-1].end < end.next_offset:
-        raise ProgressAheadError(
-            work.target,
-            progress=end.next_offset,
-            staged=last[-1].end,
-            map_end=work.map_end.progress.next_offset if work.map_end else work.links[0].start,
-        )
+        raise StageIncompleteError(work.partition, wanted=at, found=None)
+    if last[-1].end < at:
+        map_end = start_of(work).next_offset
+        raise ProgressAheadError(work.target, progress=at, staged=last[-1].end, map_end=map_end)
+    former = takewhile(lambda link: link.incarnation != end.incarnation, work.links)
     return replace(work, links=(*former, *last))
 
 
-def _with_fingerprints(rows: pa.RecordBatch) -> Iterator[tuple[int, Fingerprint]]:
+def _with_fingerprints(rows: pa.RecordBatch) -> Iterator[OffsetFingerprint]:
     return zip(rows.column("offset").to_pylist(), fingerprints(rows), strict=True)

@@ -43,10 +43,7 @@ def cut_link(
 
 
 class SegmentChain:
-    """The links of one partition's work from *at* on.
-
-    Raises StageIncompleteError if links or records are missing.
-    """
+    """The links of *work* from *at* on. Raises StageIncompleteError if any is missing."""
 
     def __init__(self, work: PartitionWork, at: Progress, count: RowCounter) -> None:
         self._partition = work.partition
@@ -54,18 +51,12 @@ class SegmentChain:
         if at.incarnation not in order:
             raise StageIncompleteError(work.partition, wanted=at.next_offset, found=None)
         rest = work.links[order.index(at.incarnation) :]
-        incarnations = dict.fromkeys(link.incarnation for link in rest)
-        self._incarnations = {
-            SourcePartition(
-                work.partition.topic, incarnation, work.partition.partition
-            ): _IncarnationChain(
-                work.partition,
-                [link for link in rest if link.incarnation == incarnation],
-                at.next_offset if incarnation == at.incarnation else None,
-                count,
-            )
-            for incarnation in incarnations
-        }
+        self._incarnations: dict[SourcePartition, _IncarnationChain] = {}
+        for incarnation in dict.fromkeys(link.incarnation for link in rest):
+            source = SourcePartition(work.partition.topic, incarnation, work.partition.partition)
+            links = [link for link in rest if link.incarnation == incarnation]
+            start = at.next_offset if incarnation == at.incarnation else links[0].start
+            self._incarnations[source] = _IncarnationChain(work.partition, links, start, count)
         last = rest[-1]
         if last.incarnation == at.incarnation and last.end < at.next_offset:
             raise StageIncompleteError(work.partition, wanted=at.next_offset, found=None)
@@ -73,11 +64,7 @@ class SegmentChain:
 
     def starts(self) -> dict[SourcePartition, int]:
         """Return the first offset to read of each incarnation that has records left."""
-        return {
-            source: incarnation.start
-            for source, incarnation in self._incarnations.items()
-            if incarnation.has_more
-        }
+        return {s: chain.start for s, chain in self._incarnations.items() if chain.has_more}
 
     def follow(self, source: SourcePartition, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Count *rows* by link; return them without rows past the end of the chain."""
@@ -93,21 +80,16 @@ class _IncarnationChain:
     """The links of one incarnation, in order."""
 
     def __init__(
-        self,
-        partition: TopicPartition,
-        links: Sequence[ChainLink],
-        at: int | None,
-        count: RowCounter,
+        self, partition: TopicPartition, links: list[ChainLink], start: int, count: RowCounter
     ) -> None:
-        self._partition = partition
-        self.start = links[0].start if at is None else at
-        ahead = [link for link in links if link.end > self.start]
-        edges = [self.start, *(link.end for link in ahead)]
+        self._partition, self.start = partition, start
+        ahead = [link for link in links if link.end > start]
+        edges = [start, *(link.end for link in ahead)]
         for link, edge in zip(ahead, edges, strict=False):
             if link.start > edge or (link is not ahead[0] and link.start != edge):
                 raise StageIncompleteError(partition, wanted=edge, found=link.start)
         if ahead:  # progress may lie inside the first link
-            ahead[0] = cut_link(ahead[0], partition, self.start, ahead[0].end, count)
+            ahead[0] = cut_link(ahead[0], partition, start, ahead[0].end, count)
         self._ends = np.array([link.end for link in ahead], np.int64)
         self._counts = np.array([link.count for link in ahead], np.int64)
         self._seen = np.zeros(len(ahead), np.int64)
@@ -115,7 +97,7 @@ class _IncarnationChain:
 
     @property
     def has_more(self) -> bool:
-        return any(self._counts) if len(self._counts) else False
+        return bool(self._counts.any())
 
     def follow(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         offsets = rows.column("offset").to_numpy()

@@ -11,9 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-import numpy as np
 import pyarrow as pa
 
+from pipeline.arrays import Offsets
 from pipeline.offset_map.encode import encode_runs
 from pipeline.replay.recovery import StageReader, TargetLogReader, recover, start_of
 from pipeline.replay.segment_chain import SegmentChain
@@ -37,8 +37,6 @@ from schemas.replay.slot_work import (
     SlotReplayResult,
     SlotWork,
 )
-
-Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Target(TargetLogReader, Protocol):
@@ -75,16 +73,12 @@ class Target(TargetLogReader, Protocol):
         """Append *rows* in order to the open transaction. Raises BatchRejectedError."""
 
     def flush(self) -> Mapping[TopicPartition, Offsets]:
-        """Return the downstream offsets of the records sent, by partition, in order.
-
-        Raises BatchRejectedError if the target rejected a record. Raises ThrottledError if the
-        target's quota makes the transaction take too long; `commit` raises it too.
-        """
+        """Return the offsets of the records sent. Raises BatchRejectedError, ThrottledError."""
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit the records sent and *progress* in one transaction.
 
-        Raises FencedError, CommitUnknownError, BatchRejectedError.
+        Raises FencedError, CommitUnknownError, BatchRejectedError, ThrottledError.
         """
 
     def abort(self) -> None:
@@ -92,11 +86,7 @@ class Target(TargetLogReader, Protocol):
 
 
 def replay_slot(work: SlotWork, staged: StageReader, target: Target) -> SlotReplayResult:
-    """Send the records of *work* in transactions; return the committed batches.
-
-    A partition that the target rejects is excluded, and the other partitions are sent again. The
-    result holds the error of each excluded partition, and a failure of the slot if there is one.
-    """
+    """Send the records of *work* in transactions; return the committed batches and the errors."""
     slot = _Slot(work, staged, target)
     while True:
         try:
@@ -138,13 +128,8 @@ class _Slot:
     def result(self, failure: DeltamirrorError | None) -> SlotReplayResult:
         """Return the result; *failure* is the error that stopped the slot, if there was one."""
         errors = [(self._partitions[t].partition, e) for t, e in self._errors.items()]
-        return SlotReplayResult(
-            self._work.slot,
-            tuple(self._committed_batches),
-            tuple(errors),
-            failure,
-            self._fits_bytes,
-        )
+        batches = tuple(self._committed_batches)
+        return SlotReplayResult(self._work.slot, batches, tuple(errors), failure, self._fits_bytes)
 
     def run(self) -> None:
         """Fence, recover each partition's progress, and send until work or bounds end."""
@@ -162,10 +147,7 @@ class _Slot:
             self._finish(chains)
 
     def exclude(self, refused: BatchRejectedError) -> bool:
-        """Exclude the rejected partitions; return whether replay can continue without them.
-
-        If *refused* names no partition, partitions are sent one per transaction to find it.
-        """
+        """Exclude the rejected partitions, or find them one by one; return whether to continue."""
         named = dict(refused.partitions)
         held = self._batch.targets()
         if not named and len(held) == 1:
@@ -174,8 +156,7 @@ class _Slot:
             return False
         self._is_one_by_one = self._is_one_by_one or not named
         for target, why in named.items():
-            start = self._at[target].next_offset
-            end = self._batch.progress[target].next_offset
+            start, end = self._at[target].next_offset, self._batch.progress[target].next_offset
             kind = PartitionDownError if refused.is_transient else RecordRefusedError
             self._errors[target] = kind(target, start=start, end=end, reason=why)
         return True
@@ -195,9 +176,9 @@ class _Slot:
         works = self._remaining_work()
         targets = [w.target for w in works]
         known = self._target.progress(targets)
-        self._target.abort_leftovers(
-            {w.target: _map_end(w) for w in works if _is_fully_mapped(w, known)}
-        )
+        # If the map has all committed records, open transactions after its end are leftovers.
+        mapped = [w for w in works if known.get(w.target) in (None, start_of(w))]
+        self._target.abort_leftovers({w.target: _downstream_end(w) for w in mapped})
         end_offsets = self._target.end_offsets(targets)
         seeds: dict[TopicPartition, Progress] = {}
         for work in works:
@@ -254,20 +235,14 @@ class _Slot:
         return records >= self._work.max_records or size_bytes >= self._work.max_bytes
 
     def _needs_own_batch(self, target: TopicPartition, incarnation: str) -> bool:
-        """Return whether rows of *target* need a new transaction.
-
-        A transaction holds one incarnation of a partition, and one partition when sent one by one.
-        """
+        """Return whether rows of *target* need a new transaction."""
         held = self._batch.progress.get(target)
         if held is not None and held.incarnation != incarnation:
             return True
         return self._is_one_by_one and self._batch.targets() not in ([], [target])
 
     def _finish(self, chains: Mapping[TopicPartition, SegmentChain]) -> None:
-        """Commit the remaining rows, and progress to the end of every complete chain.
-
-        The end of a chain may lie past its last record, after transaction markers.
-        """
+        """Commit the remaining rows, and progress to the end of every complete chain."""
         for target, chain in chains.items():
             if target in self._errors:
                 continue
@@ -275,9 +250,9 @@ class _Slot:
                 chain.finish()
             except PartitionError as error:
                 self._errors[target] = error
-                continue
-            if not self._needs_own_batch(target, chain.end.incarnation):
-                self._batch.reach(target, chain.end)
+            else:
+                if not self._needs_own_batch(target, chain.end.incarnation):
+                    self._batch.progress[target] = chain.end
         self._commit()
 
     def _commit(self) -> None:
@@ -297,68 +272,56 @@ class _Slot:
                 runs = tuple(encode_runs(upstream, offsets[target])) if len(upstream) else ()
                 work = self._partitions[target]
                 before = work.map_end.progress if work.map_end else None
-                load = stats_by_target.get(target, RecordStats())
+                load, sent = stats_by_target.get(target, RecordStats()), len(upstream)
                 self._record(
-                    CommittedBatch(
-                        work.partition, target, before, after, runs, len(upstream), load=load
-                    )
+                    CommittedBatch(work.partition, target, before, after, runs, sent, load=load)
                 )
         self._batch = self._new_batch()
 
     def _recreation_error(self, work: PartitionWork) -> PartitionError | None:
         """Return an error if the topic was re-created or deleted; it is the cause of any other."""
         now = self._target.topic_ids([work.target.topic]).get(work.target.topic)
-        if now == work.target_topic_id:
-            return None
-        return TargetChangedError(work.target, was=work.target_topic_id, now=now or "none")
+        return None if now == work.target_topic_id else _target_changed(work, now)
 
     def _check_targets(
         self, moved: Collection[TopicPartition], offsets: Mapping[TopicPartition, Offsets]
     ) -> None:
-        """Exclude partitions whose topic was re-created, or whose log was truncated, since fencing.
-
-        Topic ids are read after all records are written, because an old topic id never comes back.
-        Raises _PartitionExcludedError: the transaction must not be committed.
-        """
+        """Exclude partitions that were re-created or truncated since fencing; raise if any was."""
+        # Topic ids are read after all records are written: an old topic id never comes back.
         ids = self._target.topic_ids({target.topic for target in moved})
         changed: dict[TopicPartition, PartitionError] = {}
         for target in moved:
             work, now = self._partitions[target], ids.get(target.topic)
-            end = work.map_end.downstream_end if work.map_end else 0
+            start, end = offsets[target][0] if target in offsets else None, _downstream_end(work)
             if now != work.target_topic_id:
-                changed[target] = TargetChangedError(
-                    target, was=work.target_topic_id, now=now or "none"
-                )
-            elif target in offsets and offsets[target][0] < end:
-                start = int(offsets[target][0])
-                changed[target] = TargetTruncatedError(target, end=start, map_end=end)
+                changed[target] = _target_changed(work, now)
+            elif start is not None and start < end:
+                changed[target] = TargetTruncatedError(target, end=int(start), map_end=end)
         if changed:
             self._errors |= changed
             raise _PartitionExcludedError
 
     def _record(self, batch: CommittedBatch) -> None:
         """Record *batch* as committed, and take its end as the end of the map in this tick."""
-        work = self._partitions[batch.target]
-        end = work.map_end.downstream_end if work.map_end else 0
-        end = batch.runs[-1].downstream_end if batch.runs else end
-        self._partitions[batch.target] = replace(work, map_end=MapEnd(batch.after, end))
+        self._partitions[batch.target] = extend_map(self._partitions[batch.target], batch)
         self._at[batch.target] = batch.after
         self._committed_batches.append(batch)
 
     def _new_batch(self) -> TransactionBatch:
-        size_bytes = self._work.transaction_bytes
-        if self._fits_bytes is not None:
-            size_bytes = min(size_bytes, self._fits_bytes)
+        most = self._work.transaction_bytes
+        size_bytes = most if self._fits_bytes is None else min(most, self._fits_bytes)
         return TransactionBatch(self._work.transaction_records, size_bytes)
 
 
-def _map_end(work: PartitionWork) -> int:
+def extend_map(work: PartitionWork, batch: CommittedBatch) -> PartitionWork:
+    """Return *work* with the end of *batch* as the end of its map."""
+    end = batch.runs[-1].downstream_end if batch.runs else _downstream_end(work)
+    return replace(work, map_end=MapEnd(batch.after, end))
+
+
+def _target_changed(work: PartitionWork, now: str | None) -> TargetChangedError:
+    return TargetChangedError(work.target, was=work.target_topic_id, now=now or "none")
+
+
+def _downstream_end(work: PartitionWork) -> int:
     return work.map_end.downstream_end if work.map_end else 0
-
-
-def _is_fully_mapped(work: PartitionWork, known: Mapping[TopicPartition, Progress]) -> bool:
-    """Return whether the map has all committed records of *work*.
-
-    Then open transactions after the map's end were never committed.
-    """
-    return known.get(work.target) in (None, start_of(work))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from pipeline.arrays import NO_OFFSETS, Offsets, offsets_of
 from pipeline.record_stats import measure_records
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.stats import RecordStats
@@ -12,10 +13,7 @@ from schemas.replay.slot_work import Progress
 
 
 class TransactionBatch:
-    """Rows for one or more target partitions, and each partition's progress after them.
-
-    Holds at most *max_records* and about *max_bytes* bytes of Arrow data.
-    """
+    """Rows for one or more target partitions, and each partition's progress after them."""
 
     def __init__(self, max_records: int, max_bytes: int) -> None:
         self._max_records, self._max_bytes = max_records, max_bytes
@@ -33,8 +31,7 @@ class TransactionBatch:
         self, target: TopicPartition, rows: pa.RecordBatch, incarnation: str, topic_id: str
     ) -> int:
         """Add the first of *rows*, as many as fit; return how many."""
-        room = self._max_records - self.records
-        room_bytes = self._max_bytes - self.size_bytes
+        room, room_bytes = self._max_records - self.records, self._max_bytes - self.size_bytes
         fit = max(1, room_bytes * rows.num_rows // max(1, rows.nbytes))
         taken = rows.slice(0, min(room, fit, rows.num_rows))
         self.rows.append((target, taken))
@@ -44,14 +41,9 @@ class TransactionBatch:
         self.progress[target] = Progress(last + 1, incarnation, topic_id)
         return int(taken.num_rows)
 
-    def reach(self, target: TopicPartition, progress: Progress) -> None:
-        """Set the progress of *target*, past offsets without records."""
-        self.progress[target] = progress
-
-    def upstream(self, target: TopicPartition) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def upstream(self, target: TopicPartition) -> Offsets:
         """Return the source offsets of the records for *target*, in order."""
-        offsets = [rows.column("offset").to_numpy() for t, rows in self.rows if t == target]
-        return np.concatenate(offsets) if offsets else np.empty(0, np.int64)
+        return np.concatenate([NO_OFFSETS, *(offsets_of(r) for t, r in self.rows if t == target)])
 
     def stats_by_target(self) -> dict[TopicPartition, RecordStats]:
         """Return the record stats of each target partition."""

@@ -12,7 +12,6 @@ from schemas.errors.source import (
     TopicDeletedError,
     TopicRecreatedError,
 )
-from schemas.kafka.partition import SourcePartition
 from schemas.staging.frontier import Frontier, PartitionSnapshot, next_incarnation
 from schemas.staging.segment import (
     ANY,
@@ -58,19 +57,10 @@ def accept_gap(
             # An error that was raised while reading is newer than the snapshot.
             return [replace(empty, end=max(low, watermarks.low), gap_cause=EXPIRED)]
         case LogTruncatedError():
-            return [
-                replace(
-                    empty,
-                    topic_id=next_incarnation(frontier.source.topic_id),
-                    start=watermarks.low,
-                    end=watermarks.low,
-                    leader_epoch=None,
-                    stable=watermarks.low,
-                    gap_cause=TRUNCATED,
-                )
-            ]
-        case _:
-            return []
+            low, topic_id = watermarks.low, next_incarnation(frontier.source.topic_id)
+            fresh = replace(empty, topic_id=topic_id, start=low, end=low, leader_epoch=None)
+            return [replace(fresh, stable=low, gap_cause=TRUNCATED)]
+    return []
 
 
 def frontier_segment(frontier: Frontier, now_ms: int, sequence: int) -> Segment:
@@ -101,16 +91,11 @@ def frontier_segment(frontier: Frontier, now_ms: int, sequence: int) -> Segment:
 
 def frontier_after(segment: Segment) -> Frontier:
     """Return a partition's frontier after *segment* is committed."""
-    source = SourcePartition(segment.topic, segment.topic_id, segment.partition)
-    return Frontier(source, segment.end, segment.leader_epoch, segment.stable)
+    return Frontier(segment.source, segment.end, segment.leader_epoch, segment.stable)
 
 
 def classify_gaps(segment: Segment, cleanup_policy: str | None) -> Segment:
-    """Return *segment* with the cause of its offsets without records.
-
-    *cleanup_policy* is the topic's `cleanup.policy`, such as `compact,delete`, read after the
-    range. None: it is unknown, so every cause is possible.
-    """
+    """Return *segment* with the cause of its gaps. *cleanup_policy* None: it is unknown."""
     if not segment.gaps:
         return segment
     is_uncompacted = cleanup_policy is not None and "compact" not in cleanup_policy

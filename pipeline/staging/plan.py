@@ -50,10 +50,7 @@ def plan_ranges(
 def _pending_range(
     partition: TopicPartition, snapshot: PartitionSnapshot, frontier: Frontier | None, *, skip: bool
 ) -> OffsetRange:
-    """Return the whole range to stage of *partition*; *skip*: begin a new one at its end.
-
-    Raises PartitionError if the partition cannot be staged further.
-    """
+    """Return all that is left to stage of *partition*; *skip*: begin a new one at its end."""
     watermarks = snapshot.watermarks
     if frontier is None or _is_recreated(partition, snapshot, frontier):
         fresh = SourcePartition(partition.topic, snapshot.topic_id, partition.partition)
@@ -72,16 +69,12 @@ def _pending_range(
 def _is_recreated(
     partition: TopicPartition, snapshot: PartitionSnapshot, frontier: Frontier
 ) -> bool:
-    """Return whether the topic was re-created after the frontier was committed.
-
-    Raises TopicRecreatedError if the previous incarnation was not staged to its last known LSO.
-    """
+    """Return whether the topic was re-created. Raises TopicRecreatedError if it has a gap."""
     if base_id(frontier.source.topic_id) == snapshot.topic_id:
         return False
-    if frontier.next_offset < frontier.last_stable:
-        raise TopicRecreatedError(
-            partition, frontier=frontier.next_offset, end=frontier.last_stable
-        )
+    at, end = frontier.next_offset, frontier.last_stable
+    if at < end:
+        raise TopicRecreatedError(partition, frontier=at, end=end)
     return True
 
 
@@ -94,9 +87,8 @@ def unfinished_frontier(
     """Return the frontier of *partition* with the last known LSO of its incarnation.
 
     *incarnations* are the last snapshots of each incarnation, oldest first. *present* is the
-    current topic id (None: the topic does not exist). If an earlier incarnation was not staged to
-    its last known LSO, return that incarnation's frontier, even if nothing of it is staged. Return
-    None if the partition is new and no earlier incarnation is incomplete.
+    current topic id or None. An earlier incarnation that was not staged to its last known LSO comes
+    first, even if nothing of it is staged. None: the partition is new.
     """
     own = None if frontier is None else base_id(frontier.source.topic_id)
     ids = [snapshot.topic_id for snapshot in incarnations]
@@ -124,19 +116,12 @@ def _share_out(ranges: Sequence[OffsetRange], max_records: int) -> list[OffsetRa
         share = max(1, left // (len(by_length) - i))
         taken = min(r.length, share)
         left = max(0, left - taken)
-        shared[r] = _clip_range(r, r.start + taken)
+        shared[r] = replace(r, end=r.start + taken)
     return [shared[r] for r in ranges]
 
 
-def _clip_range(r: OffsetRange, end: int) -> OffsetRange:
-    return OffsetRange(r.partition, r.start, end, r.planned_start, r.leader_epoch, r.watermarks)
-
-
 def bundle_ranges(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
-    """Return *ranges* assigned to at most *tasks* tasks, balanced by size.
-
-    A slot is assigned to one task, because one task writes the slot's file.
-    """
+    """Return *ranges* in at most *tasks* bundles of equal size; one task writes a slot's file."""
     slots: dict[int, list[OffsetRange]] = {}
     for r in ranges:
         slots.setdefault(r.partition.slot, []).append(r)
@@ -157,8 +142,5 @@ Ticks grow while there is a backlog, because larger ticks need less CPU per reco
 
 
 def next_tick_bytes(former: int, most: int, *, is_behind: bool) -> int:
-    """Return how many bytes the next tick may stage, at most *most*.
-
-    *former* is the last tick's bound; *is_behind* is whether it left records for later.
-    """
+    """Return the next tick's bound; *former* is the last one, *is_behind*: it left records."""
     return min(most, 2 * former if is_behind else INITIAL_TICK_BYTES)

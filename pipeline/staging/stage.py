@@ -67,10 +67,7 @@ class Lake(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SlotStageResult:
-    """One slot's file, its segments and the errors of ranges.
-
-    *stamps* are the timestamp stats of each segment's records, in the order of *segments*.
-    """
+    """A slot's file, its segments, the timestamp stats of each (*stamps*), and errors of ranges."""
 
     slot: int
     file: StagedFile | None
@@ -155,8 +152,7 @@ def stage_ranges(
 ) -> Iterator[SlotStageResult]:
     """Read the ranges of *task* and write one file for each of its slots.
 
-    Small ranges are read together. Large ranges are streamed one after another, so the backlog
-    does not determine how much memory is needed.
+    Large ranges are streamed one by one: the backlog does not determine the needed memory.
     """
     together = _small_ranges(task.ranges)
     held: dict[OffsetRange, list[pa.RecordBatch]] = {r: [] for r in together}
@@ -166,10 +162,9 @@ def stage_ranges(
             source.read(together, task.max_bytes, lambda r, batch: held[r].append(batch))
         )
     budget = max(1, task.max_bytes // max(1, len(task.ranges) - len(together)))
-    for slot in sorted({r.partition.slot for r in task.ranges}):
-        ranges = sorted(
-            (r for r in task.ranges if r.partition.slot == slot), key=lambda r: r.partition
-        )
+    ordered = sorted(task.ranges, key=lambda r: r.partition)
+    for slot in sorted({r.partition.slot for r in ordered}):
+        ranges = [r for r in ordered if r.partition.slot == slot]
         counts_by_range = {r: StageCounts(r) for r in ranges}
         with lake.slot_file(slot, task.sequence) as file:
 
@@ -205,11 +200,8 @@ def _slot_result(
     now_ms: int,
     sequence: int,
 ) -> SlotStageResult:
-    """Return the result of a slot's ranges.
-
-    A range of which nothing was read makes no segment. A partition's first range makes one if it
-    was read without an error, to record where staging began.
-    """
+    """Return the result of a slot's ranges; those of which nothing was read make no segment."""
+    # A partition's first range makes an empty one, to record where staging began.
     found = [
         (counts, reached.end)
         for counts, reached in ranges

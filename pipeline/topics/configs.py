@@ -87,10 +87,8 @@ def _wanted_configs(flow: FlowConfig, configs: Mapping[str, ConfigValue]) -> dic
 def _diff_configs(
     wanted: Mapping[str, str | None], there: Mapping[str, ConfigValue]
 ) -> dict[str, str | None]:
-    """Return the *wanted* configs that are not set on the topic itself.
-
-    An equal default of the target's brokers does not count, because it can change later.
-    """
+    """Return the *wanted* configs that are not set on the topic itself."""
+    # An equal default of the brokers does not count, because it can change later.
     own = {
         name: config.value
         for name, config in there.items()
@@ -100,11 +98,8 @@ def _diff_configs(
 
 
 def _is_synced(flow: FlowConfig, name: str, config: ConfigValue) -> bool:
-    """Return whether a remote topic's config follows its source topic's.
-
-    Excluded are configs from a broker's file (they are meant for that broker), sensitive and
-    read-only configs, and those that `config.properties.exclude` matches.
-    """
+    """Return whether a remote topic's config follows its source topic's."""
+    # Configs from a broker's file are meant for that broker.
     return (
         not (config.is_read_only or config.is_sensitive)
         and config.source != "STATIC_BROKER_CONFIG"

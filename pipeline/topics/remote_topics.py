@@ -43,10 +43,7 @@ class RefusedTopic:
 def missing_topics(
     flow: FlowConfig, source_topics: Mapping[str, Topic], target_topics: Mapping[str, Topic]
 ) -> list[str]:
-    """Return the source topics that *flow* replicates and whose remote topics do not exist.
-
-    `plan_remote_topics` needs the configs of these topics only.
-    """
+    """Return the source topics that *flow* replicates and whose remote topics do not exist."""
     return [
         name
         for name in sorted(source_topics)
@@ -70,22 +67,18 @@ def plan_remote_topics(
     steps: list[CreateTopic | AddPartitions | RefusedTopic] = []
     for name in sorted(filter(flow.replicates, source_topics)):
         remote = flow.remote_topic(name)
-        partitions = source_topics[name].partitions
-        there = target_topics.get(remote)
+        source, there = source_topics[name], target_topics.get(remote)
         if there is None:
-            steps.append(_plan_creation(flow, name, remote, partitions, source_configs.get(name)))
-        elif there.partitions < partitions:
-            steps.append(AddPartitions(remote, name, partitions))
+            steps.append(_plan_creation(flow, source, source_configs.get(name)))
+        elif there.partitions < source.partitions:
+            steps.append(AddPartitions(remote, name, source.partitions))
     return steps
 
 
 def _plan_creation(
-    flow: FlowConfig,
-    topic: str,
-    remote: str,
-    partitions: int,
-    configs: Mapping[str, ConfigValue] | None,
+    flow: FlowConfig, source: Topic, configs: Mapping[str, ConfigValue] | None
 ) -> CreateTopic | RefusedTopic:
+    topic, remote = source.name, flow.remote_topic(source.name)
     problem = _name_problem(remote)
     if problem is None and configs is None:
         problem = f"the settings of {topic} could not be read on {flow.flow.source}"
@@ -93,7 +86,8 @@ def _plan_creation(
         message = f"topic {remote} cannot be created on {flow.flow.target}: {problem}"
         return RefusedTopic(remote, topic, TargetTopicError(message))
     carried = configs_for_creation(flow, configs)
-    return CreateTopic(TopicSpec(remote, partitions, flow.replication_factor, carried), topic)
+    spec = TopicSpec(remote, source.partitions, flow.replication_factor, carried)
+    return CreateTopic(spec, topic)
 
 
 def _name_problem(name: str) -> str | None:

@@ -42,9 +42,8 @@ def translate_settings(role: str, java: Mapping[str, str]) -> TranslatedSettings
                 checks[name] = _translate_key(key, value.strip(), java, settings)
             except ValueError as failure:
                 checks[name] = KeyCheck(name, KeyStatus.REFUSED, str(failure))
-    security = translate_security(
-        {name: text for name, text in java.items() if is_connection_key(name)}
-    )
+    connection = {name: value for name, value in java.items() if is_connection_key(name)}
+    security = translate_security(connection)
     _fit_fetch_sizes(role, settings)
     _fit_backoff(settings)
     return TranslatedSettings({**settings, **security.settings}, {**checks, **security.checks})
@@ -65,18 +64,12 @@ def _translate_key(
     """Translate *key* into *settings*, and return its check. Raises ValueError for a bad value."""
     java_value = key.read(value)
     if key.name == "isolation.level":
-        honoured = value == "read_committed"
-        return KeyCheck(
-            key.name,
-            KeyStatus.HONOURED if honoured else KeyStatus.NO_EFFECT,
-            "The source is always read with read_committed. Aborted records are not replicated.",
-        )
+        status = KeyStatus.HONOURED if value == "read_committed" else KeyStatus.NO_EFFECT
+        note = "The source is always read with read_committed. Aborted records are not replicated."
+        return KeyCheck(key.name, status, note)
     if key.name == "auto.offset.reset":
-        return KeyCheck(
-            key.name,
-            KeyStatus.HONOURED,
-            "Where staging of a topic starts when it is first selected.",
-        )
+        note = "Where staging of a topic starts when it is first selected."
+        return KeyCheck(key.name, KeyStatus.HONOURED, note)
     if not key.librdkafka:
         return KeyCheck(key.name, KeyStatus.NO_EFFECT, key.note)
     if key.librdkafka == "compression.level":
@@ -102,12 +95,9 @@ def _librdkafka_value(key: ClientKey, value: str | int | bool) -> str | int | bo
 
 
 def _fit_backoff(settings: dict[str, Value]) -> None:
-    """Limit the first backoff to the longest one, as librdkafka requires it.
-
-    Java uses the shorter of both. If only the first is set, it is the longest in Java, too.
-    """
+    """Limit the first backoff to the longest one: librdkafka requires it, and Java does it."""
     first, longest = (settings.get(f"reconnect.backoff.{each}") for each in ("ms", "max.ms"))
-    if not isinstance(longest, int):
+    if not isinstance(longest, int):  # in Java, a first one alone is the longest, too
         longest = first if isinstance(first, int) else MAX_BACKOFF_MS
     first = first if isinstance(first, int) else FIRST_BACKOFF_MS
     settings["reconnect.backoff.ms"] = min(first, longest)

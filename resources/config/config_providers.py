@@ -56,24 +56,20 @@ def _look_up(key: str, entries: Mapping[str, str], base: Path, found: re.Match[s
     declared = name in split_list(entries.get("config.providers", ""))
     java_class = entries.get(f"config.providers.{name}.class", "") if declared else ""
     kind = provider_of(java_class) if java_class else name
-    if kind is None or kind not in PROVIDERS:
-        raise SecretError(
-            key, reference=found.group(), reason="the providers are env, file and dir"
-        )
+    provider = PROVIDERS.get(kind or "")
     prefix = f"config.providers.{name}.param."
     params = {k[len(prefix) :]: v for k, v in entries.items() if k.startswith(prefix)}
     try:
-        return PROVIDERS[kind](base / path, item, params)
+        if provider is None:
+            raise LookupError("the providers are env, file and dir")
+        return provider(base / path, item, params)
     except LookupError as missing:
-        raise SecretError(key, reference=found.group(), reason=str(missing.args[0])) from None
+        reason = str(missing.args[0])
     except OSError as failure:
-        raise SecretError(
-            key, reference=found.group(), reason=failure.strerror or "it cannot be read"
-        ) from None
+        reason = failure.strerror or "it cannot be read"
     except (ConfigError, ValueError):
-        raise SecretError(
-            key, reference=found.group(), reason="the file cannot be read as text"
-        ) from None
+        reason = "the file cannot be read as text"
+    raise SecretError(key, reference=found.group(), reason=reason)
 
 
 def _from_environment(_path: Path, name: str, params: Params) -> str:

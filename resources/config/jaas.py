@@ -21,10 +21,7 @@ class LoginModule:
 
 
 def parse(text: str) -> LoginModule:
-    """Parse `Class required key="value" ... ;`.
-
-    Raises ValueError if *text* is no login module. The message holds no part of *text*.
-    """
+    """Parse `Class required key="value" ... ;`. Raises ValueError, without any part of *text*."""
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != (";", True):
         raise ValueError("it must be `LoginModule required key=value ... ;`, with the semicolon")
@@ -39,8 +36,7 @@ def parse(text: str) -> LoginModule:
 
 def _tokens(text: str) -> list[tuple[str, bool]]:
     """Return the unescaped words of *text*, each with True if it is a `=` or a `;`."""
-    tokens = []
-    position = 0
+    tokens, position = [], 0
     while position < len(text):
         found = TOKEN.match(text, position)
         if found is None:

@@ -14,15 +14,7 @@ from resources.config.security import NO_SERVERS
 from schemas.config.client_keys import ROLES, client_names, is_connection_key
 from schemas.config.flow import Flow
 from schemas.config.flow_keys import KEYS
-from schemas.config.keys import (
-    Key,
-    KeyCheck,
-    KeyStatus,
-    Kind,
-    redact,
-    redact_key,
-    split_list,
-)
+from schemas.config.keys import Key, KeyCheck, KeyStatus, Kind, redact, redact_key, split_list
 from schemas.config.worker_keys import worker_check, worker_names
 from schemas.errors.base import ConfigError
 from schemas.errors.configuration import (
@@ -62,8 +54,7 @@ SCOPE_NAMES = {"T": "at the top level", "C": "as alias.{}", "F": "as A->B.{}"}
 
 def check_keys(file: Mm2File) -> list[KeyCheck]:
     """Return the check of every key of *file*, in the file's order."""
-    known = file.without_unlisted_flows()
-    return [check_key(known, key) for key in file.written]
+    return [check_key(file, key) for key in file.written]
 
 
 def check_key(file: Mm2File, key: str) -> KeyCheck:
@@ -127,7 +118,7 @@ def _check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
         return _table_check(file, scoped_key, key, value)
     return (
         _family_check(scoped_key, value)
-        or _client_check(file, scoped_key)
+        or _client_check(file, scoped_key, value)
         or worker_check(scoped_key.key)
         or _misplaced_key_result(scoped_key, key)
     )
@@ -139,7 +130,7 @@ def _table_check(file: Mm2File, scoped_key: ScopedKey, key: Key, value: str) -> 
         NameFilter(split_list(value))
     if scoped_key.alias and key.name == "bootstrap.servers":
         return translate_settings("admin", file.client(scoped_key.alias, "admin")).checks[key.name]
-    why = find_contradiction(file, scoped_key)
+    why = find_contradiction(file, scoped_key, value)
     check = key.check(value)
     if key.name == "replication.policy.class" and check.status is KeyStatus.HONOURED:
         flow = scoped_key.flow or Flow(file.aliases[0], file.aliases[-1])
@@ -154,21 +145,21 @@ def _family_check(scoped_key: ScopedKey, value: str) -> KeyCheck | None:
     """Check keys with a user-defined name inside: transforms, predicates, config providers."""
     name = scoped_key.key
     if name.startswith(("transforms.", "predicates.")):
-        return KeyCheck(scoped_key.key, KeyStatus.REFUSED, NO_SMT)
+        return KeyCheck(name, KeyStatus.REFUSED, NO_SMT)
     if scoped_key.scope == "T" and name.startswith("config.providers."):
         if name.endswith(".class") and provider_of(value) is None:
             why = "only Kafka's EnvVar-, File- and DirectoryConfigProvider are supported"
-            return KeyCheck(scoped_key.key, KeyStatus.REFUSED, why)
-        return KeyCheck(scoped_key.key, KeyStatus.HONOURED, "A config provider.")
+            return KeyCheck(name, KeyStatus.REFUSED, why)
+        return KeyCheck(name, KeyStatus.HONOURED, "A config provider.")
     return None
 
 
-def _client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
+def _client_check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
     """Check a Java client property together with all other properties of the same client."""
     if is_connection_key(scoped_key.key):
-        return _connection_check(file, scoped_key)
+        return _connection_check(file, scoped_key, value)
     if scoped_key.flow is not None:
-        return _flow_client_check(file, scoped_key)
+        return _flow_client_check(file, scoped_key.key, scoped_key.flow)
     role, dot, name = scoped_key.key.partition(".")
     if not dot or role not in ROLES:
         return None
@@ -180,38 +171,29 @@ def _client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
     return KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, note)
 
 
-def _connection_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
+def _connection_check(file: Mm2File, scoped_key: ScopedKey, value: str) -> KeyCheck | None:
     if scoped_key.flow is not None:
-        alone = translate_settings("admin", {scoped_key.key: file.values[scoped_key.full_key]})
-        return (
-            KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, PER_CLUSTER)
-            if scoped_key.key in alone.checks
-            else None
-        )
+        alone = translate_settings("admin", {scoped_key.key: value})
+        if scoped_key.key not in alone.checks:
+            return None
+        return KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, PER_CLUSTER)
     alias = scoped_key.alias or file.aliases[0]
     return translate_settings("admin", file.client(alias, "admin")).checks.get(scoped_key.key)
 
 
-def _flow_client_check(file: Mm2File, scoped_key: ScopedKey) -> KeyCheck | None:
-    for prefix, (role, why_not) in FLOW_CLIENTS.items():
-        if not scoped_key.key.startswith(prefix) or scoped_key.flow is None:
-            continue
-        name = scoped_key.key.removeprefix(prefix)
-        if why_not is PER_CLUSTER and name == "bootstrap.servers":
-            return KeyCheck(scoped_key.key, KeyStatus.REFUSED, OTHER_BROKERS)
-        if why_not:
-            return (
-                KeyCheck(scoped_key.key, KeyStatus.NO_EFFECT, why_not)
-                if name in client_names(role)
-                else None
-            )
-        java = (
-            file.data_producer(scoped_key.flow)
-            if role == "producer"
-            else file.client(scoped_key.flow.source, role, scoped_key.flow)
-        )
-        return translate_settings(role, java).checks.get(name)
-    return None
+def _flow_client_check(file: Mm2File, key: str, flow: Flow) -> KeyCheck | None:
+    prefix = next((prefix for prefix in FLOW_CLIENTS if key.startswith(prefix)), None)
+    if prefix is None:
+        return None
+    name, (role, why_not) = key.removeprefix(prefix), FLOW_CLIENTS[prefix]
+    if why_not is PER_CLUSTER and name == "bootstrap.servers":
+        return KeyCheck(key, KeyStatus.REFUSED, OTHER_BROKERS)
+    if why_not:
+        is_known = name in client_names(role)
+        return KeyCheck(key, KeyStatus.NO_EFFECT, why_not) if is_known else None
+    is_producer = role == "producer"
+    java = file.data_producer(flow) if is_producer else file.client(flow.source, role, flow)
+    return translate_settings(role, java).checks.get(name)
 
 
 def _misplaced_key_result(scoped_key: ScopedKey, key: Key | None) -> KeyCheck | None:
@@ -243,9 +225,8 @@ def _unknown_key_error(file: Mm2File, key: str, scoped_key: ScopedKey) -> Config
 
 def _is_cluster_key(name: str) -> bool:
     role, _, rest = name.partition(".")
-    if role in ROLES and rest in client_names(role):
-        return True
-    return is_connection_key(name) and name in client_names("admin")
+    is_client_key = role in ROLES and rest in client_names(role)
+    return is_client_key or (is_connection_key(name) and name in client_names("admin"))
 
 
 def _nearest(file: Mm2File, key: str, scoped_key: ScopedKey) -> str | None:
@@ -269,26 +250,20 @@ OFFSET_SYNCS_ENABLED = "emit.offset-syncs.enabled"
 OFFSET_SYNCS_PREFIXES = ("offset-syncs-", "offset-syncs.topic.")
 
 
-def find_contradiction(file: Mm2File, scoped_key: ScopedKey) -> str | None:
+def find_contradiction(file: Mm2File, scoped_key: ScopedKey, value: str) -> str | None:
     """Return why the key at *scoped_key* contradicts another key of *file*, or None.
 
-    MirrorSourceConnector refuses `emit.offset-syncs.enabled=false` together with keys that
-    configure the syncs (KIP-1031). It compares with `false` only, and so accepts `False`. A key at
-    the top level is checked for every enabled flow that does not set it.
+    MirrorSourceConnector refuses `emit.offset-syncs.enabled=false` (but accepts `False`) together
+    with keys that configure the syncs (KIP-1031).
     """
-    if scoped_key.key != OFFSET_SYNCS_ENABLED or file.values[scoped_key.full_key] != "false":
+    if scoped_key.key != OFFSET_SYNCS_ENABLED or value != "false":
         return None
     for flow in file.enabled_flows():
-        if scoped_key.flow == flow or (
-            scoped_key.scope == "T" and OFFSET_SYNCS_ENABLED not in file.at_flow(flow)
-        ):
-            for key in _offset_sync_keys(file, flow):
-                return f"no offset syncs are written, but {key} configures them: remove one of both"
+        own = file.at_flow(flow)
+        if scoped_key.flow == flow or (scoped_key.scope == "T" and OFFSET_SYNCS_ENABLED not in own):
+            keys = [f"{flow.name}.{key}" for key in own if key.startswith(OFFSET_SYNCS_PREFIXES)]
+            keys += [key for key in file.top_level() if key.startswith(OFFSET_SYNCS_PREFIXES)]
+            if keys:
+                why = f"no offset syncs are written, but {keys[0]} configures them"
+                return f"{why}: remove one of both"
     return None
-
-
-def _offset_sync_keys(file: Mm2File, flow: Flow) -> list[str]:
-    at_flow = [
-        f"{flow.name}.{key}" for key in file.at_flow(flow) if key.startswith(OFFSET_SYNCS_PREFIXES)
-    ]
-    return at_flow + [key for key in file.top_level() if key.startswith(OFFSET_SYNCS_PREFIXES)]

@@ -92,10 +92,9 @@ def _key_of(path: Path, data: bytes, password: str) -> KeyStore:
     while issuer := next((each for each in others if each.subject == chain[-1].issuer), None):
         chain.append(issuer)
         others.remove(issuer)
-    key = store.key.private_bytes(
-        pem.Encoding.PEM, pem.PrivateFormat.PKCS8, pem.NoEncryption()
-    ).decode()
-    return KeyStore("", "".join(c.public_bytes(pem.Encoding.PEM).decode() for c in chain), key)
+    as_pem = pem.Encoding.PEM
+    key = store.key.private_bytes(as_pem, pem.PrivateFormat.PKCS8, pem.NoEncryption()).decode()
+    return KeyStore("", "".join(c.public_bytes(as_pem).decode() for c in chain), key)
 
 
 def _as_pkcs12(path: Path, password: str, key_password: str) -> tuple[bytes, str]:
@@ -105,9 +104,8 @@ def _as_pkcs12(path: Path, password: str, key_password: str) -> tuple[bytes, str
         out = Path(folder, "store.p12")
         command = ["-importkeystore", "-noprompt", "-srckeystore", str(path)]
         command += ["-destkeystore", str(out), "-deststoretype", "PKCS12"]
-        _keytool(
-            path, password, [*command, "-deststorepass:env", "NEW_PASSWORD"], key_password, new
-        )
+        command += ["-deststorepass:env", "NEW_PASSWORD"]
+        _keytool(path, password, command, key_password, new)
         return out.read_bytes(), new
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from resources.config.client_properties import client_settings
@@ -53,10 +54,7 @@ def read_config(path: Path) -> Config:
 
 
 def check_config(path: Path) -> list[KeyCheck]:
-    """Return the check of each key of the file at *path*, in its order, with secrets masked.
-
-    Raises ConfigFileError if the file cannot be read or lists no clusters.
-    """
+    """Return the check of each key of the file, with secrets masked. Raises ConfigFileError."""
     return check_keys(Mm2File.read(path))
 
 
@@ -101,21 +99,19 @@ def _consumer(file: Mm2File, alias: str, flows: list[Flow]) -> dict[str, str]:
 
 
 def _flow(file: Mm2File, flow: Flow) -> FlowConfig:
-    def text(key: str) -> str:
-        return _text(file, flow, key)
+    text = partial(_text, file, flow)
 
     def names(key: str) -> tuple[str, ...]:
         return split_list(text(key))
 
+    producer_key = f"{flow.name}.producer.override."
     return FlowConfig(
         flow=flow,
         topics=NameFilter(names("topics"), names("topics.exclude")),
         groups=NameFilter(names("groups"), (*names("groups.exclude"), INTERNAL_GROUPS)),
         policy=_policy(file, flow),
         replication_factor=parse_integer(text("replication.factor")),
-        producer=client_settings(
-            "producer", file.data_producer(flow), f"{flow.name}.producer.override."
-        ),
+        producer=client_settings("producer", file.data_producer(flow), producer_key),
         refresh_topics_interval_s=_interval_s(file, flow, "refresh.topics"),
         emit_checkpoints_interval_s=_interval_s(file, flow, "emit.checkpoints"),
         offset_syncs=_offset_syncs(file, flow),
@@ -168,10 +164,7 @@ def _interval_s(file: Mm2File, flow: Flow, what: str) -> float | None:
 
 
 def _replication_factor(file: Mm2File, flow: Flow, topic: str) -> int:
-    """Return the replication factor of an internal topic: its own key's, else a remote topic's.
-
-    MirrorMaker 2's default is 3, which a smaller cluster refuses.
-    """
+    """Return an internal topic's replication factor. A small cluster refuses MirrorMaker 2's 3."""
     own = file.flow_value(flow, f"{topic}.topic.replication.factor")
     return parse_integer(own or _text(file, flow, "replication.factor"))
 

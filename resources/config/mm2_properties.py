@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations, starmap
 from pathlib import Path
@@ -28,12 +29,6 @@ class ScopedKey:
     def scope(self) -> str:
         """Return T for the top level, C for a cluster, F for a flow."""
         return "C" if self.alias else "F" if self.flow else "T"
-
-    @property
-    def full_key(self) -> str:
-        """Return the whole key, as in the file."""
-        before = self.alias or (self.flow.name if self.flow else "")
-        return f"{before}.{self.key}" if before else self.key
 
 
 @dataclass(frozen=True)
@@ -60,14 +55,9 @@ class Mm2File:
         values, failures = resolve(written, path.absolute().parent)
         aliases = tuple(dict.fromkeys(split_list(values.get("clusters", ""))))
         if not aliases:
-            raise ConfigFileError(
-                path, reason="it has no `clusters`: list the cluster aliases, separated by commas"
-            )
+            why = "it has no `clusters`: list the cluster aliases, separated by commas"
+            raise ConfigFileError(path, reason=why)
         return cls(path, aliases, lines, written, values, failures)
-
-    def without_unlisted_flows(self) -> Mm2File:
-        """Return the file without the keys of flows whose clusters it does not list."""
-        return replace(self, values={k: v for k, v in self.values.items() if self._is_listed(k)})
 
     def scoped_key(self, key: str) -> ScopedKey:
         """Split *key* by scope. Raises UnknownAliasError for a flow of unlisted clusters."""
@@ -82,7 +72,7 @@ class Mm2File:
 
     def top_level(self) -> dict[str, str]:
         """Return the keys at the top level."""
-        return self._keys_of(None)
+        return self._by_owner.get(None, {})
 
     def possible_flows(self) -> Iterator[Flow]:
         """Yield a flow for every ordered pair of clusters, enabled or not."""
@@ -96,13 +86,9 @@ class Mm2File:
         """
         return [flow for flow in self.possible_flows() if self._is_enabled(flow)]
 
-    def at_cluster(self, alias: str) -> dict[str, str]:
-        """Return the keys of the cluster *alias*, without the prefix."""
-        return self._keys_of(alias)
-
     def at_flow(self, flow: Flow) -> dict[str, str]:
         """Return the keys of *flow*, without the prefix."""
-        return self._keys_of(flow)
+        return self._by_owner.get(flow, {})
 
     def flow_value(self, flow: Flow, key: str) -> str | None:
         """Return the value of *key* at *flow*, else at the top level, else None."""
@@ -115,7 +101,7 @@ class Mm2File:
         *alias*, top-level security keys, the cluster's security keys, the cluster's keys of this
         client, and `A->B.source.consumer.x` of the *flow*.
         """
-        cluster, at_flow = self.at_cluster(alias), self.at_flow(flow) if flow else {}
+        cluster, at_flow = self._by_owner.get(alias, {}), self.at_flow(flow) if flow else {}
         return {
             **_without_prefix(f"{role}.", at_flow),
             **{key: value for key, value in self.top_level().items() if is_connection_key(key)},
@@ -138,23 +124,14 @@ class Mm2File:
         heartbeats = self.flow_value(flow, "emit.heartbeats.enabled") or "true"
         return _is_true(heartbeats) and _is_true(self.values.get("enabled", "false"))
 
-    def _keys_of(self, owner: str | Flow | None) -> dict[str, str]:
-        return self._by_owner.get(owner, {})
-
     @cached_property
     def _by_owner(self) -> dict[str | Flow | None, dict[str, str]]:
         found: dict[str | Flow | None, dict[str, str]] = {}
         for key, value in self.values.items():
-            scoped_key = self.scoped_key(key)
-            found.setdefault(scoped_key.alias or scoped_key.flow, {})[scoped_key.key] = value
+            with suppress(UnknownAliasError):  # `key_check` refuses the key
+                scoped_key = self.scoped_key(key)
+                found.setdefault(scoped_key.alias or scoped_key.flow, {})[scoped_key.key] = value
         return found
-
-    def _is_listed(self, key: str) -> bool:
-        try:
-            self.scoped_key(key)
-        except UnknownAliasError:
-            return False
-        return True
 
 
 def _is_true(text: str) -> bool:

@@ -24,18 +24,15 @@ def read(path: Path) -> dict[str, PropertyEntry]:
     """Return the entries of the file *path*. Raises ConfigFileError if it cannot be read."""
     try:
         return parse(path.read_bytes().decode(ENCODING))
-    except OSError as failure:
-        raise ConfigFileError(path, reason=failure.strerror or str(failure)) from None
-    except ValueError as failure:
-        raise ConfigFileError(path, reason=str(failure)) from None
+    except (OSError, ValueError) as failure:
+        reason = getattr(failure, "strerror", None) or str(failure)
+        raise ConfigFileError(path, reason=reason) from None
 
 
 def parse(text: str) -> dict[str, PropertyEntry]:
     r"""Return the entries of *text* in the order of their keys' first occurrence.
 
-    The last value of a key counts.
-
-    Raises ValueError, with the line, for a `\u` without four hexadecimal digits.
+    The last value of a key counts. Raises ValueError, with the line, for an incomplete `\u`.
     """
     entries: dict[str, PropertyEntry] = {}
     line = 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import pickle
-from collections.abc import Callable
 
 from schemas.config.flow import Flow
 from schemas.errors.configuration import RefusedKeyError
@@ -33,32 +32,25 @@ def create_policy(
 def _create_custom(
     path: str, flow: Flow, separator: str, internal_separator: str
 ) -> ReplicationPolicy:
-    factory = _import_class(path)
+    module, _, name = path.partition(":")
+    try:
+        factory = getattr(importlib.import_module(module), name)
+    except Exception as error:
+        why = f"{path} cannot be imported: {_error_text(error)} (PYTHONPATH lists module folders)"
+        raise RefusedKeyError(POLICY_CLASS_KEY, reason=why) from error
     try:
         policy: ReplicationPolicy = factory(
             separator=separator, internal_separator=internal_separator, source_alias=flow.source
         )
         # Spark's workers receive it with the flow.
         pickle.dumps(policy)
-    except Exception as error:
-        # Any exception of a user's class is an error of the configuration.
-        raise RefusedKeyError(
-            POLICY_CLASS_KEY, reason=f"{path} cannot be created: {_error_text(error)}"
-        ) from error
+    except Exception as error:  # any exception of a user's class is an error of the configuration
+        why = f"{path} cannot be created: {_error_text(error)}"
+        raise RefusedKeyError(POLICY_CLASS_KEY, reason=why) from error
     missing = [each for each in POLICY_MEMBERS if not hasattr(policy, each)]
     if missing:
         raise RefusedKeyError(POLICY_CLASS_KEY, reason=f"{path} has no {', '.join(missing)}")
     return policy
-
-
-def _import_class(path: str) -> Callable[..., ReplicationPolicy]:
-    module, _, name = path.partition(":")
-    try:
-        found: Callable[..., ReplicationPolicy] = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        why = f"{path} cannot be imported: {_error_text(error)} (PYTHONPATH lists module folders)"
-        raise RefusedKeyError(POLICY_CLASS_KEY, reason=why) from error
-    return found
 
 
 def _error_text(error: Exception) -> str:

@@ -1,11 +1,9 @@
-"""Translate Java's security.protocol, ssl.* and sasl.* to librdkafka's settings.
-
-No note holds a value that may be a secret.
-"""
+"""Translate Java's security.protocol, ssl.* and sasl.* to librdkafka's. No note holds a secret."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -58,6 +56,14 @@ class Security:
         """Refuse *name*, even if it is missing in the file."""
         self.checks[name] = KeyCheck(name, KeyStatus.REFUSED, note)
 
+    @contextmanager
+    def refusing(self, name: str) -> Iterator[None]:
+        """Refuse *name* if the block raises ValueError."""
+        try:
+            yield
+        except ValueError as failure:
+            self.set_refused(name, str(failure))
+
 
 def translate_security(java: Mapping[str, str]) -> Security:
     """Translate the connection properties *java*. An unknown property has no check."""
@@ -78,43 +84,34 @@ def translate_security(java: Mapping[str, str]) -> Security:
 
 def _servers(out: Security) -> None:
     name = "bootstrap.servers"
-    if name not in out.java:
-        return
-    try:
-        check_list(out.java[name])
-        if not out.get(name):
-            raise ValueError(NO_SERVERS)
-    except ValueError as failure:
-        out.set_refused(name, str(failure))
-    else:
-        out.put(name, name, ",".join(split_list(out.java[name])))
+    if name in out.java:
+        with out.refusing(name):
+            check_list(out.java[name])
+            if not out.get(name):
+                raise ValueError(NO_SERVERS)
+            out.put(name, name, ",".join(split_list(out.java[name])))
 
 
 def _protocol(out: Security) -> None:
     protocol = out.get("security.protocol").upper()
-    if not protocol:
-        return
-    if protocol not in PROTOCOLS:
+    if protocol in PROTOCOLS:
+        out.put("security.protocol", "security.protocol", protocol)
+        if protocol.startswith("SASL_") and not out.get("sasl.mechanism"):
+            out.set_refused("sasl.mechanism", f"Java's default is GSSAPI, but {NO_KERBEROS}")
+    elif protocol:
         out.set_refused("security.protocol", f"it must be one of {', '.join(PROTOCOLS)}")
-        return
-    out.put("security.protocol", "security.protocol", protocol)
-    if protocol.startswith("SASL_") and not out.get("sasl.mechanism"):
-        out.set_refused("sasl.mechanism", f"Java's default is GSSAPI, but {NO_KERBEROS}")
 
 
 def _sasl(out: Security) -> None:
     mechanism = out.get("sasl.mechanism")
-    if mechanism:
-        if mechanism in MECHANISMS:
-            out.put("sasl.mechanism", "sasl.mechanism", mechanism)
-        else:
-            why = NO_KERBEROS if mechanism == "GSSAPI" else f"it must be {', '.join(MECHANISMS)}"
-            out.set_refused("sasl.mechanism", why)
+    if mechanism in MECHANISMS:
+        out.put("sasl.mechanism", "sasl.mechanism", mechanism)
+    elif mechanism:
+        why = NO_KERBEROS if mechanism == "GSSAPI" else f"it must be {', '.join(MECHANISMS)}"
+        out.set_refused("sasl.mechanism", why)
     if out.get("sasl.jaas.config"):
-        try:
+        with out.refusing("sasl.jaas.config"):
             _log_in(out, jaas.parse(out.get("sasl.jaas.config")))
-        except ValueError as failure:
-            out.set_refused("sasl.jaas.config", str(failure))
     if mechanism == "OAUTHBEARER":
         _oidc(out)
     else:
@@ -153,9 +150,8 @@ def _log_in_oidc(out: Security, module: jaas.LoginModule) -> None:
         elif option.startswith("extension_"):
             extensions.append(f"{option.removeprefix('extension_')}={value}")
         else:
-            raise ValueError(
-                "OAuthBearerLoginModule supports clientId, clientSecret, scope and extension_*"
-            )
+            supported = "clientId, clientSecret, scope and extension_*"
+            raise ValueError(f"OAuthBearerLoginModule supports {supported}")
     if extensions:
         out.settings["sasl.oauthbearer.extensions"] = ",".join(extensions)
 
@@ -178,9 +174,8 @@ def _token_classes(out: Security) -> None:
         if out.get(name).rpartition(".")[2] in classes:
             out.note(KeyStatus.NO_EFFECT, name, "OIDC needs no class here.")
         elif out.get(name):
-            out.set_refused(
-                name, "a Java class cannot be used here: use OIDC's client id and secret"
-            )
+            why = "a Java class cannot be used here: use OIDC's client id and secret"
+            out.set_refused(name, why)
         else:
             out.note(KeyStatus.NO_EFFECT, name, "It is empty.")
 
@@ -199,13 +194,10 @@ def _trust(out: Security) -> None:
         _put_file(out, location, "ssl.ca.location")
         return
     out.note(KeyStatus.HONOURED, password, "It opens the truststore.")
-    try:
+    with out.refusing(location):
         trusted = read_store(Path(out.get(location)), out.java.get(password, "")).trusted
         if not trusted:
             raise ValueError("it has no trusted certificate")
-    except ValueError as failure:
-        out.set_refused(location, str(failure))
-    else:
         out.put(location, "ssl.ca.pem", trusted)
 
 
@@ -246,16 +238,12 @@ def _put_keystore(out: Security, location: str, password: str, key_password: str
     for name in (password, key_password):
         out.note(KeyStatus.HONOURED, name, "It opens the keystore.")
     passwords = (out.java.get(password, ""), out.java.get(key_password, ""))
-    try:
+    with out.refusing(location):
         store = read_store(Path(out.get(location)), *passwords)
         if not store.key:
             raise ValueError("it has no key")
-    except ValueError as failure:
-        out.set_refused(location, str(failure))
-        return
-    out.settings |= {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
-    note = "librdkafka: ssl.certificate.pem, ssl.key.pem"
-    out.note(KeyStatus.TRANSLATED, location, note)
+        out.settings |= {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
+        out.note(KeyStatus.TRANSLATED, location, "librdkafka: ssl.certificate.pem, ssl.key.pem")
 
 
 def _checks(out: Security) -> None:
@@ -263,28 +251,21 @@ def _checks(out: Security) -> None:
     algorithm, suites = "ssl.endpoint.identification.algorithm", "ssl.cipher.suites"
     if algorithm in out.java:
         out.put(algorithm, algorithm, out.get(algorithm).lower() or "none")
-    names = [_openssl_name(name) for name in split_list(out.get(suites))]
-    older = [name for name in names if name]
+    older = ":".join(filter(None, map(_openssl_name, split_list(out.get(suites)))))
     if older:
-        out.put(suites, suites, ":".join(older))
+        out.put(suites, suites, older)
     else:
-        out.note(
-            KeyStatus.NO_EFFECT, suites, "TLS 1.3 has its own suites, which are always allowed."
-        )
+        why = "TLS 1.3 has its own suites, which are always allowed."
+        out.note(KeyStatus.NO_EFFECT, suites, why)
 
 
 def _openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a cipher suite; empty for a suite of TLS 1.3.
-
-    `TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256` is `ECDHE-RSA-AES128-GCM-SHA256`.
-    """
+    """Return OpenSSL's name of a suite: `ECDHE-RSA-AES128-GCM-SHA256`. Empty for TLS 1.3's."""
     exchange, found, cipher = suite.removeprefix("TLS_").partition("_WITH_")
     if not found:
         return "" if suite.startswith("TLS_") else suite
-    for length in ("128", "256"):
-        cipher = cipher.replace(f"AES_{length}", f"AES{length}")
     if cipher.startswith("CHACHA20"):
         cipher = cipher.removesuffix("_SHA256")
-    cipher = cipher.replace("_CBC", "")
+    cipher = cipher.replace("AES_128", "AES128").replace("AES_256", "AES256").replace("_CBC", "")
     prefix = "" if exchange == "RSA" else f"{exchange}-"
     return f"{prefix}{cipher}".replace("_", "-")

@@ -10,7 +10,6 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from schemas.errors.lake import LakeError, LeaseHeldError
 
@@ -28,10 +27,7 @@ class Lease:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lease.
-
-        Raises LeaseHeldError if another process holds it, LakeError if its file cannot be created.
-        """
+        """Take the lease. Raises LeaseHeldError, or LakeError if its file cannot be created."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -48,14 +44,6 @@ class Lease:
             os.pwrite(file, str(os.getpid()).encode(), 0)
         self._file = file
 
-    def try_acquire(self) -> bool:
-        """Take the lease if it is free; return whether this object took it. Raises LakeError."""
-        try:
-            self.acquire()
-        except LeaseHeldError:
-            return False
-        return True
-
     @property
     def is_held(self) -> bool:
         """Return whether this object holds the lease."""
@@ -71,10 +59,5 @@ class Lease:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.release()

@@ -17,8 +17,8 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
+# An unchanged status is written again this often: its `at_ms` shows that the process runs.
 REWRITE_INTERVAL_MS = 1000
-"""An unchanged status is written again this often: its `at_ms` shows that the process runs."""
 
 
 class StatusFile:
@@ -59,10 +59,7 @@ class StatusFile:
         self._written[role] = (now_ms, status)
 
     def read(self, role: str) -> dict[str, Any] | None:
-        """Return the last status of *role* and `is_alive`: whether its process is running.
-
-        Return None if there is no readable status file.
-        """
+        """Return the last status of *role* and whether its process `is_alive`, or None."""
         try:
             status: dict[str, Any] = json.loads(self._path(role).read_text())
         except (OSError, ValueError):
@@ -77,8 +74,6 @@ class StatusFile:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it runs as another user
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)  # it runs as another user
     return True

@@ -6,13 +6,7 @@ import pyarrow as pa
 
 from schemas.tables import Table
 
-HEADERS = pa.list_(
-    pa.field(
-        "element",
-        pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]),
-    )
-)
-
+HEADERS = pa.list_(pa.field("element", pa.struct({"key": pa.string(), "value": pa.binary()})))
 RAW_HEADER_KEYS = pa.list_(pa.field("element", pa.binary()))
 
 TYPES: dict[str, pa.DataType] = {
@@ -32,5 +26,4 @@ def arrow_schema(table: Table) -> pa.Schema:
 
 def file_schema(table: Table) -> pa.Schema:
     """Return the Arrow schema of a data file of *table*: Delta omits partition columns from it."""
-    schema = arrow_schema(table)
-    return pa.schema([field for field in schema if field.name not in table.partitioned_by])
+    return pa.schema([f for f in arrow_schema(table) if f.name not in table.partitioned_by])

@@ -29,23 +29,21 @@ class FileIndex:
     def from_table(cls, records: RecordsTable) -> FileIndex:
         """Return the index of the snapshot that *records* read last."""
         actions = records.delta.get_add_actions(flatten=True)
-        names = actions.schema.names
-        bounds: dict[str, tuple[int, int]] = {}
-        for i, path in enumerate(actions.column("path").to_pylist()):
-            low, high = (
-                actions.column(name)[i].as_py() if name in names else None
-                for name in ("min.offset", "max.offset")
-            )
-            bounds[unquote(path)] = (
-                _ANY_OFFSET.min if low is None else low,
-                _ANY_OFFSET.max if high is None else high,
-            )
+        written = [unquote(path) for path in actions.column("path").to_pylist()]
         files = records.files()
+
+        def bounds(name: str, unknown: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+            if name not in actions.schema.names:
+                return np.full(len(files), unknown, np.int64)
+            found = dict(zip(written, actions.column(name).to_pylist(), strict=True))
+            known = (found[file.path] for file in files)
+            return np.array([unknown if at is None else at for at in known], np.int64)
+
         return cls(
             [file.path for file in files],
             np.array([file.slot for file in files], np.int64),
-            np.array([bounds[file.path][0] for file in files], np.int64),
-            np.array([bounds[file.path][1] for file in files], np.int64),
+            bounds("min.offset", _ANY_OFFSET.min),
+            bounds("max.offset", _ANY_OFFSET.max),
         )
 
     def files_for(self, slot: int, start: int, end: int) -> tuple[str, ...]:

@@ -13,26 +13,20 @@ from pathlib import Path
 
 import xxhash
 
-READ_SIZE_BYTES = 256 * 2**10
-"""Bytes read at a time: few enough to stay in the processor's cache until they are hashed."""
-
+READ_SIZE_BYTES = 256 * 2**10  # few enough to stay in the processor's cache until they are hashed
+FOREIGN_SEQUENCE = -1  # of a file that another program wrote
 FILE_NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
 
 
-def file_name(sequence: int, unique: str, digest: str | None = None) -> str:
+def file_name(sequence: int, unique: str, digest: str) -> str:
     """Return the name of a data file planned for version *sequence* of the table."""
-    end = f"-{digest}" if digest else ""
-    return f"part-{sequence:012d}-{unique}{end}.parquet"
-
-
-def is_managed_file(path: str) -> bool:
-    """Return whether deltamirror wrote the data file, judging by its name."""
-    return FILE_NAME.fullmatch(Path(path).name) is not None
+    return f"part-{sequence:012d}-{unique}-{digest}.parquet"
 
 
 def sequence_of(path: str) -> int:
-    """Return the sequence in a data file's name. Raises ValueError if it is not a managed file."""
-    return int(_match_name(path)["sequence"])
+    """Return the sequence in a data file's name; FOREIGN_SEQUENCE if the name has none."""
+    name = FILE_NAME.fullmatch(Path(path).name)
+    return int(name["sequence"]) if name else FOREIGN_SEQUENCE
 
 
 def digest_of(path: str) -> str | None:
@@ -48,10 +42,3 @@ def file_digest(file: Path) -> str:
         while size := content.readinto(block):
             digest.update(block[:size])
     return digest.hexdigest()
-
-
-def _match_name(path: str) -> re.Match[str]:
-    name = FILE_NAME.fullmatch(Path(path).name)
-    if name is None:
-        raise ValueError(f"{path} is not a data file of deltamirror")
-    return name

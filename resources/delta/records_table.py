@@ -4,72 +4,59 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, insort
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections import UserDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from resources.delta.file_names import is_managed_file, sequence_of
+from resources.delta.file_names import FOREIGN_SEQUENCE, sequence_of
 from resources.delta.segments_table import SEGMENTS_KEY
 from resources.delta.table import LakeTable
 from resources.delta.table_maintenance import MAINTENANCE_APP_ID
-from resources.delta.transaction_log import AddedFile, LiveFile, RemovedFile
+from resources.delta.transaction_log import AddedFile, LiveFile
 from schemas.errors.lake import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.frontier import Frontier
 from schemas.staging.segment import Segment, StagedFile
 from schemas.tables import RECORDS
 
+# Prefix of a partition's app id: its txn version is the first offset that retention kept.
 RETAINED_PREFIX = "kept/"
-"""Prefix of a partition's app id: its txn version is the first offset that retention kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsFile:
-    """A live file of the table: relative *path*, its slot, sequence, size and record count.
+    """A live file of the table: relative *path*, its slot, sequence and size.
 
-    Within a slot, a file of a higher *sequence* holds later offsets of a partition. A file that
-    another program wrote (by OPTIMIZE or DELETE) has FOREIGN_SEQUENCE: replay skips it, and then
-    detects by the record count that records are missing.
+    Within a slot, a file of a higher *sequence* holds later offsets of a partition. Replay skips a
+    file of FOREIGN_SEQUENCE (written by another program's OPTIMIZE or DELETE), and then detects by
+    the record count that records are missing.
     """
 
     path: str
     slot: int
     sequence: int
     size_bytes: int
-    records: int
 
 
-FOREIGN_SEQUENCE = -1
-"""The sequence of a file that another program wrote."""
-
-
-class LiveFilesBySlot(MutableMapping[str, LiveFile]):
+class LiveFilesBySlot(UserDict[str, LiveFile]):
     """Live files by path; managed files also by slot, in order of sequence."""
 
     def __init__(self) -> None:
-        self._files: dict[str, LiveFile] = {}
+        super().__init__()
         self._slots: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
 
-    def __getitem__(self, path: str) -> LiveFile:
-        return self._files[path]
-
     def __setitem__(self, path: str, file: LiveFile) -> None:
-        if path not in self._files and is_managed_file(path):
-            insort(self._slots[slot_in(file)], (sequence_of(path), path))
-        self._files[path] = file
+        sequence = sequence_of(path)
+        if path not in self.data and sequence != FOREIGN_SEQUENCE:
+            insort(self._slots[slot_in(file)], (sequence, path))
+        self.data[path] = file
 
     def __delitem__(self, path: str) -> None:
-        file = self._files.pop(path)
-        if is_managed_file(path):
-            self._slots[slot_in(file)].remove((sequence_of(path), path))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+        file, sequence = self.data.pop(path), sequence_of(path)
+        if sequence != FOREIGN_SEQUENCE:
+            self._slots[slot_in(file)].remove((sequence, path))
 
     def paths_from(self, slot: int, sequence: int) -> list[str]:
         """Return the paths of the managed files of *slot* from *sequence* on."""
@@ -106,10 +93,9 @@ class RecordsTable(LakeTable):
         for other failures; nothing was added then, and *files* are deleted, because the disk may be
         full. If the commit reports a failure but did add *files*, it counts as successful.
         """
-        txn_versions = {segment.source.app_id: segment.end for segment in segments} | dict(
-            other_txn_versions or {}
-        )
-        added = [_add_action(file, data_change=True) for file in files]
+        ends = {segment.source.app_id: segment.end for segment in segments}
+        txn_versions = {**ends, **(other_txn_versions or {})}
+        added = [_add_action(file) for file in files]
         metadata = {SEGMENTS_KEY: json.dumps([s.to_dict() for s in segments])}
         try:
             if self.refresh() != known_version:
@@ -123,13 +109,9 @@ class RecordsTable(LakeTable):
             raise
 
     def _check_not_staged(self, partitions: Iterable[SourcePartition]) -> None:
-        """Raise TableDamagedError if `records` has a frontier for one of *partitions*.
-
-        The segment index knows none of them.
-        """
+        """Raise TableDamagedError if one of *partitions*, new to the segment index, is staged."""
         for partition in partitions:
-            end = self.frontier(partition)
-            if end is not None:
+            if (end := self.frontier(partition)) is not None:
                 raise TableDamagedError(
                     f"{self.path.parent}/segments has no segment of {partition}, but it is staged "
                     f"up to {end}"
@@ -147,25 +129,14 @@ class RecordsTable(LakeTable):
 
     def files(self) -> list[RecordsFile]:
         """Return the live files of the snapshot last read, ordered by slot and sequence."""
-        return sorted(
-            (
-                RecordsFile(
-                    path,
-                    slot_in(file),
-                    sequence_of(path) if is_managed_file(path) else FOREIGN_SEQUENCE,
-                    file.size_bytes,
-                    file.records or 0,
-                )
-                for path, file in self.live.items()
-            ),
-            key=lambda file: (file.slot, file.sequence, file.path),
-        )
+        files = [
+            RecordsFile(path, slot_in(file), sequence_of(path), file.size_bytes)
+            for path, file in self.live.items()
+        ]
+        return sorted(files, key=lambda file: (file.slot, file.sequence, file.path))
 
     def paths_from(self, sequences: Mapping[int, int]) -> dict[int, list[str]]:
-        """Return, for each slot, the paths of its managed files from its sequence on, in order.
-
-        *sequences* has the first sequence of each slot.
-        """
+        """Return the paths of each slot's managed files from its sequence in *sequences* on."""
         if not self.live:
             return {slot: [] for slot in sequences}
         return {slot: self._slots.paths_from(slot, at) for slot, at in sequences.items()}
@@ -200,7 +171,7 @@ class RecordsTable(LakeTable):
 
         Raises StalePlanError, with nothing changed, if another process maintained the table.
         """
-        return self._rewrite(old, [_add_action(file, data_change=False) for file in new], {})
+        return self._rewrite(old, [_add_action(file) for file in new], {})
 
     def drop(self, old: Sequence[RecordsFile], kept: Mapping[SourcePartition, int]) -> int:
         """Remove *old* files with their records. Only retention does this.
@@ -208,9 +179,8 @@ class RecordsTable(LakeTable):
         *kept* has, for each partition of these files, the first offset that stays; the same commit
         records it. Raises StalePlanError as `replace` does.
         """
-        return self._rewrite(
-            old, [], {f"{RETAINED_PREFIX}{p.app_id}": at for p, at in kept.items()}
-        )
+        retained = {f"{RETAINED_PREFIX}{p.app_id}": at for p, at in kept.items()}
+        return self._rewrite(old, [], retained)
 
     def retained_from(self, partition: SourcePartition) -> int | None:
         """Return the first offset of *partition* that retention kept, or None if it kept all."""
@@ -219,20 +189,18 @@ class RecordsTable(LakeTable):
     def _rewrite(
         self, old: Sequence[RecordsFile], new: Sequence[AddedFile], txn_versions: Mapping[str, int]
     ) -> int:
-        """Remove *old* files and add *new* ones in one commit.
+        """Remove *old* files and add *new* ones in one commit. Raises StalePlanError.
 
-        Delta accepts the removal of a file that is already removed, so two processes could add the
-        replacement of the same file twice. Therefore this requires that *old* files are live, and
-        every rewrite increments the txn version MAINTENANCE_APP_ID: of two concurrent rewrites,
-        one raises StalePlanError.
+        Delta accepts a second removal of a file, so two processes could add its replacement twice.
+        So *old* files must be live, and of two concurrent rewrites MAINTENANCE_APP_ID fails one.
         """
         self.refresh()
         gone = {file.path for file in old} - self.live.keys()
         if gone:
             raise StalePlanError(f"{self.path}: {min(gone)} was replaced by another process")
-        removed = [RemovedFile(self.live[file.path], data_change=not new) for file in old]
-        turn = (self.txn_version(MAINTENANCE_APP_ID) or 0) + 1
-        return self.commit(new, removed, txn_versions={**txn_versions, MAINTENANCE_APP_ID: turn})
+        removed = [self.live[file.path] for file in old]
+        turn = {MAINTENANCE_APP_ID: (self.txn_version(MAINTENANCE_APP_ID) or 0) + 1}
+        return self.commit(new, removed, txn_versions={**txn_versions, **turn}, data_change=not new)
 
 
 def slot_in(file: LiveFile) -> int:
@@ -240,6 +208,6 @@ def slot_in(file: LiveFile) -> int:
     return int(file.partition["slot"])
 
 
-def _add_action(file: StagedFile, *, data_change: bool) -> AddedFile:
-    live = LiveFile(file.path, file.size_bytes, None, {"slot": str(file.slot)})
-    return AddedFile(live, file.modified_ms, file.stats_json, data_change)
+def _add_action(file: StagedFile) -> AddedFile:
+    live = LiveFile(file.path, file.size_bytes, {"slot": str(file.slot)})
+    return AddedFile(live, file.modified_ms, file.stats_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,14 +13,13 @@ import pyarrow.parquet as pq
 
 from resources.delta.arrow_schema import file_schema
 from resources.delta.file_names import digest_of, file_digest
+from resources.delta.stage_writer import DICTIONARY_COLUMNS
 from schemas.errors.lake import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
 from schemas.tables import RECORDS
 
 BATCH_ROWS = 32_768
-DICTIONARY_COLUMNS = ["topic", "topic_id"]
-POSITION_COLUMNS = [*DICTIONARY_COLUMNS, "partition", "offset"]
-"""The columns that tell which record a row is."""
+POSITION_COLUMNS = [*DICTIONARY_COLUMNS, "partition", "offset"]  # the key of a record
 
 FILE_SCHEMA = pa.schema(
     field.with_type(pa.dictionary(pa.int32(), field.type))
@@ -75,37 +75,26 @@ class StageReader:
             return
         next_offset = dict(wanted)
         for file in files:
-            try:
-                for batch in self._batches(file, wanted, columns):
-                    for source, rows in _split_by_partition(batch):
-                        at = next_offset.get(source)
-                        if at is None:
-                            continue
-                        rows, next_offset[source] = _rows_from(rows, at, source, file)
-                        if rows.num_rows:
-                            yield source, rows
-            except (OSError, pa.ArrowException) as error:
-                raise self._error(file, error) from error
+            for batch in self._batches(file, wanted, columns):
+                for source, rows in _split_by_partition(batch):
+                    if source not in wanted:
+                        continue
+                    at = next_offset[source]
+                    rows, next_offset[source] = _rows_from(rows, at, source, file)
+                    if rows.num_rows:
+                        yield source, rows
 
     def all_rows(self, files: Sequence[str]) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
         """Yield every row of *files* in file order. Raises StagedFileError as `rows` does."""
         for file in files:
-            try:
-                for batch in self._batches(file):
-                    yield from _split_by_partition(batch)
-            except (OSError, pa.ArrowException) as error:
-                raise self._error(file, error) from error
+            for batch in self._batches(file):
+                yield from _split_by_partition(batch)
 
     def memory_bytes(self, file: str) -> int:
-        """Return the approximate memory in bytes that all rows of *file* take.
-
-        Raises StagedFileError.
-        """
-        try:
+        """Return about how many bytes all rows of *file* take in memory. Raises StagedFileError."""
+        with _converted_errors(self._path / file):
             metadata = pq.read_metadata(self._path / file)
-        except (OSError, pa.ArrowException) as error:
-            raise self._error(file, error) from error
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+        groups = (metadata.row_group(i) for i in range(metadata.num_row_groups))
         return sum(int(group.total_byte_size) for group in groups)
 
     def _batches(
@@ -114,23 +103,29 @@ class StageReader:
         wanted: Mapping[SourcePartition, int] | None = None,
         columns: list[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        # Checked before the file is parsed: a truncated file can crash the parsing process.
-        digest = digest_of(file)
-        if digest is not None and file_digest(self._path / file) != digest:
-            raise StagedFileError(self._path / file, reason="its content does not match its digest")
-        with pq.ParquetFile(self._path / file, read_dictionary=DICTIONARY_COLUMNS) as parquet:
-            groups = [
-                i
-                for i in range(parquet.metadata.num_row_groups)
-                if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted)
-            ]
-            for group in groups:
-                # A batch across row groups would be bounded by its rows only, not by their size.
-                for batch in parquet.iter_batches(BATCH_ROWS, [group], columns, use_threads=False):
-                    yield batch if digest else _with_our_types(batch)
+        path, digest = self._path / file, digest_of(file)
+        with _converted_errors(path):
+            # Checked before the file is parsed: a truncated file can crash the parsing process.
+            if digest is not None and file_digest(path) != digest:
+                raise StagedFileError(path, reason="its content does not match its digest")
+            with pq.ParquetFile(path, read_dictionary=DICTIONARY_COLUMNS) as parquet:
+                groups = [
+                    i
+                    for i in range(parquet.metadata.num_row_groups)
+                    if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted)
+                ]
+                for i in groups:
+                    # A batch across row groups would have a bounded number of rows, not bytes.
+                    for batch in parquet.iter_batches(BATCH_ROWS, [i], columns, use_threads=False):
+                        yield batch if digest else _with_our_types(batch)
 
-    def _error(self, file: str, error: Exception) -> StagedFileError:
-        return StagedFileError(self._path / file, reason=str(error).splitlines()[0])
+
+@contextmanager
+def _converted_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise StagedFileError(path, reason=str(error).splitlines()[0]) from error
 
 
 def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int]) -> bool:
@@ -172,10 +167,7 @@ def _split_by_partition(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition
 def _rows_from(
     rows: pa.RecordBatch, at: int, source: SourcePartition, file: str
 ) -> tuple[pa.RecordBatch, int]:
-    """Return *rows* from offset *at* on, and the next offset.
-
-    Raises LakeError if offsets do not increase.
-    """
+    """Return *rows* from offset *at* on, and the next offset. Raises LakeError."""
     offsets = rows.column("offset").to_numpy()
     if (offsets[1:] <= offsets[:-1]).any():
         raise LakeError(f"{file}: the offsets of {source} do not increase")

@@ -21,8 +21,7 @@ from schemas.tables import RECORDS
 SCHEMA = file_schema(RECORDS)
 ROW_GROUP_BYTES = 8 * 2**20
 ROW_GROUP_ROWS = 60_000
-DICTIONARY_COLUMNS = ["topic", "topic_id"]
-"""Dictionary-encoded columns: they have few distinct values in a file."""
+DICTIONARY_COLUMNS = ["topic", "topic_id"]  # they have few distinct values in a file
 
 
 class ParquetSlotFileWriter:
@@ -38,7 +37,7 @@ class ParquetSlotFileWriter:
         self._pending_rows = 0
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
-        self._offsets: tuple[int, int] | None = None
+        self._bounds: list[int] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Append *batch*. It is buffered, and on disk when the file is closed at the latest."""
@@ -49,31 +48,18 @@ class ParquetSlotFileWriter:
             self._flush()
 
     def close(self) -> StagedFile | None:
-        """Complete the file and return it, or None if nothing was written and no file exists.
-
-        The file gets its final name now, because the name has the content's digest: see
-        `resources.delta.file_names`.
-        """
+        """Complete the file and return it, or None if nothing was written and no file exists."""
         self._flush()
-        if self._writer is None or self._offsets is None:
+        if self._writer is None:
             return None
         self._writer.close()
         name = file_name(self._sequence, self._unique, file_digest(self._draft))
         file = self._draft.rename(self._folder / name)
         self._writer, self._has_draft = None, False
-        low, high = self._offsets
-        stats = {
-            "numRecords": self._rows,
-            "minValues": {"offset": low},
-            "maxValues": {"offset": high},
-        }
-        return StagedFile(
-            f"{self._folder.name}/{name}",
-            file.stat().st_size,
-            self._slot,
-            json.dumps(stats),
-            int(time.time() * 1000),
-        )
+        low, high = {"offset": min(self._bounds)}, {"offset": max(self._bounds)}
+        stats = json.dumps({"numRecords": self._rows, "minValues": low, "maxValues": high})
+        path, size = f"{self._folder.name}/{name}", file.stat().st_size
+        return StagedFile(path, size, self._slot, stats, int(time.time() * 1000))
 
     def discard(self) -> None:
         """Delete the file if it was not closed."""
@@ -101,13 +87,8 @@ class ParquetSlotFileWriter:
                 write_statistics=["topic", "partition", "offset"],
             )
         self._writer.write_table(rows, row_group_size=rows.num_rows)
-        offsets = rows.column("offset")
-        low, high = (
-            min(c[0].as_py() for c in offsets.chunks),
-            max(c[-1].as_py() for c in offsets.chunks),
-        )
-        known = self._offsets
-        self._offsets = (min(known[0], low), max(known[1], high)) if known else (low, high)
+        for offsets in rows.column("offset").chunks:
+            self._bounds += (offsets[0].as_py(), offsets[-1].as_py())
         self._rows += rows.num_rows
         self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
 
@@ -132,6 +113,5 @@ class RecordsDirectory:
 
 def cast_to_file_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return *batch* with the column types of a file: decode the dictionary columns."""
-    return pa.RecordBatch.from_arrays(
-        [batch.column(field.name).cast(field.type) for field in SCHEMA], schema=SCHEMA
-    )
+    columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

@@ -28,21 +28,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from resources.delta.arrow_schema import arrow_schema, file_schema
-from resources.delta.transaction_log import (
-    AddedFile,
-    DeltaLog,
-    LiveFile,
-    RemovedFile,
-    is_checkpoint_due,
-)
+from resources.delta.transaction_log import AddedFile, DeltaLog, LiveFile, is_checkpoint_due
 from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CHECKPOINT_EVERY, Table
 
+# Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time.
 CLOCK_APP_ID = "clock"
-"""Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time."""
-
-MAX_ERROR_LENGTH = 300
-"""Characters of a library's error text that are kept: some texts quote the whole input."""
+MAX_ERROR_LENGTH = 300  # characters of a library's error text: some texts quote the whole input
 
 log = logging.getLogger(__name__)
 
@@ -61,10 +53,7 @@ class LakeTable:
 
     @property
     def delta(self) -> DeltaTable:
-        """Return deltalake's table at the version last read.
-
-        Raises TableDamagedError if it cannot be read.
-        """
+        """Return deltalake's table at the version last read. Raises TableDamagedError."""
         with self._converted_errors():
             return self.log.delta
 
@@ -93,10 +82,7 @@ class LakeTable:
             return self.log.txn_version(app_id)
 
     def next_time_ms(self) -> int:
-        """Return the time in ms since 1970, or the txn version CLOCK_APP_ID + 1 if that is later.
-
-        So the newest row has the latest time even if the clock was set back.
-        """
+        """Return the time in ms since 1970; later than CLOCK_APP_ID, if the clock was set back."""
         last = self.txn_version(CLOCK_APP_ID) if self.exists() else None
         return max(int(time.time() * 1000), (last or 0) + 1)
 
@@ -112,7 +98,8 @@ class LakeTable:
         *expected* txn versions are compared on the snapshot of the commit. Raises StalePlanError,
         with nothing written, if one differs or another process set one of *txn_versions* meanwhile.
         """
-        rows = self._as_table(rows)
+        if not isinstance(rows, pa.Table):
+            rows = pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
         self.refresh()
         self.check_txn_versions(expected or {})
         added = [self.write_file(rows)] if rows.num_rows else []
@@ -128,21 +115,16 @@ class LakeTable:
     def commit(
         self,
         added: Sequence[AddedFile],
-        removed: Sequence[RemovedFile] = (),
+        removed: Sequence[LiveFile] = (),
         *,
         txn_versions: Mapping[str, int],
         metadata: Mapping[str, str] | None = None,
+        data_change: bool = True,
     ) -> int:
-        """Commit on the snapshot last read, with *txn_versions*; return the new version.
-
-        Raises StalePlanError if another writer committed a conflicting change first, LakeError for
-        other failures.
-        """
-        seen, by = self.log, self.table.partitioned_by
-        try:
-            version = seen.commit(added, removed, txn_versions, metadata or {}, by)
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be written: {first_line(error)}") from error
+        """Commit as `DeltaLog.commit` does. Raises StalePlanError, LakeError for other failures."""
+        by = self.table.partitioned_by
+        with errors_as(LakeError, f"{self.path} cannot be written"):
+            version = self.log.commit(added, removed, txn_versions, metadata or {}, by, data_change)
         if version % CHECKPOINT_EVERY == 0:
             try:
                 self.checkpoint(CHECKPOINT_EVERY // 2)
@@ -151,23 +133,15 @@ class LakeTable:
         return version
 
     def rows(
-        self,
-        columns: Sequence[str] | None = None,
-        where: pc.Expression | None = None,
+        self, columns: Sequence[str] | None = None, where: pc.Expression | None = None
     ) -> pa.Table:
-        """Return rows of the snapshot last read as an Arrow table.
-
-        *where* is a `pyarrow.dataset` expression. A table that does not exist has no rows. Raises
-        TableDamagedError.
-        """
+        """Return rows of the snapshot last read; a new table has none. Raises TableDamagedError."""
+        names = list(columns) if columns else None
         if not self.exists():
             empty = arrow_schema(self.table).empty_table()
-            return empty.select(list(columns)) if columns else empty
-        try:
-            dataset = self.delta.to_pyarrow_dataset()
-            return dataset.to_table(columns=list(columns) if columns else None, filter=where)
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
+            return empty.select(names) if names else empty
+        with errors_as(TableDamagedError, f"{self.path} cannot be read"):
+            return self.delta.to_pyarrow_dataset().to_table(columns=names, filter=where)
 
     def rows_of_new_files(self, columns: Sequence[str], known: set[str]) -> pa.Table:
         """Return the rows of live files that are not in *known*; set *known* to the live files.
@@ -177,40 +151,31 @@ class LakeTable:
         """
         schema = arrow_schema(self.table)
         wanted = pa.schema([schema.field(name) for name in columns])
-        try:
-            live = set(self.live)
-            files = [str(self.path / path) for path in sorted(live - known)]
+        live = set(self.live)
+        files = [str(self.path / path) for path in sorted(live - known)]
+        with errors_as(TableDamagedError, f"{self.path} cannot be read"):
             rows = ds.dataset(files, schema=wanted).to_table() if files else wanted.empty_table()
-        except (DeltaError, OSError, pa.ArrowException) as error:
-            raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
         known.clear()  # only now: a file that could not be read is still new
         known.update(live)
         return rows
 
-    def checkpoint(self, commits: int) -> bool:
-        """Write a checkpoint if *commits* were made since the last one; return whether it did.
-
-        Other threads may commit meanwhile. Raises LakeError.
-        """
-        is_due = is_checkpoint_due(self.path, commits)
-        if is_due:
-            try:
+    def checkpoint(self, commits: int) -> None:
+        """Write a checkpoint if *commits* were made since the last one. Raises LakeError."""
+        # Another instance of the table, because other threads may commit meanwhile.
+        if is_checkpoint_due(self.path, commits):
+            with errors_as(LakeError, f"no checkpoint of {self.path} can be written"):
                 DeltaTable(str(self.path)).create_checkpoint()
-            except (DeltaError, OSError) as error:
-                raise LakeError(
-                    f"no checkpoint of {self.path} can be written: {first_line(error)}"
-                ) from error
-        return is_due
 
     @property
     def log(self) -> DeltaLog:
-        """Return the open log.
-
-        Raises TableDamagedError if it cannot be read, LakeError if the table cannot be created.
-        """
+        """Return the open log. Raises TableDamagedError, LakeError if it cannot be created."""
         if self._opened_log is None:
             with self._converted_errors():
-                self._opened_log = self._open()
+                try:
+                    self._opened_log = DeltaLog(self.path, self._live)
+                except TableNotFoundError:
+                    self._create()
+                    self._opened_log = DeltaLog(self.path, self._live)
         return self._opened_log
 
     @contextmanager
@@ -218,62 +183,49 @@ class LakeTable:
         """Raise library errors as TableDamagedError; open the table again after any error."""
         try:
             yield
-        except LakeError:
+        except (LakeError, DeltaError, OSError) as error:
             self._opened_log = None
-            raise
-        except (DeltaError, OSError) as error:
-            self._opened_log = None
+            if isinstance(error, LakeError):
+                raise
             raise TableDamagedError(f"{self.path} cannot be read: {first_line(error)}") from error
 
-    def _open(self) -> DeltaLog:
-        try:
-            return DeltaLog(self.path, self._live)
-        except TableNotFoundError:
-            self._create()
-            return DeltaLog(self.path, self._live)
-
     def _create(self) -> None:
-        try:
+        with errors_as(LakeError, f"{self.path} cannot be created"):
             self.path.mkdir(parents=True, exist_ok=True)
             with _exclusive_lock(self.path):
-                if DeltaTable.is_deltatable(str(self.path)):  # another writer was first
-                    return
-                DeltaTable.create(
-                    str(self.path),
-                    arrow_schema(self.table),
-                    partition_by=list(self.table.partitioned_by) or None,
-                    name=self.table.name,
-                    description=f"One row is {self.table.row}.",
-                    configuration=dict(self.table.properties),
-                )
-        except (DeltaError, OSError) as error:
-            raise LakeError(f"{self.path} cannot be created: {first_line(error)}") from error
+                if not DeltaTable.is_deltatable(str(self.path)):  # no other writer was first
+                    DeltaTable.create(
+                        str(self.path),
+                        arrow_schema(self.table),
+                        partition_by=list(self.table.partitioned_by) or None,
+                        name=self.table.name,
+                        description=f"One row is {self.table.row}.",
+                        configuration=dict(self.table.properties),
+                    )
 
-    def _as_table(self, rows: pa.Table | Sequence[Mapping[str, Any]]) -> pa.Table:
-        if isinstance(rows, pa.Table):
-            return rows
-        return pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
-
-    def write_file(self, rows: pa.Table, *, data_change: bool = True) -> AddedFile:
+    def write_file(self, rows: pa.Table) -> AddedFile:
         """Write *rows* as a file that a commit can add. Raises LakeError."""
         name = f"part-{uuid4().hex}.parquet"
-        try:
-            pq.write_table(rows.cast(file_schema(self.table)), self.path / name)
+        rows = rows.cast(file_schema(self.table))
+        with errors_as(LakeError, f"{self.path} cannot be written"):
+            pq.write_table(rows, self.path / name)
             size = (self.path / name).stat().st_size
-        except OSError as error:
-            raise LakeError(f"{self.path} cannot be written: {first_line(error)}") from error
         stats = json.dumps({"numRecords": rows.num_rows})
-        file = LiveFile(name, size, rows.num_rows, {})
-        return AddedFile(file, int(time.time() * 1000), stats, data_change)
+        return AddedFile(LiveFile(name, size, {}), int(time.time() * 1000), stats)
+
+
+@contextmanager
+def errors_as(kind: type[LakeError], failure: str) -> Iterator[None]:
+    """Raise errors of deltalake, Arrow and the file system as *kind*, with the text *failure*."""
+    try:
+        yield
+    except (DeltaError, OSError, pa.ArrowException) as error:
+        raise kind(f"{failure}: {first_line(error)}") from error
 
 
 @contextmanager
 def _exclusive_lock(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock of *folder*, against other threads and other processes.
-
-    If two writers create a table at once, deltalake commits the creation twice, and then rejects
-    the first writer's next commit.
-    """
+    """Hold a lock of *folder*: deltalake commits a creation twice if two writers create a table."""
     lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -283,10 +235,8 @@ def _exclusive_lock(folder: Path) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's text as one line: its first line and the causes listed below it.
-
-    deltalake appends whole reports; the line of a cause begins with an arrow, in colours.
-    """
+    """Return an error's text as one line: its first line and the causes listed below it."""
+    # deltalake appends whole reports; the line of a cause begins with an arrow, in colours.
     text = re.sub(r"\x1b\[\d*m", "", str(error)).strip()
     first, *more = text.splitlines() or [type(error).__name__]
     causes = [line.strip("↳ ") for line in more if line.lstrip().startswith("↳")]

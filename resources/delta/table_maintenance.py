@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.exceptions import DeltaError
 
-from resources.delta.table import LakeTable, first_line
-from resources.delta.transaction_log import RemovedFile
+from resources.delta.table import LakeTable, errors_as
 from schemas.errors.lake import LakeError, TableDamagedError
 
+# Every rewrite of files increments this txn version, so one of two concurrent rewrites fails.
 MAINTENANCE_APP_ID = "maintained"
-"""Every rewrite of files increments this txn version, so one of two concurrent rewrites fails."""
-
 SMALL_FILE_BYTES = 8 * 2**20
-MIN_SMALL_FILES = 16
-"""`optimize` merges files below SMALL_FILE_BYTES if there are at least this many."""
-
-KEPT_COMMITS = 10_000
-"""Commits that `vacuum` keeps in the log. Opening a table lists every file of its log."""
+MIN_SMALL_FILES = 16  # `optimize` merges files below SMALL_FILE_BYTES if there are so many
+KEPT_COMMITS = 10_000  # by `vacuum`; opening a table lists every file of its log
 
 
 def optimize(table: LakeTable) -> int:
@@ -31,19 +25,12 @@ def optimize(table: LakeTable) -> int:
     small = [file for file in table.live.values() if file.size_bytes < SMALL_FILE_BYTES]
     if len(small) < MIN_SMALL_FILES:
         return 0
-    try:
+    with errors_as(TableDamagedError, f"{table.path} cannot be read"):
         paths = sorted(table.path / file.path for file in small)
         rows = pa.concat_tables([pq.read_table(path) for path in paths])
-    except (OSError, pa.ArrowException) as error:
-        raise TableDamagedError(f"{table.path} cannot be read: {first_line(error)}") from error
-    merged = table.write_file(rows, data_change=False)
-    removed = [RemovedFile(file, data_change=False) for file in small]
     # Delta accepts two merges of the same files: rows would be in the table twice.
-    table.commit(
-        [merged],
-        removed,
-        txn_versions={MAINTENANCE_APP_ID: (table.txn_version(MAINTENANCE_APP_ID) or 0) + 1},
-    )
+    turn = {MAINTENANCE_APP_ID: (table.txn_version(MAINTENANCE_APP_ID) or 0) + 1}
+    table.commit([table.write_file(rows)], small, txn_versions=turn, data_change=False)
     return len(small)
 
 
@@ -55,13 +42,11 @@ def vacuum(table: LakeTable, needed_after: int | None = None) -> int:
     a crash). Log entries after version *needed_after* are kept. Raises LakeError.
     """
     table.refresh()
-    try:
+    with errors_as(LakeError, f"{table.path} cannot be vacuumed"):
         doomed = set(table.delta.vacuum(full=True))
         if doomed:  # every vacuum writes a commit
             table.delta.vacuum(dry_run=False, full=True)
             table.refresh()
         table.checkpoint(1)
         table.log.delete_expired_logs(KEPT_COMMITS, needed_after)
-    except (DeltaError, OSError) as error:
-        raise LakeError(f"{table.path} cannot be vacuumed: {first_line(error)}") from error
     return len(doomed)

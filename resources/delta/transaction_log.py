@@ -1,10 +1,9 @@
 """Read and write a Delta table's log commit by commit, without listing it.
 
-deltalake lists the whole log and reads every live file's entry at each refresh and each commit, so
-both take longer as the table grows. A process that follows the table knows the name of the next
-commit file. To commit is to create that file, which fails if it exists (Delta's PROTOCOL.md, "Delta
-Log Entries" and "Requirements for Writers"; deltalake does the same on a file system). deltalake
-still does the rest: it opens the table from its checkpoint, and it answers rare requests.
+deltalake's refreshes and commits take longer as the table grows (docs/decisions/0007). A process
+that follows the table knows the name of the next commit file. To commit is to create that file,
+which fails if it exists (Delta's PROTOCOL.md, "Delta Log Entries" and "Requirements for Writers").
+deltalake still opens the table from its checkpoint, and answers rare requests.
 """
 
 from __future__ import annotations
@@ -27,50 +26,31 @@ from deltalake import DeltaTable
 
 from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 
-READER_VERSION, WRITER_VERSION = 1, 2
-"""Protocol versions of the lake's tables. This module supports no other version."""
-
+READER_VERSION, WRITER_VERSION = 1, 2  # this module supports no other protocol versions
 LOG_FOLDER = "_delta_log"
-
-ABANDONED_AFTER_S = 86_400.0
-"""Age after which a draft of a commit was left by a crash."""
-
+ABANDONED_AFTER_S = 86_400.0  # an older draft of a commit was left by a crash
 _DIGITS = 20
 _UNNAMED = "_commit_"
 
-Action = dict[str, Any]
-"""One line of a commit: the action's kind and its fields."""
+Action = dict[str, Any]  # one line of a commit: the action's kind and its fields
 
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A live file of the table.
-
-    *path* is relative and not URL-encoded. *records* is None if the log does not have the count.
-    """
+    """A live file of the table. *path* is relative and not URL-encoded."""
 
     path: str
     size_bytes: int
-    records: int | None
     partition: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class AddedFile:
-    """A file that a commit adds, with its statistics. *data_change*: the table gets new rows."""
+    """A file that a commit adds, with its statistics."""
 
     file: LiveFile
     modified_ms: int
     stats_json: str
-    data_change: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class RemovedFile:
-    """A file that a commit removes. *data_change*: the table loses its rows."""
-
-    file: LiveFile
-    data_change: bool
 
 
 class DeltaLog:
@@ -100,7 +80,6 @@ class DeltaLog:
     def txn_version(self, app_id: str) -> int | None:
         """Return the txn version of *app_id*, or None."""
         if app_id not in self._txn_versions and not self._has_all_txns:
-            # deltalake reads the log for it. The log of an older version may be deleted already.
             self._txn_versions[app_id] = self.delta.transaction_version(app_id)
         return self._txn_versions.get(app_id)
 
@@ -119,25 +98,28 @@ class DeltaLog:
     def commit(
         self,
         added: Sequence[AddedFile],
-        removed: Sequence[RemovedFile],
+        removed: Sequence[LiveFile],
         txn_versions: Mapping[str, int],
         metadata: Mapping[str, str],
         partitioned_by: Sequence[str] = (),
+        data_change: bool = True,
     ) -> int:
         """Commit on the snapshot last read; return the new version.
 
-        Raises StalePlanError if a concurrent commit set one of *txn_versions*, removed one of the
-        files *removed*, or changed protocol or metadata. Other concurrent commits are accepted. In
-        both cases they are applied to this snapshot. Raises OSError, and errors as `refresh` does.
+        *data_change* is False if the rows stay the same. Raises StalePlanError if a concurrent
+        commit set one of *txn_versions*, removed one of the files *removed*, or changed protocol or
+        metadata. Other concurrent commits are accepted. In both cases they are applied to this
+        snapshot. Raises OSError, and errors as `refresh` does.
         """
-        lines = [_commit_info(metadata, partitioned_by, is_append=not removed)]
+        lines = [{"commitInfo": _commit_info(metadata, partitioned_by, not removed)}]
         lines += [{"txn": {"appId": name, "version": at}} for name, at in txn_versions.items()]
-        lines += [_add_action(each) for each in added]
-        lines += [_remove_action(each) for each in removed]
-        gone = {each.file.path for each in removed}
+        lines += [{"add": _add_action(each, data_change)} for each in added]
+        lines += [{"remove": _remove_action(file, data_change)} for file in removed]
+        gone = {file.path for file in removed}
+        content = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         unnamed = self._path / LOG_FOLDER / f"{_UNNAMED}{uuid4()}.json.tmp"
         try:
-            unnamed.write_bytes(b"".join(_json_line(each) for each in lines))
+            unnamed.write_bytes(content.encode())
             while not _link(unnamed, _commit_path(self._path, self.version + 1)):
                 self._apply_concurrent(txn_versions, gone)
         finally:
@@ -156,15 +138,16 @@ class DeltaLog:
         last = self.version - keep
         if needed_after is not None:
             last = min(last, needed_after)
-        names = sorted(file.name for file in (self._path / LOG_FOLDER).iterdir())
+        folder = self._path / LOG_FOLDER
+        names = sorted(file.name for file in folder.iterdir())
         versions = {name: int(name[:_DIGITS]) for name in names if name[:_DIGITS].isdigit()}
         checkpoints = [at for name, at in versions.items() if ".checkpoint." in name]
         first = max((at for at in checkpoints if at <= last), default=0)
         # Oldest first: if this is interrupted, the remaining versions are consecutive.
         doomed = [name for name, at in versions.items() if at < first]
-        doomed += [n for n in names if n.startswith(_UNNAMED) and self._is_abandoned(n)]
+        doomed += [n for n in names if n.startswith(_UNNAMED) and _is_abandoned(folder / n)]
         for name in doomed:
-            (self._path / LOG_FOLDER / name).unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
         return len(doomed)
 
     def _load(self) -> None:
@@ -176,29 +159,22 @@ class DeltaLog:
                 "read before"
             )
         protocol = delta.protocol()
-        if (
-            protocol.min_reader_version > READER_VERSION
-            or protocol.min_writer_version > WRITER_VERSION
-        ):
+        reader, writer = protocol.min_reader_version, protocol.min_writer_version
+        if reader > READER_VERSION or writer > WRITER_VERSION:
             raise LakeError(
-                f"another program raised {self._path} to reader version "
-                f"{protocol.min_reader_version} and writer version {protocol.min_writer_version}; "
-                f"deltamirror supports {READER_VERSION} and {WRITER_VERSION}. Move the table away, "
-                "see docs/operations.md"
+                f"another program raised {self._path} to reader version {reader} and writer "
+                f"version {writer}; deltamirror supports {READER_VERSION} and {WRITER_VERSION}. "
+                "Move the table away, see docs/operations.md"
             )
         self.files.clear()
-        for file in _live_files(delta):
-            self.files[file.path] = file
+        self.files.update((file.path, file) for file in _live_files(delta))
         self._delta, self.version = delta, delta.version()
         found = self._read_txn_versions(self.version)
         self._txn_versions, self._has_all_txns = dict(found or {}), found is not None
 
     def _read_txn_versions(self, version: int) -> dict[str, int] | None:
-        """Return all txn versions at *version*.
-
-        Return None if they cannot be read from a single checkpoint file and the commits after it.
-        deltalake returns only one app id's version per call, and reads all of them each time.
-        """
+        """Return all txn versions at *version*; None if a checkpoint or a commit cannot be read."""
+        # deltalake returns only one app id's version per call, and reads all of them each time.
         txn_versions: dict[str, int] = {}
         last = _last_checkpoint(self._path)
         if last is not None:
@@ -225,8 +201,9 @@ class DeltaLog:
         """Apply the *actions* of *version* to this snapshot."""
         for action in actions:
             if "add" in action:
-                file = _live_file(action["add"])
-                self.files[file.path] = file
+                add = action["add"]
+                path = unquote(add["path"])
+                self.files[path] = LiveFile(path, add["size"], add["partitionValues"])
             elif "remove" in action:
                 self.files.pop(unquote(action["remove"]["path"]), None)
             elif "txn" in action:
@@ -248,12 +225,11 @@ class DeltaLog:
                 changed = name or path or "the table's protocol or metadata"
                 raise StalePlanError(f"{self._path}: version {version} has changed {changed}")
 
-    def _is_abandoned(self, name: str) -> bool:
-        with suppress(FileNotFoundError):  # its writer has finished
-            return (
-                time.time() - (self._path / LOG_FOLDER / name).stat().st_mtime > ABANDONED_AFTER_S
-            )
-        return False
+
+def _is_abandoned(draft: Path) -> bool:
+    with suppress(FileNotFoundError):  # its writer has finished
+        return time.time() - draft.stat().st_mtime > ABANDONED_AFTER_S
+    return False
 
 
 def read_commits(path: Path, after: int) -> Iterator[tuple[int, list[Action]]]:
@@ -325,63 +301,43 @@ def _link(unnamed: Path, name: Path) -> bool:
 
 def _live_files(delta: DeltaTable) -> Iterator[LiveFile]:
     adds = delta.get_add_actions(flatten=False)
-    columns = [adds.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")]
+    paths, sizes = (adds.column(name).to_pylist() for name in ("path", "size_bytes"))
     partitions: Iterable[Any] = repeat({})
     if "partition" in adds.schema.names:
         partitions = adds.column("partition").to_pylist()
-    for path, size, records, partition in zip(*columns, partitions, strict=False):
+    for path, size, partition in zip(paths, sizes, partitions, strict=False):
         values = {name: str(value) for name, value in partition.items()}
-        yield LiveFile(unquote(path), size, records, values)
+        yield LiveFile(unquote(path), size, values)
 
 
-def _live_file(add: Mapping[str, Any]) -> LiveFile:
-    records = json.loads(add.get("stats") or "{}").get("numRecords")
-    return LiveFile(unquote(add["path"]), add["size"], records, add["partitionValues"])
-
-
-def _commit_info(
-    metadata: Mapping[str, str], partitioned_by: Sequence[str], *, is_append: bool
-) -> Action:
+def _commit_info(metadata: Mapping[str, str], by: Sequence[str], is_append: bool) -> Action:
     return {
-        "commitInfo": {
-            "timestamp": int(time.time() * 1000),
-            "operation": "WRITE",
-            "operationParameters": {
-                "mode": "Append",
-                "partitionBy": json.dumps(list(partitioned_by)),
-            },
-            "isBlindAppend": is_append,
-            "engineInfo": "deltamirror",
-            **metadata,
-        }
+        "timestamp": int(time.time() * 1000),
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(by))},
+        "isBlindAppend": is_append,
+        "engineInfo": "deltamirror",
+        **metadata,
     }
 
 
-def _add_action(added: AddedFile) -> Action:
+def _add_action(added: AddedFile, data_change: bool) -> Action:
     return {
-        "add": {
-            "path": quote(added.file.path, safe="/="),
-            "partitionValues": added.file.partition,
-            "size": added.file.size_bytes,
-            "modificationTime": added.modified_ms,
-            "dataChange": added.data_change,
-            "stats": added.stats_json,
-        }
+        "path": quote(added.file.path, safe="/="),
+        "partitionValues": added.file.partition,
+        "size": added.file.size_bytes,
+        "modificationTime": added.modified_ms,
+        "dataChange": data_change,
+        "stats": added.stats_json,
     }
 
 
-def _remove_action(removed: RemovedFile) -> Action:
+def _remove_action(file: LiveFile, data_change: bool) -> Action:
     return {
-        "remove": {
-            "path": quote(removed.file.path, safe="/="),
-            "deletionTimestamp": int(time.time() * 1000),
-            "dataChange": removed.data_change,
-            "extendedFileMetadata": True,
-            "partitionValues": removed.file.partition,
-            "size": removed.file.size_bytes,
-        }
+        "path": quote(file.path, safe="/="),
+        "deletionTimestamp": int(time.time() * 1000),
+        "dataChange": data_change,
+        "extendedFileMetadata": True,
+        "partitionValues": file.partition,
+        "size": file.size_bytes,
     }
-
-
-def _json_line(action: Action) -> bytes:
-    return json.dumps(action, separators=(",", ":")).encode() + b"\n"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Lock
 from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Uuid
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from resources.kafka.connection_diagnosis import diagnose
 from resources.librdkafka.bindings import never_free
@@ -28,8 +29,7 @@ Answer = TypeVar("Answer")
 
 REQUEST_TIMEOUT_S = 10.0
 
-RENEW_CLIENT_AFTER_S = 15.0
-"""Seconds without an answer after which a new client is tried; doubled for every next client."""
+RENEW_CLIENT_AFTER_S = 15.0  # without an answer; doubled for every next client
 
 # Errors of a client that got no answer, the most specific first. For example, the answer to a
 # request shows a failed login only as "transport failure".
@@ -55,96 +55,87 @@ class AdminSession:
         self.servers = str(settings.get("bootstrap.servers", ""))
         # `log_level` 2: the client's errors are passed to `error_cb`, so it need not log them.
         self.settings: dict[str, Any] = {"log_level": 2, **settings}
-        self._cached: _CachedClients | None = None
+
+    @cached_property
+    def _clients(self) -> _CachedClients:
+        try:
+            return _cached_clients(self.settings)
+        except KafkaException as failure:
+            raise ClientSettingsError(self.alias, reason=_kafka_error(failure).str()) from None
 
     @property
     def client(self) -> AdminClient:
         """Return the client, created at first use. Raises ClientSettingsError."""
-        return self._cached_client().client
+        return self._clients.client
 
     @property
     def group_client(self) -> GroupClient:
-        """Return the client for committed offsets of groups, created at first use.
-
-        Raises ClientSettingsError.
-        """
-        cached = self._cached_client()
+        """Return the client for groups' committed offsets, created at first use."""
+        clients = self._clients
         with _cache_lock:
-            if cached.group_client is None:
-                cached.group_client = GroupClient(self.settings)
-            return cached.group_client
+            if clients.group_client is None:
+                clients.group_client = GroupClient(self.settings)
+            return clients.group_client
 
     def renew_group_client(self, former: GroupClient) -> None:
         """Drop *former*, which did not answer; the next request uses a new client."""
-        cached = self._cached_client()
+        clients = self._clients
         with _cache_lock:
-            # Another thread may have dropped it already.
-            if cached.group_client is former:
-                cached.group_client = None
+            if clients.group_client is former:  # another thread may have dropped it already
+                clients.group_client = None
 
-    def _cached_client(self) -> _CachedClients:
-        if self._cached is None:
-            try:
-                self._cached = _cached_clients(self.settings)
-            except KafkaException as failure:
-                raise ClientSettingsError(self.alias, reason=_kafka_error(failure).str()) from None
-        return self._cached
+    def metadata(self, what: str, timeout_s: float = REQUEST_TIMEOUT_S) -> ClusterMetadata:
+        """Return the cluster's metadata. *what* completes "the cluster refused to ..."."""
+        # Not `describe_cluster`: a starting broker answers it with an empty list of brokers, and
+        # then librdkafka 2.16 aborts the process (an assertion in rd_kafka_admin_response_parse).
+        with self.converted_errors(what):
+            return self.client.list_topics(timeout=timeout_s)
 
     @contextmanager
-    def converted_errors(self, what: str, *needs: Permission) -> Iterator[None]:
+    def converted_errors(self, what: str, needed: Permission | None = None) -> Iterator[None]:
         """Convert the client's errors in the block to UnreachableError or RequestRefusedError.
 
-        *what* completes "the cluster refused to ...". If one of the permissions *needs* is missing,
-        the error is PermissionMissingError.
+        *what* completes "the cluster refused to ...". If the permission *needed* is missing, the
+        error is PermissionMissingError.
         """
         try:
             yield
         except KafkaException as failure:
-            raise self.error_for(_kafka_error(failure), what, *needs) from None
-        except (TimeoutError, concurrent.futures.TimeoutError):
-            raise self._unreachable("no answer in time") from None
+            raise self._error_for(_kafka_error(failure), what, needed) from None
+        except TimeoutError:
+            raise self._unreachable_error("no answer in time") from None
         else:
-            if self._cached is not None:
-                self._cached.record_answer()
+            self._clients.record_answer()
 
     def wait_result(
-        self, future: concurrent.futures.Future[Answer], what: str, *needs: Permission
+        self, future: Future[Answer], what: str, needed: Permission | None = None
     ) -> Answer:
         """Return the result of *future*. Raises as `converted_errors` does."""
-        with self.converted_errors(what, *needs):
+        with self.converted_errors(what, needed):
             # The request has timed out by then; the client's threads get another second.
             return future.result(timeout=REQUEST_TIMEOUT_S + 1)
 
-    def error_for(self, error: KafkaError, what: str, *needs: Permission) -> DeltamirrorError:
-        """Return deltamirror's error for the client's *error* of the request *what*."""
+    def _error_for(
+        self, error: KafkaError, what: str, needed: Permission | None
+    ) -> DeltamirrorError:
         if error.code() in UNREACHABLE_CODES:
-            return self._unreachable(error.str())
-        for permission in needs:
-            if permission.is_missed_by(error.name()):
-                return PermissionMissingError(self.alias, what, permission)
+            return self._unreachable_error(error.str())
+        if needed is not None and needed.is_missed_by(error.name()):
+            return PermissionMissingError(self.alias, what, needed)
         return RequestRefusedError(self.alias, action=what, code=error.name(), reason=error.str())
 
-    def _unreachable(self, reason: str) -> UnreachableError:
-        reported = self._reported_errors()
-        best = min(reported, key=lambda error: UNREACHABLE_CODES.index(error.code()), default=None)
-        if self._cached is not None:
-            self._cached.record_timeout()
-        if best is None:
+    def _unreachable_error(self, reason: str) -> UnreachableError:
+        """Return the most specific error reported since the last answer, or one with *reason*."""
+        clients = self._clients
+        while clients.client.poll(0):
+            pass  # the client calls `error_cb`
+        reported = [error for error in clients.reported if error.code() in UNREACHABLE_CODES]
+        clients.record_timeout()
+        if not reported:
             return UnreachableError(self.alias, servers=self.servers, reason=reason)
+        best = min(reported, key=lambda error: UNREACHABLE_CODES.index(error.code()))
         diagnosis = diagnose(self.settings, best)
-        if diagnosis is not None:
-            return diagnosis.kind(self.alias, servers=self.servers, reason=diagnosis.reason)
-        return UnreachableError(
-            self.alias, servers=self.servers, reason=f"{best.str()} ({best.name()})"
-        )
-
-    def _reported_errors(self) -> list[KafkaError]:
-        """Return the errors that the client passed to `error_cb` since the last answer."""
-        if self._cached is None:
-            return []
-        while self._cached.client.poll(0):
-            pass
-        return [error for error in self._cached.reported if error.code() in UNREACHABLE_CODES]
+        return diagnosis.kind(self.alias, servers=self.servers, reason=diagnosis.reason)
 
 
 @dataclass
@@ -203,25 +194,6 @@ def _new_client(settings: Mapping[str, Any], reported: deque[KafkaError]) -> Adm
     client = AdminClient(reporting)
     never_free(client)
     return client
-
-
-def retry_until(
-    ask: Callable[[], Answer], *, codes: tuple[str, ...], within_s: float, pause_s: float = 0.02
-) -> Answer:
-    """Call *ask* until it is not refused with one of *codes*; return its result.
-
-    After *within_s* seconds the last call's error is raised. *pause_s* is the first pause between
-    calls; it doubles up to 0.25 s.
-    """
-    give_up_at = time.monotonic() + within_s
-    while True:
-        try:
-            return ask()
-        except RequestRefusedError as refused:
-            if refused.code not in codes or time.monotonic() >= give_up_at:
-                raise
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, 0.25)
 
 
 def topic_id_text(topic_id: Uuid | None) -> str:

@@ -7,26 +7,22 @@ RequestRefusedError if the cluster refuses the request. Other modules read and w
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import confluent_kafka as kafka
-from confluent_kafka.admin import (
-    ClusterMetadata,
-    ListOffsetsResultInfo,
-    OffsetSpec,
-)
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
-from resources.kafka import acls, groups, topics
+from resources.kafka.acls import AclAdmin
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession
-from resources.kafka.topics import MISSING_CODES
+from resources.kafka.groups import GroupAdmin
+from resources.kafka.topics import MISSING_CODES, CreatedTopics, TopicAdmin
 from schemas.errors.base import DeltamirrorError, RequestRefusedError
-from schemas.errors.environment import PermissionMissingError, UnreachableError
+from schemas.errors.environment import UnreachableError
 from schemas.errors.source import TopicMissingError
-from schemas.errors.target import TargetTopicError
-from schemas.kafka.acl import Permission, TopicAcl
+from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition, Watermarks
-from schemas.kafka.topic import ConfigValue, Topic, TopicSpec
+from schemas.kafka.topic import Topic, TopicSpec
 
 EARLIEST: OffsetSpec = OffsetSpec.earliest()
 LATEST: OffsetSpec = OffsetSpec.latest()
@@ -42,7 +38,7 @@ STALE_LEADER_CODES = (
 )
 
 
-class KafkaCluster:
+class KafkaCluster(TopicAdmin, AclAdmin, GroupAdmin):
     """The cluster *alias*, reached with librdkafka's administration *settings*."""
 
     def __init__(self, alias: str, settings: Mapping[str, Any]) -> None:
@@ -55,30 +51,7 @@ class KafkaCluster:
 
     def probe(self, timeout_s: float = 3.0) -> None:
         """Wait until the cluster answers. Raises UnreachableError after *timeout_s* seconds."""
-        self._metadata(timeout_s)
-
-    def cluster_id(self) -> str:
-        """Return the cluster id."""
-        return str(self._metadata(REQUEST_TIMEOUT_S).cluster_id)
-
-    def _metadata(self, timeout_s: float) -> ClusterMetadata:
-        # Not `describe_cluster`: a starting broker answers it with an empty list of brokers, and
-        # then librdkafka 2.16 aborts the process (an assertion in rd_kafka_admin_response_parse).
-        with self._admin.converted_errors("return its metadata"):
-            return self._admin.client.list_topics(timeout=timeout_s)
-
-    # Topics
-
-    def topics(self, names: Collection[str] | None = None) -> dict[str, Topic]:
-        """Return the topics *names*, or all topics. Missing topics are left out.
-
-        A topic that the cluster refuses to describe is left out and logged.
-        """
-        return topics.describe_topics(self._admin, names)
-
-    def unauthorized_topics(self, names: Collection[str]) -> dict[str, PermissionMissingError]:
-        """Return those of *names* that the user may not describe, with the error."""
-        return topics.unauthorized_topics(self._admin, names)
+        self._admin.metadata("return its metadata", timeout_s)
 
     def create_topic(
         self, name: str, partitions: int, replication_factor: int, configs: Mapping[str, str]
@@ -94,15 +67,10 @@ class KafkaCluster:
             raise made
         return made
 
-    def create_topics(
-        self, wanted: Iterable[TopicSpec]
-    ) -> dict[str, str | TargetTopicError | PermissionMissingError]:
-        """Create topics, many in one request; return the id or the error of each.
-
-        Waits until the leaders of the created topics answer. An existing topic is not changed.
-        """
+    def create_topics(self, wanted: Iterable[TopicSpec]) -> CreatedTopics:
+        """Create topics as `TopicAdmin` does; also wait until their leaders answer."""
         wanted = list(wanted)
-        made = topics.create_topics(self._admin, wanted)
+        made = super().create_topics(wanted)
         self._await_leaders(
             TopicPartition(topic.name, number)
             for topic in wanted
@@ -112,49 +80,9 @@ class KafkaCluster:
         return made
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Increase the partitions of topic *name* to *total*; do nothing if it has as many.
-
-        Raises TargetTopicError if the cluster does not add them, PermissionMissingError.
-        """
-        topics.add_partitions(self._admin, name, total)
+        """Increase the partitions as `TopicAdmin` does; also wait until their leaders answer."""
+        super().add_partitions(name, total)
         self._await_leaders(TopicPartition(name, number) for number in range(total))
-
-    def delete_topics(self, names: Sequence[str]) -> None:
-        """Delete the topics *names*. A missing topic is no error."""
-        topics.delete_topics(self._admin, names)
-
-    def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigValue]]:
-        """Return all configs of the topics *names*.
-
-        A topic whose configs the cluster refuses to return is left out and logged.
-        """
-        return topics.describe_configs(self._admin, names)
-
-    def alter_topic_configs(
-        self, changes: Mapping[str, Mapping[str, str | None]]
-    ) -> dict[str, DeltamirrorError]:
-        """Set the configs in *changes*, by topic; None deletes the topic's own value.
-
-        Other configs stay. Return the error of each topic whose changes were refused; none of that
-        topic's configs is changed.
-        """
-        return topics.alter_configs(self._admin, changes)
-
-    # ACLs of topics
-
-    def topic_acls(self) -> set[TopicAcl]:
-        """Return the ACLs of topics with a literal name, or `*`.
-
-        The set is also empty if the cluster has no authorizer or does not allow the user to
-        describe ACLs.
-        """
-        return acls.list_acls(self._admin)
-
-    def create_acls(self, wanted: Collection[TopicAcl]) -> dict[TopicAcl, RequestRefusedError]:
-        """Create the ACLs *wanted*; return the refused ones with their errors."""
-        return acls.create_acls(self._admin, wanted)
-
-    # Offsets
 
     def watermarks(
         self,
@@ -187,14 +115,8 @@ class KafkaCluster:
         high, no_high = self._list_offsets(
             {each: LATEST for each in stable if each in low and each not in same}
         )
-        return {
-            **no_low,
-            **no_stable,
-            **no_moved_low,
-            **no_high,
-            **same,
-            **{each: _watermarks(low[each], stable[each], high[each]) for each in high},
-        }
+        found = {each: _watermarks(low[each], stable[each], high[each]) for each in high}
+        return {**no_low, **no_stable, **no_moved_low, **no_high, **same, **found}
 
     def end_offsets(
         self, partitions: Collection[TopicPartition]
@@ -217,8 +139,6 @@ class KafkaCluster:
             for each in partitions
             if (topic := described.get(each.topic)) and each.partition in topic.in_sync_counts
         }
-        if not in_sync_counts:
-            return {}
         configs = self.topic_configs({each.topic for each in in_sync_counts})
         found = {}
         for each, in_sync in in_sync_counts.items():
@@ -231,66 +151,6 @@ class KafkaCluster:
                 )
         return found
 
-    def offsets_for_times(
-        self, times_ms: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int]:
-        """Return the offset of each partition's first record at or after its time, in ms.
-
-        If there is none, it is the high watermark. Raises the first partition's error.
-        """
-        found, failures = self._list_offsets(
-            {each: OffsetSpec.for_timestamp(time_ms) for each, time_ms in times_ms.items()}
-        )
-        end_offsets, late_failures = self._list_offsets(dict.fromkeys(found, LATEST))
-        for failure in (*failures.values(), *late_failures.values()):
-            raise failure
-        return {
-            each: end_offsets[each].offset if at.offset < 0 else at.offset
-            for each, at in found.items()
-        }
-
-    # Groups
-
-    def groups(self) -> dict[str, str]:
-        """Return the state (`STABLE`, `EMPTY`, ...) of every consumer and Streams group by its id.
-
-        It is UNKNOWN if the client cannot request it, as for Streams groups (KIP-1071).
-        """
-        return groups.list_groups(self._admin)
-
-    def worker_state(self, group: str) -> str:
-        """Return the state of a group of Connect workers, or DEAD if it does not exist."""
-        return groups.worker_state(self._admin, group)
-
-    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
-        """Return all committed offsets of *group*."""
-        return {each: offset for each, (offset, _) in self.group_commits(group).items()}
-
-    def group_commits(self, group: str) -> dict[TopicPartition, tuple[int, str]]:
-        """Return all committed offsets of *group*, each with its metadata."""
-        return groups.list_committed_offsets(self._admin, group)
-
-    def committed_offsets(
-        self,
-        group: str,
-        partitions: Collection[TopicPartition],
-        require_stable: bool = True,
-    ) -> dict[TopicPartition, tuple[int, str] | None]:
-        """Return committed offset and metadata of our own *group*, or None if it has none.
-
-        With *require_stable* this waits up to 10 s for offsets in an open transaction.
-        """
-        return groups.committed_offsets(
-            self._admin, group, partitions, require_stable=require_stable
-        )
-
-    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
-        """Set the committed offsets of *group*, each with its metadata; create it if it is missing.
-
-        Raises GroupActiveError if the group has members.
-        """
-        groups.alter_offsets(self._admin, group, offsets)
-
     def _list_offsets(
         self,
         specs: Mapping[TopicPartition, OffsetSpec],
@@ -298,13 +158,12 @@ class KafkaCluster:
     ) -> tuple[dict[TopicPartition, ListOffsetsResultInfo], dict[TopicPartition, DeltamirrorError]]:
         """Return the leaders' answers, and the errors of the other partitions."""
         found, failures = self._request_offsets(specs, isolation)
-        stale = {each for each, failure in failures.items() if _is_stale(failure)}
+        stale = {each: specs[each] for each, failure in failures.items() if _is_stale(failure)}
         if stale:
             # The client does not refresh its metadata after this error, so request it here.
-            with self._admin.converted_errors("list topics"):
-                self._admin.client.list_topics(timeout=REQUEST_TIMEOUT_S)
-            more, still = self._request_offsets({each: specs[each] for each in stale}, isolation)
-            found.update(more)
+            self._admin.metadata("list topics")
+            more, still = self._request_offsets(stale, isolation)
+            found |= more
             failures = {e: f for e, f in failures.items() if e not in stale} | still
         return found, failures
 
@@ -340,9 +199,8 @@ class KafkaCluster:
                 needed = Permission("Describe", "topic", partition.topic)
                 answer = self._admin.wait_result(future, f"list offsets of {partition}", needed)
                 if answer.offset == kafka.OFFSET_INVALID:  # set by the client if no answer came
-                    raise UnreachableError(
-                        self.alias, servers=f"{partition}", reason="it returned no offset"
-                    )
+                    why = "it returned no offset"
+                    raise UnreachableError(self.alias, servers=str(partition), reason=why)
                 found[partition] = answer
             except RequestRefusedError as refused:
                 failures[partition] = self._missing_error(partition, refused.code) or refused
@@ -353,13 +211,12 @@ class KafkaCluster:
     def _missing_error(self, partition: TopicPartition, code: str) -> TopicMissingError | None:
         # The client returns _NOENT if none of the requested partitions has a leader, whether they
         # exist or not.
-        maybe = code == "_NOENT" and self._is_missing(partition)
-        if maybe or code in MISSING_CODES:
-            return TopicMissingError(str(partition), location=f"on cluster {self.alias}")
-        return None
-
-    def _is_missing(self, partition: TopicPartition) -> bool:
-        return topics.partition_count(self._admin, partition.topic) <= partition.partition
+        if code == "_NOENT":
+            is_missing = self._partition_count(partition.topic) <= partition.partition
+        else:
+            is_missing = code in MISSING_CODES
+        location = f"on cluster {self.alias}"
+        return TopicMissingError(str(partition), location=location) if is_missing else None
 
 
 def _watermarks(

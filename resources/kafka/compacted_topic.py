@@ -14,16 +14,17 @@ from schemas.kafka.acl import Permission
 
 REQUEST_TIMEOUT_S = 10.0
 
-# A reader keeps the last record of a key, so a retry must not reorder records.
-PRODUCER_SETTINGS = {"enable.idempotence": True, "acks": "all", "linger.ms": 5, "log_level": 2}
+PRODUCER_SETTINGS = {
+    # A reader keeps the last record of a key, so a retry must not reorder records.
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 5,
+    "log_level": 2,
+    # Java's default partitioner, so that all records of a key are in the same partition.
+    "partitioner": "murmur2_random",
+}
 
-ANY_PARTITION = -1
-"""The partitioner chooses the partition (librdkafka's RD_KAFKA_PARTITION_UA)."""
-
-# Java's default partitioner, so that all records of a key are in the same partition.
-JAVA_PARTITIONER = {"partitioner": "murmur2_random"}
-
-NO_PRODUCER_ID_CODE = KafkaError.CLUSTER_AUTHORIZATION_FAILED
+ANY_PARTITION = -1  # RD_KAFKA_PARTITION_UA: the partitioner chooses
 
 
 class CompactedTopic:
@@ -36,11 +37,11 @@ class CompactedTopic:
     def __init__(
         self, cluster: KafkaCluster, name: str, settings: Mapping[str, Any], partitions: int = 1
     ) -> None:
-        self._cluster = cluster
-        self._name = name
-        self._partitions = partitions
+        self._cluster, self._name, self._partitions = cluster, name, partitions
+        # MirrorMaker 2's tools read only partition 0, even if there are more.
+        self._partition = 0 if partitions == 1 else ANY_PARTITION
         bounds = {"message.timeout.ms": int(REQUEST_TIMEOUT_S * 1000)}
-        self._settings = {**settings, **PRODUCER_SETTINGS, **JAVA_PARTITIONER, **bounds}
+        self._settings = {**settings, **PRODUCER_SETTINGS, **bounds}
         self._producer: Producer | None = None
 
     def ensure_exists(self, replication_factor: int) -> None:
@@ -92,22 +93,17 @@ class CompactedTopic:
                 producer.poll(0)
                 return
 
-    @property
-    def _partition(self) -> int:
-        # MirrorMaker 2's tools read only partition 0, even if there are more.
-        return 0 if self._partitions == 1 else ANY_PARTITION
-
     def _error_for(self, error: KafkaError) -> UnreachableError | RequestRefusedError:
         # Codes below zero are the client's own errors; brokers' errors are above.
         if error.code() < 0:
             return self._unreachable_error(error.str())
         what, needed = f"accept records of {self._name}", Permission("Write", "topic", self._name)
         # A user that may not write to any topic gets no producer id from the cluster.
-        if needed.is_missed_by(error.name()) or error.code() == NO_PRODUCER_ID_CODE:
-            return PermissionMissingError(self._cluster.alias, what, needed)
-        return RequestRefusedError(
-            self._cluster.alias, action=what, code=error.name(), reason=error.str()
-        )
+        is_unauthorized = error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED
+        alias = self._cluster.alias
+        if is_unauthorized or needed.is_missed_by(error.name()):
+            return PermissionMissingError(alias, what, needed)
+        return RequestRefusedError(alias, action=what, code=error.name(), reason=error.str())
 
     def _unreachable_error(self, why: str) -> UnreachableError:
         servers = str(self._settings.get("bootstrap.servers", ""))

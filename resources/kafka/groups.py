@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from confluent_kafka import KafkaError
 
-from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, Answer, retry_until
+from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, Answer
 from resources.librdkafka.group_offsets_client import CommittedOffsets, GroupClient
 from schemas.errors.base import GroupActiveError, RequestRefusedError
 from schemas.errors.environment import UnreachableError
@@ -23,145 +23,143 @@ COORDINATOR_TIMEOUT_S = 15.0
 # long.
 FIRST_ATTEMPT_TIMEOUT_S = 0.5
 
-# Error codes of a coordinator that is being elected or is loading. After
-# NOT_COORDINATOR_TIMEOUT_S of NOT_COORDINATOR, the client has cached the wrong coordinator and is
+# After so many seconds of NOT_COORDINATOR, the client has cached the wrong coordinator and is
 # renewed (see resources/librdkafka/group_offsets_client.py).
 NOT_COORDINATOR = "NOT_COORDINATOR"
-RETRIABLE_COORDINATOR_CODES = (
-    "COORDINATOR_NOT_AVAILABLE",
-    "COORDINATOR_LOAD_IN_PROGRESS",
-    NOT_COORDINATOR,
-)
 NOT_COORDINATOR_TIMEOUT_S = 1.0
 
 UNSTABLE_OFFSET_COMMIT = "UNSTABLE_OFFSET_COMMIT"
-PARTIAL = KafkaError(KafkaError._PARTIAL).name()
 
-UNKNOWN_STATE = "UNKNOWN"
-"""State of a group whose state the client cannot read. The word is confluent-kafka's."""
+# The coordinator is being elected or is loading, or offsets are in an open transaction.
+RETRIABLE_CODES = (
+    "COORDINATOR_NOT_AVAILABLE",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    NOT_COORDINATOR,
+    UNSTABLE_OFFSET_COMMIT,
+)
 
-PartitionCommits = dict[TopicPartition, tuple[int, str] | None]
-
-
-def list_groups(admin: AdminSession) -> dict[str, str]:
-    """Return the state of every group by its id.
-
-    The state of a Streams group (KIP-1071) is UNKNOWN, because the client cannot request it. Share
-    groups are listed as UNKNOWN too; they have no committed offsets.
-    """
-    future = admin.client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S)
-    found = admin.wait_result(future, "list its consumer groups")
-    return dict.fromkeys(_of_unknown_kinds(admin), UNKNOWN_STATE) | {
-        group.group_id: UNKNOWN_STATE if group.state is None else group.state.name
-        for group in found.valid
-    }
+UNKNOWN_STATE = "UNKNOWN"  # if the client cannot read it; the word is confluent-kafka's
 
 
-def _of_unknown_kinds(admin: AdminSession) -> list[str]:
-    """Return the ids of Streams groups and share groups, which `list_consumer_groups` leaves out.
+class GroupAdmin:
+    """The requests of `KafkaCluster` about consumer groups and their committed offsets."""
 
-    The older request lists them without a protocol type. It returns no group at all if one broker
-    does not respond. Then these groups are missing until the next listing.
-    """
-    try:
-        with admin.converted_errors("list its groups"):
-            found = admin.client.list_groups(timeout=REQUEST_TIMEOUT_S)
-    except RequestRefusedError as refused:
-        if refused.code != PARTIAL:
-            raise
-        return []
-    return [str(each.id) for each in found if not each.protocol_type]
+    _admin: AdminSession
 
+    def groups(self) -> dict[str, str]:
+        """Return the state (`STABLE`, `EMPTY`, ...) of every consumer and Streams group by its id.
 
-def worker_state(admin: AdminSession, group: str) -> str:
-    """Return the state of *group*, whose protocol may be any; DEAD if it does not exist.
+        It is UNKNOWN if the client cannot request it, as for Streams groups (KIP-1071). Share
+        groups are listed as UNKNOWN too; they have no committed offsets.
+        """
+        future = self._admin.client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S)
+        found = self._admin.wait_result(future, "list its consumer groups")
+        return dict.fromkeys(self._groups_of_unknown_kinds(), UNKNOWN_STATE) | {
+            group.group_id: UNKNOWN_STATE if group.state is None else group.state.name
+            for group in found.valid
+        }
 
-    Connect's workers are not consumers, so `list_groups` here does not list their groups.
-    """
-    with admin.converted_errors(f"return the state of group {group}"):
-        found = admin.client.list_groups(group, timeout=REQUEST_TIMEOUT_S)
-    return next((str(each.state).upper() for each in found if each.id == group), "DEAD")
+    def _groups_of_unknown_kinds(self) -> list[str]:
+        """Return the ids of Streams groups and share groups, which `list_consumer_groups` omits.
 
-
-def list_committed_offsets(admin: AdminSession, group: str) -> CommittedOffsets:
-    """Return next offset to read and metadata of every partition that *group* has committed."""
-    return _call_coordinator(
-        admin,
-        f"return the offsets of group {group}",
-        (Permission("Describe", "group", group),),
-        lambda client, in_s: client.committed_offsets(group, None, in_s),
-    )
-
-
-def committed_offsets(
-    admin: AdminSession,
-    group: str,
-    partitions: Collection[TopicPartition],
-    *,
-    require_stable: bool,
-) -> PartitionCommits:
-    """Return offset and metadata of each of *partitions*; None if *group* has no commit there."""
-    if not partitions:
-        return {}
-
-    def request(client: GroupClient, in_s: float) -> CommittedOffsets:
-        return client.committed_offsets(group, partitions, in_s, require_stable=require_stable)
-
-    what, needs = f"return the offsets of group {group}", (Permission("Describe", "group", group),)
-    found = retry_until(
-        lambda: _call_coordinator(admin, what, needs, request),
-        codes=(UNSTABLE_OFFSET_COMMIT,),
-        within_s=REQUEST_TIMEOUT_S,
-    )
-    return {partition: found.get(partition) for partition in partitions}
-
-
-def alter_offsets(
-    admin: AdminSession, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]
-) -> None:
-    """Set the offsets of *group*. Raises GroupActiveError if the group has members."""
-    if not offsets:
-        return
-    what, needs = f"set offsets of group {group}", (Permission("Read", "group", group),)
-    try:
-        _call_coordinator(
-            admin, what, needs, lambda client, in_s: client.alter_offsets(group, offsets, in_s)
-        )
-    except RequestRefusedError as refused:
-        # Kafka's error codes when a client that is no member sets offsets of an active group.
-        if refused.code in {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"}:
-            raise GroupActiveError(group, alias=admin.alias) from None
-        raise
-
-
-def _call_coordinator(
-    admin: AdminSession,
-    what: str,
-    needs: tuple[Permission, ...],
-    request: Callable[[GroupClient, float], Answer],
-) -> Answer:
-    """Call *request* with a client and a timeout in seconds until the coordinator responds.
-
-    Raises the error of the last attempt after COORDINATOR_TIMEOUT_S.
-    """
-    started = time.monotonic()
-    try_s, pause_s, moved_at = FIRST_ATTEMPT_TIMEOUT_S, 0.02, started + NOT_COORDINATOR_TIMEOUT_S
-    while True:
-        left_s = started + COORDINATOR_TIMEOUT_S - time.monotonic()
-        client = admin.group_client
+        The older request lists them without a protocol type. It returns no group at all if one
+        broker does not respond. Then these groups are missing until the next listing.
+        """
         try:
-            with admin.converted_errors(what, *needs):
-                return request(client, max(0.1, min(try_s, left_s)))
-        except UnreachableError:
-            admin.renew_group_client(client)
-            if left_s <= try_s:
-                raise
-            try_s *= 2
+            with self._admin.converted_errors("list its groups"):
+                found = self._admin.client.list_groups(timeout=REQUEST_TIMEOUT_S)
         except RequestRefusedError as refused:
-            if refused.code not in RETRIABLE_COORDINATOR_CODES or left_s <= 0:
+            if refused.code != KafkaError(KafkaError._PARTIAL).name():
                 raise
-            if refused.code == NOT_COORDINATOR and time.monotonic() >= moved_at:
-                admin.renew_group_client(client)
-                moved_at += NOT_COORDINATOR_TIMEOUT_S
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.25)
+            return []
+        return [str(each.id) for each in found if not each.protocol_type]
+
+    def worker_state(self, group: str) -> str:
+        """Return the state of a group of Connect workers, or DEAD if it does not exist.
+
+        Connect's workers are not consumers, so `groups` does not list their groups.
+        """
+        with self._admin.converted_errors(f"return the state of group {group}"):
+            found = self._admin.client.list_groups(group, timeout=REQUEST_TIMEOUT_S)
+        return next((str(each.state).upper() for each in found if each.id == group), "DEAD")
+
+    def group_offsets(self, group: str) -> dict[TopicPartition, int]:
+        """Return all committed offsets of *group*: the next ones to read."""
+        return {each: offset for each, (offset, _) in self.group_commits(group).items()}
+
+    def group_commits(self, group: str) -> CommittedOffsets:
+        """Return all committed offsets of *group*, each with its metadata."""
+        return self._read_commits(group, None, require_stable=False)
+
+    def committed_offsets(
+        self, group: str, partitions: Collection[TopicPartition], require_stable: bool = True
+    ) -> dict[TopicPartition, tuple[int, str] | None]:
+        """Return committed offset and metadata of our own *group*, or None if it has none.
+
+        With *require_stable* this waits up to 10 s for offsets in an open transaction.
+        """
+        found = self._read_commits(group, partitions, require_stable) if partitions else {}
+        return {partition: found.get(partition) for partition in partitions}
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]]) -> None:
+        """Set the committed offsets of *group*, each with its metadata; create it if it is missing.
+
+        Raises GroupActiveError if the group has members.
+        """
+        if not offsets:
+            return
+        try:
+            self._call_coordinator(
+                f"set offsets of group {group}",
+                Permission("Read", "group", group),
+                lambda client, timeout_s: client.alter_offsets(group, offsets, timeout_s),
+            )
+        except RequestRefusedError as refused:
+            # Kafka's error codes when a client that is no member sets offsets of an active group.
+            if refused.code in {"UNKNOWN_MEMBER_ID", "NON_EMPTY_GROUP"}:
+                raise GroupActiveError(group, alias=self._admin.alias) from None
+            raise
+
+    def _read_commits(
+        self, group: str, partitions: Collection[TopicPartition] | None, require_stable: bool
+    ) -> CommittedOffsets:
+        return self._call_coordinator(
+            f"return the offsets of group {group}",
+            Permission("Describe", "group", group),
+            lambda client, timeout_s: client.committed_offsets(
+                group, partitions, timeout_s, require_stable=require_stable
+            ),
+        )
+
+    def _call_coordinator(
+        self, what: str, needed: Permission, request: Callable[[GroupClient, float], Answer]
+    ) -> Answer:
+        """Call *request* with a client and a timeout in seconds until the coordinator responds.
+
+        Raises the last attempt's error after COORDINATOR_TIMEOUT_S, or REQUEST_TIMEOUT_S if it is
+        UNSTABLE_OFFSET_COMMIT.
+        """
+        started = time.monotonic()
+        try_s, pause_s = FIRST_ATTEMPT_TIMEOUT_S, 0.02
+        moved_at = started + NOT_COORDINATOR_TIMEOUT_S
+        while True:
+            left_s = started + COORDINATOR_TIMEOUT_S - time.monotonic()
+            client = self._admin.group_client
+            try:
+                with self._admin.converted_errors(what, needed):
+                    return request(client, max(0.1, min(try_s, left_s)))
+            except UnreachableError:
+                self._admin.renew_group_client(client)
+                if left_s <= try_s:
+                    raise
+                try_s *= 2
+            except RequestRefusedError as refused:
+                is_unstable = refused.code == UNSTABLE_OFFSET_COMMIT
+                least_s = COORDINATOR_TIMEOUT_S - REQUEST_TIMEOUT_S if is_unstable else 0.0
+                if refused.code not in RETRIABLE_CODES or left_s <= least_s:
+                    raise
+                if refused.code == NOT_COORDINATOR and time.monotonic() >= moved_at:
+                    self._admin.renew_group_client(client)
+                    moved_at += NOT_COORDINATOR_TIMEOUT_S
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 0.25)

@@ -15,8 +15,7 @@ from resources.kafka.target_log import TargetLog
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import OffsetSync
 
-CONNECTOR = "MirrorSourceConnector"
-"""Name of the connector that copies records, in dedicated mode."""
+CONNECTOR = "MirrorSourceConnector"  # that copies records, in dedicated mode
 
 
 class Mm2Topics:
@@ -52,13 +51,12 @@ class Mm2Topics:
         Connect finds an offset by the bytes of its key. Raises UnreachableError,
         RequestRefusedError.
         """
-        topic.write(
-            (
-                _to_json([CONNECTOR, _source_partition(source_alias, at)]),
-                _to_json({"offset": offset}),
-            )
-            for at, offset in offsets.items()
-        )
+        records = []
+        for at, offset in offsets.items():
+            # Connect writes the keys in the order of Java's HashMap.
+            source = {"cluster": source_alias, "partition": at.partition, "topic": at.topic}
+            records.append((_to_json([CONNECTOR, source]), _to_json({"offset": offset})))
+        topic.write(records)
 
     def offset_syncs(self, topic: str) -> dict[TopicPartition, tuple[int, int]]:
         """Return the last offset sync (upstream, downstream) of each partition of the source.
@@ -85,11 +83,6 @@ class Mm2Topics:
         for partition in range(description.partitions if description else 0):
             self._log.read_back(TopicPartition(topic, partition), 0, take)
         return ((key, value) for key, value in values.items() if key and value)
-
-
-def _source_partition(source_alias: str, at: TopicPartition) -> dict[str, Any]:
-    # Connect writes the keys in the order of Java's HashMap.
-    return {"cluster": source_alias, "partition": at.partition, "topic": at.topic}
 
 
 def _to_json(value: object) -> bytes:

@@ -14,6 +14,8 @@ from schemas.kafka.acl import Permission
 from schemas.kafka.partition import TopicPartition
 from schemas.replay.point_in_time import ReplayFlow
 
+# Codes of delivery reports if the target refuses this record or this partition. Any other code
+# (purged, timed out, fenced) concerns the producer and not a single partition.
 RECORD_ERRORS = (
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
@@ -30,10 +32,6 @@ RECORD_ERRORS = (
     KafkaError._UNKNOWN_TOPIC,
     KafkaError._UNKNOWN_PARTITION,
 )
-"""Codes of delivery reports if the target refuses this record or this partition.
-
-Any other code (purged, timed out, fenced) concerns the producer and not a single partition.
-"""
 
 
 def error_for(
@@ -47,24 +45,15 @@ def error_for(
     *refused* are the partitions with delivery reports in RECORD_ERRORS, and the reasons.
     """
     cause: KafkaError = error.args[0]
-    alias = flow.target
     ids = Permission("Write", "transactional-id", f"{transactional_id.rpartition('.')[0]}.", True)
     group = Permission("Read", "group", flow.progress_group)
     for needed, what in ((ids, "open a transaction"), (group, f"commit progress of {flow.name}")):
         if needed.is_missed_by(cause.name()):
-            return PermissionMissingError(alias, what, needed)
+            return PermissionMissingError(flow.target, what, needed)
     if cause.code() in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
         return FencedError(transactional_id)
-    if refused:
+    if refused or cause.txn_requires_abort():
         return BatchRejectedError(cause.str(), partitions=dict(refused))
-    if cause.txn_requires_abort():
-        return BatchRejectedError(cause.str(), partitions={})
     if cause.code() in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
-        return UnreachableError(alias, servers=transactional_id, reason=cause.str())
+        return UnreachableError(flow.target, servers=transactional_id, reason=cause.str())
     return CommitUnknownError(transactional_id, reason=cause.str())
-
-
-def reason_for(error: KafkaException) -> str:
-    """Return the text of *error*."""
-    cause = error.args[0]
-    return cause.str() if isinstance(cause, KafkaError) else str(cause)

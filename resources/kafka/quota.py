@@ -5,19 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as LateError
 from threading import Thread
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-
-class QuotaExceeded(Protocol):
-    """The client's event: a broker throttles this connection for *throttle_time* seconds."""
-
-    throttle_time: float
+T = TypeVar("T")
 
 
 class ProduceQuota:
-    """The latest end of a throttling, from the events of confluent-kafka's `throttle_cb`.
+    """The latest end of a throttling, from the client's throttle events.
 
     The broker answers at once and then does not read from the connection, so all later requests on
     that connection wait. An event of 0 s comes from another connection to that broker and does not
@@ -27,17 +22,14 @@ class ProduceQuota:
     def __init__(self) -> None:
         self.until = 0.0
 
-    def __call__(self, event: QuotaExceeded) -> None:
-        """Record an event."""
-        self.until = max(self.until, time.monotonic() + event.throttle_time)
+    def record(self, throttle_s: float) -> None:
+        """Record an event: a broker throttles its connection for *throttle_s* seconds."""
+        self.until = max(self.until, time.monotonic() + throttle_s)
 
     @property
     def remaining_s(self) -> float:
         """Return the seconds from now for which the broker does not read from the connection."""
         return max(0.0, self.until - time.monotonic())
-
-
-T = TypeVar("T")
 
 
 class NoResponseError(Exception):
@@ -61,7 +53,7 @@ def call_with_timeout(call: Callable[[], T], seconds: float) -> T:
     Thread(target=run, name="bounded", daemon=True).start()
     try:
         return answer.result(seconds)
-    except LateError:
+    except TimeoutError:
         if answer.done():  # the call itself raised it
             raise
         raise NoResponseError(f"no answer in {seconds:.0f} s") from None

@@ -16,15 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.delta.arrow_schema import file_schema
-from resources.librdkafka.arrow_consumer import (
-    FETCHED_COLUMNS,
-    ArrowConsumer,
-    FetchedRecords,
-    PartitionEvent,
-)
+from resources.librdkafka.arrow_consumer import ArrowConsumer, FetchedRecords, PartitionEvent
+from resources.librdkafka.bindings import PartitionOffset
 from schemas.errors.base import PartitionError
 from schemas.errors.source import LogTruncatedError, RangeUnfinishedError, RecordsExpiredError
 from schemas.staging.read_range import OffsetRange, ReadResult
@@ -33,20 +28,14 @@ from schemas.tables import RECORDS
 BatchHandler = Callable[[OffsetRange, pa.RecordBatch], None]
 
 SCHEMA = file_schema(RECORDS)
-BATCH_SIZE = 20_000
-"""Messages per consume call. More do not make it faster."""
 
+# Messages per consume call, the most (more do not make it faster) and while their size is unknown.
+BATCH_SIZE, FIRST_BATCH_SIZE = 20_000, 16
 BATCH_SIZE_BYTES = 8 * 2**20
 """Approximate bytes per consume call. They are in memory twice: in librdkafka and as columns."""
 
-FIRST_BATCH_SIZE = 16
-"""Messages per consume call while their size is unknown."""
-
-READ_TIMEOUT_S = 10.0
-"""Seconds without a useful record or event after which open ranges fail."""
-
+READ_TIMEOUT_S = 10.0  # without a useful record or event; then open ranges fail
 WATERMARKS_TIMEOUT_S = 3.0
-"""Seconds to wait for the watermarks after the start of a range is out of the log's range."""
 
 OUT_OF_RANGE_CODES = (
     KafkaError._AUTO_OFFSET_RESET,
@@ -55,8 +44,7 @@ OUT_OF_RANGE_CODES = (
 )
 """librdkafka's codes if the log does not contain the start of a range."""
 
-TRUNCATED_AT = re.compile(r"broker end offset is (\d+)")
-"""The offset at which a log was truncated, in the text of librdkafka's truncation error."""
+TRUNCATED_AT = re.compile(r"broker end offset is (\d+)")  # in librdkafka's truncation error
 
 CONSUMER_SETTINGS: dict[str, Any] = {
     "group.id": "deltamirror.stage",
@@ -107,7 +95,8 @@ class RangeReader:
             self._consumer = None
 
     def _read(self, consumer: ArrowConsumer, reading: _ReadState, max_bytes: int) -> None:
-        consumer.assign([_start_position(r) for r in reading.open.values()])
+        starts = [PartitionOffset(*at, r.start, r.leader_epoch) for at, r in reading.open.items()]
+        consumer.assign(starts)
         deadline = time.monotonic() + READ_TIMEOUT_S
         while reading.open and reading.size < max_bytes:
             if reading.process(*consumer.consume(reading.batch_size(max_bytes), 0.1)):
@@ -126,12 +115,6 @@ class RangeReader:
         return r.watermarks.low, r.watermarks.high
 
 
-def _start_position(r: OffsetRange) -> KafkaPartition:
-    """Return the start of *r*, with the leader epoch by which the broker detects truncation."""
-    epoch = -1 if r.leader_epoch is None else r.leader_epoch
-    return KafkaPartition(r.partition.topic, r.partition.partition, r.start, leader_epoch=epoch)
-
-
 class _ReadState:
     """Position, size and result of the ranges of one read."""
 
@@ -143,24 +126,18 @@ class _ReadState:
     ) -> None:
         self._handle_batch, self._log_bounds = handle_batch, log_bounds
         self._position = {r: r.start for r in ranges}
-        self.open = {
-            (r.partition.topic, r.partition.partition): r for r in ranges if r.start < r.end
-        }
+        self.open = {(r.partition.topic, r.partition.partition): r for r in ranges if r.length}
         self.reached = {r: ReadResult(r, r.end) for r in ranges if r.start == r.end}
         self.size = 0
         self._rows = 0
         self.failed = False
 
-    @property
-    def offsets_left(self) -> int:
-        """Return the number of offsets still to read."""
-        return sum(r.end - self._position[r] for r in self.open.values())
-
     def batch_size(self, max_bytes: int) -> int:
         """Return how many messages to consume next, so that their size stays near *max_bytes*."""
+        offsets_left = sum(r.end - self._position[r] for r in self.open.values())
         room = min(max_bytes - self.size, BATCH_SIZE_BYTES)
         fit = FIRST_BATCH_SIZE if not self._rows else room * self._rows // self.size
-        return max(1, min(BATCH_SIZE, self.offsets_left, max(FIRST_BATCH_SIZE, fit)))
+        return max(1, min(BATCH_SIZE, offsets_left, max(FIRST_BATCH_SIZE, fit)))
 
     def process(self, records: Sequence[FetchedRecords], events: Sequence[PartitionEvent]) -> bool:
         """Process the result of a consume call; return whether any record or event was used."""
@@ -173,13 +150,12 @@ class _ReadState:
         """End every open range at its position, with an error."""
         self.failed = True
         for r in list(self.open.values()):
-            at = self._position[r]
-            self._finish(r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, reason=why))
+            self._finish(r, self._unfinished_error(r, why))
 
     def finish_open_ranges(self) -> None:
         """End every open range at its position, because the read has reached its size."""
         for r in list(self.open.values()):
-            self._finish(r, self._position[r], None)
+            self._finish(r)
 
     def _process_records(self, records: FetchedRecords) -> bool:
         r = self.open.get((records.topic, records.partition))
@@ -195,31 +171,31 @@ class _ReadState:
             self._rows += kept
             self._handle_batch(r, batch)
         if self._position[r] >= r.end:
-            self._finish(r, r.end, None)
+            self._finish(r)
         return True
 
     def _process_event(self, event: PartitionEvent) -> bool:
         r = self.open.get((event.topic, event.partition))
-        if r is None:
+        is_end = event.code == KafkaError._PARTITION_EOF
+        if r is None or (is_end and event.offset < r.end):
             return False
-        at = self._position[r]
-        if event.code == KafkaError._PARTITION_EOF:
-            if event.offset >= r.end:
-                self._finish(r, r.end, None)
-                return True
-            return False
-        self.failed = True
-        if event.code in OUT_OF_RANGE_CODES:
-            self._finish(r, at, _out_of_range_error(r, at, *self._log_bounds(r), event.why))
+        if is_end:
+            self._position[r] = r.end
+            self._finish(r)
+        elif event.code in OUT_OF_RANGE_CODES:
+            bounds = self._log_bounds(r)
+            self._finish(r, _out_of_range_error(r, self._position[r], *bounds, event.why))
         else:
-            self._finish(
-                r, at, RangeUnfinishedError(r.partition, at=at, end=r.end, reason=event.why)
-            )
+            self._finish(r, self._unfinished_error(r, event.why))
         return True
 
-    def _finish(self, r: OffsetRange, end: int, error: PartitionError | None) -> None:
-        self.open.pop((r.partition.topic, r.partition.partition), None)
-        self.reached[r] = ReadResult(r, end, error)
+    def _unfinished_error(self, r: OffsetRange, why: str) -> PartitionError:
+        return RangeUnfinishedError(r.partition, at=self._position[r], end=r.end, reason=why)
+
+    def _finish(self, r: OffsetRange, error: PartitionError | None = None) -> None:
+        self.failed |= error is not None
+        self.open.pop((r.partition.topic, r.partition.partition))
+        self.reached[r] = ReadResult(r, self._position[r], error)
 
 
 def _out_of_range_error(r: OffsetRange, at: int, low: int, high: int, text: str) -> PartitionError:
@@ -242,6 +218,6 @@ def _to_records(r: OffsetRange, rows: pa.RecordBatch) -> pa.RecordBatch:
         pa.repeat(pa.scalar(partition.topic, pa.string()), n),
         pa.repeat(pa.scalar(partition.topic_id, pa.string()), n),
         pa.repeat(pa.scalar(partition.partition, pa.int32()), n),
-        *(rows.column(name) for name in FETCHED_COLUMNS),
+        *rows.columns,
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)

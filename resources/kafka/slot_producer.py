@@ -6,16 +6,15 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.kafka.groups import UNSTABLE_OFFSET_COMMIT
-from resources.kafka.producer_errors import RECORD_ERRORS, error_for, reason_for
+from resources.kafka.producer_errors import RECORD_ERRORS, error_for
 from resources.kafka.quota import NoResponseError, ProduceQuota, call_with_timeout
 from resources.kafka.target_log import TargetLog
 from resources.kafka.transaction_recovery import (
@@ -24,6 +23,7 @@ from resources.kafka.transaction_recovery import (
     init_transactions,
 )
 from resources.librdkafka.arrow_producer import ArrowProducer, RowRejectedError
+from resources.librdkafka.compiled import Int64Array
 from resources.librdkafka.produce_columns import to_produce_batch
 from schemas.config.flow import Flow
 from schemas.errors.base import RequestRefusedError
@@ -35,19 +35,13 @@ from schemas.replay.slot_work import Progress
 
 log = logging.getLogger(__name__)
 
-Offsets = np.ndarray[tuple[int], np.dtype[np.int64]]
+RESPONSE_TIMEOUT_S = 10.0  # without an answer of the target; then a frozen broker is reported
+FLUSH_INTERVAL_S = 0.01  # after which the delivery reports that arrived are processed
 
-RESPONSE_TIMEOUT_S = 10.0
-"""Seconds to wait for an answer of the target; after that a frozen broker is reported."""
-
-TRANSACTION_TIMEOUT_S = 60.0
-"""Seconds after which the target aborts an open transaction."""
-
-MAX_TRANSACTION_S = 40.0
-"""Seconds that a transaction may wait for a quota; the rest of the timeout is for its commit."""
-
-TARGET_TRANSACTION_S = 15.0
-"""Seconds that a smaller transaction, after ThrottledError, should wait for a quota."""
+TRANSACTION_TIMEOUT_S = 60.0  # after which the target aborts an open transaction
+# How long a transaction may wait for a quota (the rest of the timeout is for its commit), and how
+# long a smaller one, after ThrottledError, should wait.
+MAX_TRANSACTION_S, TARGET_TRANSACTION_S = 40.0, 15.0
 
 PRODUCER_SETTINGS: dict[str, Any] = {
     "enable.idempotence": True,
@@ -55,19 +49,15 @@ PRODUCER_SETTINGS: dict[str, Any] = {
     "linger.ms": 20,
     "queue.buffering.max.messages": 1_000_000,
     "queue.buffering.max.kbytes": 64 * 1024,
-    "message.max.bytes": 1_000_000_000,
+    "message.max.bytes": 1_000_000_000,  # instead of 1 MB; the broker has its own limit
     "transaction.timeout.ms": int(TRANSACTION_TIMEOUT_S * 1000),
     # send_offsets_to_transaction ignores its own timeout: this one ends it.
     "socket.timeout.ms": 10_000,
     "log_level": 2,
 }
-"""`message.max.bytes` replaces librdkafka's limit of 1 MB for a record; the broker has its own."""
 
-FLUSH_INTERVAL_S = 0.01
-"""Seconds to wait for delivery reports before those that arrived are processed."""
-
+# Reason to refuse a topic that would accept every record, but with another timestamp.
 OVERWRITES_TIMESTAMPS = "it sets its own timestamps (message.timestamp.type=LogAppendTime)"
-"""Reason to refuse a topic that would accept every record, but with another timestamp."""
 
 
 class SlotProducer(TargetLog):
@@ -89,12 +79,8 @@ class SlotProducer(TargetLog):
         self._flow = flow
         self.transactional_id = flow.transactional_id(slot)
         self._quota = ProduceQuota()
-        self._settings = {
-            **PRODUCER_SETTINGS,
-            **producer,
-            "transactional.id": self.transactional_id,
-            "throttle_cb": self._quota,
-        }
+        ids = {"transactional.id": self.transactional_id}
+        self._settings = {**PRODUCER_SETTINGS, **producer, **ids}
         # librdkafka rejects a request timeout that is longer than the transaction timeout.
         limits = ("socket.timeout.ms", "transaction.timeout.ms")
         self._settings[limits[0]] = min(int(self._settings[key]) for key in limits)
@@ -113,14 +99,12 @@ class SlotProducer(TargetLog):
 
         Raises UnreachableError, FencedError.
         """
-        if self._producer is not None:
-            return
-        producer = ArrowProducer(self._settings, self._flow.progress_group)
-        try:
-            init_transactions(producer, RESPONSE_TIMEOUT_S)
-        except KafkaException as error:
-            self._raise_error(error)
-        self._producer, self._checked_partitions = producer, set()
+        if self._producer is None:
+            group = self._flow.progress_group
+            producer = ArrowProducer(self._settings, group, self._quota.record)
+            with self._converted_errors():
+                init_transactions(producer, RESPONSE_TIMEOUT_S)
+            self._producer, self._checked_partitions = producer, set()
 
     def abort_leftovers(self, partitions: Mapping[TopicPartition, int]) -> None:
         """Abort older transactions that are open at or after the offset given for a partition.
@@ -148,16 +132,14 @@ class SlotProducer(TargetLog):
                 raise
             abort_pending_progress(self, partitions[0])
             answer = self._cluster.committed_offsets(group, partitions)
-        found = {p: Progress.read(*at) for p, at in answer.items() if at is not None}
-        return {partition: progress for partition, progress in found.items() if progress}
+        return {p: found for p, at in answer.items() if at and (found := Progress.read(*at))}
 
     def commit_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commit *progress* outside of a transaction.
 
         Raises GroupActiveError if consumers use the progress group, UnreachableError.
         """
-        offsets = {t: (p.next_offset, p.metadata) for t, p in progress.items()}
-        self._cluster.commit_offsets(self._flow.progress_group, offsets)
+        self._cluster.commit_offsets(self._flow.progress_group, _offsets(progress))
 
     def begin(self) -> None:
         """Open a transaction, after the wait that the target's quota requires."""
@@ -175,7 +157,7 @@ class SlotProducer(TargetLog):
         If a delivery report has an error, this stops early and `flush` raises the error.
         """
         producer, columns, at = self._fenced_producer(), to_produce_batch(rows), 0
-        while not self._refused and self._failed is None:
+        while not (self._refused or self._failed):
             first = producer.queued_count
             try:
                 at = producer.send(partition.topic, partition.partition, columns, at)
@@ -193,20 +175,16 @@ class SlotProducer(TargetLog):
                 return
             self._process_reports(0.05)
 
-    def flush(self) -> dict[TopicPartition, Offsets]:
+    def flush(self) -> dict[TopicPartition, Int64Array]:
         """Wait for all delivery reports; return the records' offsets by partition.
 
         Raises BatchRejectedError, ThrottledError if a quota delays the reports too long,
         UnreachableError, and CommitUnknownError if reported offsets are missing or do not increase.
         """
         producer = self._fenced_producer()
-        deadline = time.monotonic() + RESPONSE_TIMEOUT_S
+        queued_count, deadline = producer.queued_count, time.monotonic() + RESPONSE_TIMEOUT_S
         # After a record is refused, the queued ones are never sent and get no report.
-        while (
-            producer.reported_count < producer.queued_count
-            and not self._refused
-            and self._failed is None
-        ):
+        while producer.reported_count < queued_count and not (self._refused or self._failed):
             before = producer.reported_count
             producer.flush(FLUSH_INTERVAL_S)
             self._process_reports(FLUSH_INTERVAL_S)
@@ -216,21 +194,19 @@ class SlotProducer(TargetLog):
             elif self._is_stopped:
                 break
             elif time.monotonic() > max(deadline, self._quota.until + RESPONSE_TIMEOUT_S):
-                self._raise_no_response(producer.queued_count - producer.reported_count)
+                self._raise_no_response(queued_count - producer.reported_count)
         if self._refused:
-            raise BatchRejectedError(
-                next(iter(self._refused.values())), partitions=dict(self._refused)
-            )
-        if self._failed is not None:
+            reason = next(iter(self._refused.values()))
+            raise BatchRejectedError(reason, partitions=dict(self._refused))
+        if self._failed:
             self._raise_error(KafkaException(self._failed))
         if self._is_stopped:
             raise BatchRejectedError("no delivery report names the record", partitions={})
         offsets = {partition: self._offsets_of(partition) for partition in self._spans}
         for partition, given in offsets.items():
             if (given < 0).any() or (given[1:] <= given[:-1]).any():
-                raise CommitUnknownError(
-                    self.transactional_id, reason=f"{partition}: reported offsets do not increase"
-                )
+                reason = f"{partition}: reported offsets do not increase"
+                raise CommitUnknownError(self.transactional_id, reason=reason)
         return offsets
 
     def commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
@@ -251,12 +227,11 @@ class SlotProducer(TargetLog):
                 producer.commit_transaction(RESPONSE_TIMEOUT_S)
                 return
             except KafkaException as error:
-                if not error.args[0].retriable():
+                cause = error.args[0]
+                if not cause.retriable():
                     self._raise_error(error)
                 if time.monotonic() > deadline:
-                    raise CommitUnknownError(
-                        self.transactional_id, reason=reason_for(error)
-                    ) from error
+                    raise CommitUnknownError(self.transactional_id, reason=cause.str()) from error
 
     def send_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Add *progress* to the transaction.
@@ -264,7 +239,7 @@ class SlotProducer(TargetLog):
         The client's own timeout has no effect. After a broker was killed and restarted, the client
         may wait permanently for a change of the connection that has already happened.
         """
-        producer, offsets = self._fenced_producer(), _kafka_partitions(progress)
+        producer, offsets = self._fenced_producer(), _offsets(progress)
         try:
             with self._converted_errors():
                 call_with_timeout(
@@ -273,18 +248,14 @@ class SlotProducer(TargetLog):
                 )
         except NoResponseError as error:
             why = f"progress of the transaction: {error}"
-            raise UnreachableError(
-                self._flow.target, servers=self.transactional_id, reason=why
-            ) from None
+            raise UnreachableError(self.alias, servers=self.transactional_id, reason=why) from None
 
     def abort(self) -> None:
         """Abort and drop the producer. The next `fence` ends a transaction that stayed open."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            try:
+            with suppress(KafkaException):
                 producer.abort_transaction(1.0)
-            except KafkaException:
-                del producer  # never close(): it waits without a bound
 
     def end_aborted(self) -> None:
         """Abort the transaction and keep the producer. Raises the converted error on failure."""
@@ -299,36 +270,28 @@ class SlotProducer(TargetLog):
         """Raise ThrottledError if a quota makes this transaction longer than MAX_TRANSACTION_S."""
         duration_s = time.monotonic() + self._quota.remaining_s - self._began_at
         if self._quota.until > self._began_at and duration_s > MAX_TRANSACTION_S:
-            reported = self._fenced_producer().reported_count / max(
-                1, self._fenced_producer().queued_count
-            )
+            producer = self._fenced_producer()
+            reported = producer.reported_count / max(1, producer.queued_count)
             share = min(0.5, reported * TARGET_TRANSACTION_S / duration_s) or 0.05
-            raise ThrottledError(
-                self._flow.target, transactional_id=self.transactional_id, share=share
-            )
+            raise ThrottledError(self.alias, transactional_id=self.transactional_id, share=share)
 
     def _raise_no_response(self, left: int) -> NoReturn:
-        """Raise an error for *left* records without a delivery report.
-
-        It is BatchRejectedError with the partitions that accept no records now, or UnreachableError
-        if there are none.
-        """
+        """Raise BatchRejectedError if a partition accepts no records now, else UnreachableError."""
         unreported = [p for p in self._spans if (self._offsets_of(p) < 0).any()]
-        reasons = self.write_failure_reasons(unreported)
+        self._cluster.probe()
+        topics = self._cluster.topics({each.topic for each in unreported})
+        reasons = self._cluster.write_failure_reasons(topics, unreported)
         if reasons:
-            raise BatchRejectedError(
-                next(iter(reasons.values())), partitions=reasons, is_transient=True
-            )
-        raise UnreachableError(
-            self._flow.target, servers="", reason=f"{left} records have no answer"
-        )
+            first = next(iter(reasons.values()))
+            raise BatchRejectedError(first, partitions=reasons, is_transient=True)
+        raise UnreachableError(self.alias, servers="", reason=f"{left} records have no answer")
 
     def _fenced_producer(self) -> ArrowProducer:
         if self._producer is None:
             raise RuntimeError("fence() was not called")
         return self._producer
 
-    def _offsets_of(self, partition: TopicPartition) -> Offsets:
+    def _offsets_of(self, partition: TopicPartition) -> Int64Array:
         """Return the reported offsets of the records of *partition*, -1 if not reported."""
         offsets = self._fenced_producer().offsets
         return np.concatenate([offsets[:0], *(offsets[a:b] for a, b in self._spans[partition])])
@@ -353,10 +316,11 @@ class SlotProducer(TargetLog):
         duplicate batch that was sent again because the first answer was late (UnifiedLog.append,
         LogAppendInfo of a duplicate). If the topic's configs are not returned, the report decides.
         """
-        kinds = self.timestamp_types({each.topic for each in self._spans})
+        configs = self._cluster.topic_configs({each.topic for each in self._spans})
         for partition in self._spans:
-            kind = kinds.get(partition.topic)
-            if kind == "LogAppendTime" or (kind is None and partition == restamped):
+            kind = configs.get(partition.topic, {}).get("message.timestamp.type")
+            is_stamped = kind.value == "LogAppendTime" if kind else partition == restamped
+            if is_stamped:
                 self._refused.setdefault(partition, OVERWRITES_TIMESTAMPS)
         self._are_timestamps_checked = True
 
@@ -370,18 +334,14 @@ class SlotProducer(TargetLog):
 
     @contextmanager
     def _converted_errors(self) -> Iterator[None]:
-        """Convert the client's errors in the block to deltamirror's errors."""
         try:
             yield
         except KafkaException as error:
             self._raise_error(error)
 
     def _raise_error(self, error: KafkaException) -> NoReturn:
-        """Raise deltamirror's error for the client's *error*."""
         raise error_for(error, self._flow, self.transactional_id, self._refused) from error
 
 
-def _kafka_partitions(progress: Mapping[TopicPartition, Progress]) -> list[KafkaPartition]:
-    return [
-        KafkaPartition(t.topic, t.partition, p.next_offset, p.metadata) for t, p in progress.items()
-    ]
+def _offsets(progress: Mapping[TopicPartition, Progress]) -> dict[TopicPartition, tuple[int, str]]:
+    return {target: (at.next_offset, at.metadata) for target, at in progress.items()}

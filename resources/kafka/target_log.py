@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,11 +18,7 @@ from schemas.errors.source import RangeUnfinishedError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 
-OPEN_TRANSACTION_TIMEOUT_S = 5.0
-"""Seconds to wait for the end of an open transaction that hides records."""
-
-CLEANUP_POLICY = "cleanup.policy"
-TIMESTAMP_TYPE = "message.timestamp.type"
+OPEN_TRANSACTION_TIMEOUT_S = 5.0  # for the end of an open transaction that hides records
 
 
 class TargetLog:
@@ -34,23 +32,20 @@ class TargetLog:
     def end_offsets(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | PartitionError]:
-        """Return the high watermark of each of *partitions*, or its error.
-
-        Raises UnreachableError.
-        """
-        return {
-            p: _end_or_error(p, end) for p, end in self._cluster.end_offsets(partitions).items()
-        }
+        """Return each partition's high watermark or its error. Raises UnreachableError."""
+        ends: dict[TopicPartition, int | PartitionError] = {}
+        for partition, end in self._cluster.end_offsets(partitions).items():
+            if isinstance(end, UnreachableError):
+                raise end
+            ends[partition] = end if isinstance(end, int) else _unfinished_error(partition, end)
+        return ends
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         """Return the topic id of each of *topics* that exists. Raises UnreachableError."""
         return {name: topic.topic_id for name, topic in self._cluster.topics(topics).items()}
 
     def log_start_offset(self, partition: TopicPartition) -> int:
-        """Return the log start offset of *partition*.
-
-        Raises RangeUnfinishedError if the cluster does not return it.
-        """
+        """Return the log start offset. Raises RangeUnfinishedError if there is no answer."""
         return self._watermarks(partition).low
 
     def is_compacted(self, partition: TopicPartition) -> bool:
@@ -58,24 +53,9 @@ class TargetLog:
 
         Return False if the cluster does not return the topic's configs. Raises UnreachableError.
         """
-        policy = (
-            self._cluster.topic_configs([partition.topic])
-            .get(partition.topic, {})
-            .get(CLEANUP_POLICY)
-        )
+        configs = self._cluster.topic_configs([partition.topic]).get(partition.topic, {})
+        policy = configs.get("cleanup.policy")
         return policy is not None and "compact" in (policy.value or "")
-
-    def timestamp_types(self, topics: Collection[str]) -> dict[str, str | None]:
-        """Return `message.timestamp.type` of each of *topics* whose configs the cluster returns.
-
-        Raises UnreachableError.
-        """
-        found = self._cluster.topic_configs(topics)
-        return {
-            name: configs[TIMESTAMP_TYPE].value
-            for name, configs in found.items()
-            if TIMESTAMP_TYPE in configs
-        }
 
     def read_back(
         self, partition: TopicPartition, start: int, handle_batch: Callable[[pa.RecordBatch], None]
@@ -87,31 +67,15 @@ class TargetLog:
         """
         watermarks = self._stable_watermarks(partition)
         low, high = watermarks.low, watermarks.high
-        start = max(start, low)
-        if start >= high:
-            return
         source = SourcePartition(partition.topic, "", partition.partition)
-        wanted = OffsetRange(source, start, high, None, None, Watermarks(low, high, high))
-        reader = RangeReader(self._consumer_settings)
-        try:
+        bounds = Watermarks(low, high, high)
+        wanted = OffsetRange(source, min(max(start, low), high), high, None, None, bounds)
+        with closing(RangeReader(self._consumer_settings)) as reader:
             while wanted.start < wanted.end:
                 reached = reader.read([wanted], 2**26, lambda _, rows: handle_batch(rows))[wanted]
                 if reached.error is not None:
                     raise reached.error
-                wanted = OffsetRange(source, reached.end, high, None, None, wanted.watermarks)
-        finally:
-            reader.close()
-
-    def write_failure_reasons(
-        self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, str]:
-        """Return those of *partitions* that accept no records now, with the reason.
-
-        Raises UnreachableError.
-        """
-        self._cluster.probe()
-        topics = self._cluster.topics({each.topic for each in partitions})
-        return self._cluster.write_failure_reasons(topics, partitions)
+                wanted = replace(wanted, start=reached.end)
 
     def _stable_watermarks(self, partition: TopicPartition) -> Watermarks:
         """Wait until the last stable offset reaches the present end; return the watermarks.
@@ -134,12 +98,8 @@ class TargetLog:
         found = self._cluster.watermarks([partition])[partition]
         if isinstance(found, Watermarks):
             return found
-        raise RangeUnfinishedError(partition, at=0, end=0, reason=str(found)) from found
+        raise _unfinished_error(partition, found) from found
 
 
-def _end_or_error(partition: TopicPartition, end: int | DeltamirrorError) -> int | PartitionError:
-    if isinstance(end, UnreachableError):
-        raise end
-    if isinstance(end, DeltamirrorError):
-        return RangeUnfinishedError(partition, at=0, end=0, reason=str(end))
-    return end
+def _unfinished_error(partition: TopicPartition, error: DeltamirrorError) -> RangeUnfinishedError:
+    return RangeUnfinishedError(partition, at=0, end=0, reason=str(error))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
-import confluent_kafka as kafka
+from confluent_kafka import TopicCollection
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -20,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, topic_id_text
-from schemas.errors.base import DeltamirrorError, RequestRefusedError
+from schemas.errors.base import RequestRefusedError
 from schemas.errors.environment import PermissionMissingError
 from schemas.errors.target import TargetTopicError
 from schemas.kafka.acl import Permission
@@ -35,159 +36,189 @@ BATCH_SIZE = 200
 # have leaders within REQUEST_TIMEOUT_S.
 BATCH_PARTITIONS = 1_000
 
+# A request to create topics or partitions also waits until the brokers know them.
+_CHANGE_TIMEOUTS = {"operation_timeout": REQUEST_TIMEOUT_S, "request_timeout": REQUEST_TIMEOUT_S}
+
 # The client's codes for a missing topic or partition.
 MISSING_CODES = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC")
 
-
-def describe_topics(admin: AdminSession, names: Collection[str] | None) -> dict[str, Topic]:
-    """Return those of the topics *names* (None: all topics) that exist."""
-    if names is None:
-        with admin.converted_errors("list topics"):
-            names = admin.client.list_topics(timeout=REQUEST_TIMEOUT_S).topics.keys()
-    found = _descriptions(admin, names)
-    for refused in found.values():
-        if isinstance(refused, PermissionMissingError):
-            log.info("%s", refused)  # callers that need the topic call `unauthorized_topics`
-        elif isinstance(refused, RequestRefusedError):
-            log.warning("%s", refused)
-    return {n: _topic(each) for n, each in found.items() if isinstance(each, TopicDescription)}
+CreatedTopics = dict[str, str | TargetTopicError | PermissionMissingError]
+"""The id of each created topic, or its error."""
 
 
-def unauthorized_topics(
-    admin: AdminSession, names: Collection[str]
-) -> dict[str, PermissionMissingError]:
-    """Return those of *names* that the user may not describe, whether they exist or not."""
-    found = _descriptions(admin, names)
-    return {n: each for n, each in found.items() if isinstance(each, PermissionMissingError)}
+class TopicAdmin:
+    """The requests of `KafkaCluster` about topics and their configs."""
 
+    _admin: AdminSession
 
-def partition_count(admin: AdminSession, name: str) -> int:
-    """Return the number of partitions of the topic *name*, 0 if it does not exist."""
-    found = describe_topics(admin, [name]).get(name)
-    return 0 if found is None else found.partitions
+    def topics(self, names: Collection[str] | None = None) -> dict[str, Topic]:
+        """Return the topics *names*, or all topics. Missing topics are left out.
 
+        A topic that the cluster refuses to describe is left out and logged.
+        """
+        if names is None:
+            names = self._admin.metadata("list topics").topics.keys()
+        found, refused = self._describe(names)
+        for error in refused.values():
+            # Callers that need the topic call `unauthorized_topics`.
+            level = logging.INFO if isinstance(error, PermissionMissingError) else logging.WARNING
+            log.log(level, "%s", error)
+        return {name: _topic(description) for name, description in found.items()}
 
-def create_topics(
-    admin: AdminSession, wanted: Iterable[TopicSpec]
-) -> dict[str, str | TargetTopicError | PermissionMissingError]:
-    """Create topics and wait for their leaders; return the id or the error of each."""
-    results: dict[str, str | TargetTopicError | PermissionMissingError] = {}
-    for batch in _create_batches(wanted):
-        futures = admin.client.create_topics(
-            [
-                NewTopic(t.name, t.partitions, t.replication_factor, config=dict(t.configs))
-                for t in batch
-            ],
-            operation_timeout=REQUEST_TIMEOUT_S,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        least = {topic.name: topic.partitions for topic in batch}
-        for name, future in futures.items():
-            try:
-                admin.wait_result(
-                    future, f"create topic {name}", Permission("Create", "topic", name)
-                )
-            except PermissionMissingError as refused:
-                results[name] = refused
-            except RequestRefusedError as refused:
-                if refused.code == "TOPIC_ALREADY_EXISTS":
+    def unauthorized_topics(self, names: Collection[str]) -> dict[str, PermissionMissingError]:
+        """Return those of *names* that the user may not describe, whether they exist or not."""
+        _, refused = self._describe(names)
+        return {n: e for n, e in refused.items() if isinstance(e, PermissionMissingError)}
+
+    def create_topics(self, wanted: Iterable[TopicSpec]) -> CreatedTopics:
+        """Create topics, many in one request; return the id or the error of each.
+
+        Waits until the created topics have leaders. An existing topic is not changed.
+        """
+        results: CreatedTopics = {}
+        for batch in _create_batches(wanted):
+            least = {topic.name: topic.partitions for topic in batch}
+            futures = self._admin.client.create_topics(
+                [
+                    NewTopic(t.name, t.partitions, t.replication_factor, config=dict(t.configs))
+                    for t in batch
+                ],
+                **_CHANGE_TIMEOUTS,
+            )
+            _, refused = self._answers(futures, "create topic {}", "Create")
+            for name, error in refused.items():
+                if isinstance(error, PermissionMissingError):
+                    results[name] = error
+                elif error.code == "TOPIC_ALREADY_EXISTS":
                     least[name] = 1
                 else:
-                    results[name] = TargetTopicError(str(refused))
-        created = {name: n for name, n in least.items() if name not in results}
-        for name, found in _await_partitions(admin, created).items():
-            results[name] = found.topic_id if isinstance(found, Topic) else found
-    return results
+                    results[name] = TargetTopicError(str(error))
+            results |= self._await_partitions({n: c for n, c in least.items() if n not in results})
+        return results
 
+    def add_partitions(self, name: str, total: int) -> None:
+        """Increase the partitions of topic *name* to *total*; do nothing if it has as many.
 
-def add_partitions(admin: AdminSession, name: str, total: int) -> None:
-    """Increase the partitions of the topic *name* to *total*.
+        Raises TargetTopicError if the cluster does not add them, PermissionMissingError.
+        """
+        wanted = [NewPartitions(name, total)]
+        futures = self._admin.client.create_partitions(wanted, **_CHANGE_TIMEOUTS)
+        action = f"increase topic {{}} to {total} partitions"
+        _, refused = self._answers(futures, action, "Alter")
+        for error in refused.values():
+            if isinstance(error, PermissionMissingError):
+                raise error
+            # Kafka also returns INVALID_PARTITIONS if another client has just added them.
+            if error.code != "INVALID_PARTITIONS" or self._partition_count(name) < total:
+                raise TargetTopicError(str(error))
+        found = self._await_partitions({name: total})[name]
+        if not isinstance(found, str):
+            raise found
 
-    Raises TargetTopicError, PermissionMissingError.
-    """
-    future = admin.client.create_partitions(
-        [NewPartitions(name, total)],
-        operation_timeout=REQUEST_TIMEOUT_S,
-        request_timeout=REQUEST_TIMEOUT_S,
-    )[name]
-    try:
-        needed = Permission("Alter", "topic", name)
-        admin.wait_result(future, f"increase topic {name} to {total} partitions", needed)
-    except PermissionMissingError:
-        raise
-    except RequestRefusedError as refused:
-        # Kafka also returns INVALID_PARTITIONS if another client has just added them.
-        if refused.code != "INVALID_PARTITIONS" or partition_count(admin, name) < total:
-            raise TargetTopicError(str(refused)) from None
-    found = _await_partitions(admin, {name: total})[name]
-    if not isinstance(found, Topic):
-        raise found
+    def _partition_count(self, name: str) -> int:
+        """Return the number of partitions of the topic *name*, 0 if it does not exist."""
+        found = self.topics([name]).get(name)
+        return found.partitions if found else 0
 
+    def topic_configs(self, names: Collection[str]) -> dict[str, dict[str, ConfigValue]]:
+        """Return all configs of the topics *names*.
 
-def delete_topics(admin: AdminSession, names: Sequence[str]) -> None:
-    """Delete the topics *names*. A missing topic is no error."""
-    futures = admin.client.delete_topics(
-        list(names), operation_timeout=REQUEST_TIMEOUT_S, request_timeout=REQUEST_TIMEOUT_S
-    )
-    for name, future in futures.items():
-        try:
-            admin.wait_result(future, f"delete topic {name}", Permission("Delete", "topic", name))
-        except RequestRefusedError as refused:
-            if refused.code not in MISSING_CODES:
-                raise
+        A topic whose configs the cluster refuses to return is left out and logged.
+        """
+        configs: dict[str, dict[str, ConfigValue]] = {}
+        for batch in _batches(names):
+            futures = self._admin.client.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, name) for name in batch],
+                request_timeout=REQUEST_TIMEOUT_S,
+            )
+            action = "describe the configs of topic {}"
+            found, refused = self._answers(futures, action, "DescribeConfigs")
+            for error in refused.values():
+                log.warning("%s", error)
+            for name, entries in found.items():
+                configs[name] = {key: _config_value(entry) for key, entry in entries.items()}
+        return configs
 
+    def alter_topic_configs(
+        self, changes: Mapping[str, Mapping[str, str | None]]
+    ) -> dict[str, RequestRefusedError]:
+        """Set the configs in *changes*, by topic; None deletes the topic's own value.
 
-def describe_configs(
-    admin: AdminSession, names: Collection[str]
-) -> dict[str, dict[str, ConfigValue]]:
-    """Return all configs of the topics *names*; log a warning for a topic without an answer."""
-    found: dict[str, dict[str, ConfigValue]] = {}
-    for batch in _batches(names):
-        futures = admin.client.describe_configs(
-            [ConfigResource(ResourceType.TOPIC, name) for name in batch],
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        for resource, future in futures.items():
+        Other configs stay. Return the error of each topic whose changes were refused; none of that
+        topic's configs is changed.
+        """
+        errors: dict[str, RequestRefusedError] = {}
+        for batch in _batches(changes):
+            futures = self._admin.client.incremental_alter_configs(
+                [_config_change(name, changes[name]) for name in batch],
+                request_timeout=REQUEST_TIMEOUT_S,
+            )
+            _, refused = self._answers(futures, "alter the configs of topic {}", "AlterConfigs")
+            errors |= refused
+        return errors
+
+    def _describe(
+        self, names: Iterable[str]
+    ) -> tuple[dict[str, TopicDescription], dict[str, RequestRefusedError]]:
+        """Return the descriptions and the errors of *names*; missing topics are left out."""
+        descriptions: dict[str, TopicDescription] = {}
+        errors: dict[str, RequestRefusedError] = {}
+        for batch in _batches(names):
+            futures = self._admin.client.describe_topics(
+                TopicCollection(batch),
+                include_authorized_operations=True,
+                request_timeout=REQUEST_TIMEOUT_S,
+            )
+            found, refused = self._answers(futures, "describe topic {}", "Describe")
+            descriptions |= found
+            errors |= {n: error for n, error in refused.items() if error.code not in MISSING_CODES}
+        return descriptions, errors
+
+    def _answers(
+        self, futures: Mapping[Any, Future[Any]], action: str, operation: str
+    ) -> tuple[dict[str, Any], dict[str, RequestRefusedError]]:
+        """Return the answer or the error of each topic.
+
+        *action* completes "the cluster refused to ...", with `{}` for the topic's name. The user
+        needs the permission for *operation*.
+        """
+        answers: dict[str, Any] = {}
+        refused: dict[str, RequestRefusedError] = {}
+        for key, future in futures.items():
+            name = key.name if isinstance(key, ConfigResource) else key
+            needed = Permission(operation, "topic", name)
             try:
-                needed = Permission("DescribeConfigs", "topic", resource.name)
-                entries = admin.wait_result(
-                    future, f"describe the configs of topic {resource.name}", needed
-                )
-            except RequestRefusedError as refused:
-                log.warning("%s", refused)
-                continue
-            found[resource.name] = {name: _config_value(entry) for name, entry in entries.items()}
-    return found
-
-
-def alter_configs(
-    admin: AdminSession, changes: Mapping[str, Mapping[str, str | None]]
-) -> dict[str, DeltamirrorError]:
-    """Set each topic's *changes* (None deletes the topic's own value); return errors by topic."""
-    refused: dict[str, DeltamirrorError] = {}
-    for batch in _batches(changes):
-        futures = admin.client.incremental_alter_configs(
-            [_config_change(name, changes[name]) for name in batch],
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        for resource, future in futures.items():
-            try:
-                needed = Permission("AlterConfigs", "topic", resource.name)
-                admin.wait_result(future, f"alter the configs of topic {resource.name}", needed)
+                answers[name] = self._admin.wait_result(future, action.format(name), needed)
             except RequestRefusedError as error:
-                refused[resource.name] = error
-    return refused
+                refused[name] = error
+        return answers, refused
+
+    def _await_partitions(self, least: Mapping[str, int]) -> CreatedTopics:
+        """Wait until *least* partitions of each topic have a leader; return ids and errors."""
+        results: CreatedTopics = {}
+        give_up_at = time.monotonic() + REQUEST_TIMEOUT_S
+        while (left := least.keys() - results.keys()) and time.monotonic() < give_up_at:
+            found, refused = self._describe(left)
+            for name, description in found.items():
+                if sum(map(_has_leader, description.partitions)) >= least[name]:
+                    results[name] = topic_id_text(description.topic_id)
+            for name, error in refused.items():
+                if isinstance(error, PermissionMissingError):
+                    results[name] = error
+            if len(results) < len(least):
+                time.sleep(0.02)
+        for name in left:
+            results[name] = TargetTopicError(
+                f"cluster {self._admin.alias}: fewer than {least[name]} partitions of topic {name} "
+                f"have a leader {REQUEST_TIMEOUT_S:.0f} s after they were created"
+            )
+        return results
 
 
 def _config_change(topic: str, configs: Mapping[str, str | None]) -> ConfigResource:
+    delete, put = AlterConfigOpType.DELETE, AlterConfigOpType.SET
     entries = [
-        ConfigEntry(
-            name,
-            value,
-            incremental_operation=AlterConfigOpType.DELETE
-            if value is None
-            else AlterConfigOpType.SET,
-        )
+        ConfigEntry(name, value, incremental_operation=delete if value is None else put)
         for name, value in configs.items()
     ]
     return ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
@@ -203,27 +234,6 @@ def _config_value(entry: ConfigEntry) -> ConfigValue:
     )
 
 
-def _descriptions(
-    admin: AdminSession, names: Iterable[str]
-) -> dict[str, TopicDescription | RequestRefusedError]:
-    """Return the description or the error of each of *names*; missing topics are left out."""
-    found: dict[str, TopicDescription | RequestRefusedError] = {}
-    for batch in _batches(names):
-        futures = admin.client.describe_topics(
-            kafka.TopicCollection(batch),
-            include_authorized_operations=True,
-            request_timeout=REQUEST_TIMEOUT_S,
-        )
-        for name, future in futures.items():
-            needed = Permission("Describe", "topic", name)
-            try:
-                found[name] = admin.wait_result(future, f"describe topic {name}", needed)
-            except RequestRefusedError as refused:
-                if refused.code not in MISSING_CODES:
-                    found[name] = refused
-    return found
-
-
 def _create_batches(wanted: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
     """Yield *wanted* in batches of one request each."""
     batch: list[TopicSpec] = []
@@ -236,31 +246,6 @@ def _create_batches(wanted: Iterable[TopicSpec]) -> Iterator[list[TopicSpec]]:
         batch.append(topic)
     if batch:
         yield batch
-
-
-def _await_partitions(
-    admin: AdminSession, least: Mapping[str, int]
-) -> dict[str, Topic | TargetTopicError | PermissionMissingError]:
-    """Wait until *least* partitions of each topic have a leader; return the topic or its error."""
-    results: dict[str, Topic | TargetTopicError | PermissionMissingError] = {}
-    give_up_at = time.monotonic() + REQUEST_TIMEOUT_S
-    while (left := least.keys() - results.keys()) and time.monotonic() < give_up_at:
-        for name, found in _descriptions(admin, left).items():
-            if isinstance(found, PermissionMissingError):
-                results[name] = found
-            elif (
-                isinstance(found, TopicDescription)
-                and sum(map(_has_leader, found.partitions)) >= least[name]
-            ):
-                results[name] = _topic(found)
-        if len(results) < len(least):
-            time.sleep(0.02)
-    for name in left:
-        results[name] = TargetTopicError(
-            f"cluster {admin.alias}: fewer than {least[name]} partitions of topic {name} have a "
-            f"leader {REQUEST_TIMEOUT_S:.0f} s after they were created"
-        )
-    return results
 
 
 def _topic(found: TopicDescription) -> Topic:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from confluent_kafka import KafkaException
@@ -17,29 +16,10 @@ from schemas.errors.target import BatchRejectedError
 from schemas.kafka.partition import TopicPartition, Watermarks
 from schemas.replay.slot_work import Progress
 
+if TYPE_CHECKING:
+    from resources.kafka.slot_producer import SlotProducer
+
 log = logging.getLogger(__name__)
-
-
-class Slot(Protocol):
-    """Port to the transactions of one transactional id, for recovery."""
-
-    alias: str
-    transactional_id: str
-
-    def begin(self) -> None:
-        """Open a transaction."""
-
-    def send(self, partition: TopicPartition, rows: pa.RecordBatch) -> None:
-        """Append *rows* to the transaction."""
-
-    def flush(self) -> Mapping[TopicPartition, object]:
-        """Wait for all delivery reports. Raises BatchRejectedError."""
-
-    def send_progress(self, progress: Mapping[TopicPartition, Progress]) -> None:
-        """Add *progress* to the transaction."""
-
-    def end_aborted(self) -> None:
-        """Abort the transaction and keep the producer."""
 
 
 def init_transactions(producer: ArrowProducer, timeout_s: float) -> None:
@@ -52,15 +32,16 @@ def init_transactions(producer: ArrowProducer, timeout_s: float) -> None:
     while True:
         try:
             producer.init_transactions(wait)
+            return
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() > deadline:
                 raise
             wait = min(1.0, wait * 1.5)
-        else:
-            return
 
 
-def abort_open_transaction(slot: Slot, partition: TopicPartition, watermarks: Watermarks) -> None:
+def abort_open_transaction(
+    slot: SlotProducer, partition: TopicPartition, watermarks: Watermarks
+) -> None:
     """Abort a new transaction with a record in *partition*.
 
     Its abort marker also ends this id's earlier transaction there. Such a transaction stays open
@@ -69,24 +50,23 @@ def abort_open_transaction(slot: Slot, partition: TopicPartition, watermarks: Wa
     TransactionMarkerChannelManager). It happens if all brokers are restarted. Raises
     UnreachableError.
     """
+    stable, high = watermarks.stable, watermarks.high
     row = {"key": b"", "value": b"", "timestamp_ms": int(time.time() * 1000)}
     slot.begin()
     try:
         slot.send(partition, pa.RecordBatch.from_pylist([row], PRODUCE_SCHEMA))
         slot.flush()
     except BatchRejectedError as refused:
-        since = f"{partition} has an open transaction since offset {watermarks.stable}"
-        raise UnreachableError(
-            slot.alias, servers=slot.transactional_id, reason=f"{since}: {refused.reason}"
-        ) from refused
+        why = f"{partition} has an open transaction since offset {stable}: {refused.reason}"
+        raise UnreachableError(slot.alias, servers=slot.transactional_id, reason=why) from refused
     slot.end_aborted()
     log.warning(
         "%s: a transaction was open in [%d, %d) of %s; if it is of this id, it is aborted now",
-        *(slot.transactional_id, watermarks.stable, watermarks.high, partition),
+        *(slot.transactional_id, stable, high, partition),
     )
 
 
-def abort_pending_progress(slot: Slot, partition: TopicPartition) -> None:
+def abort_pending_progress(slot: SlotProducer, partition: TopicPartition) -> None:
     """Abort a new transaction with progress in it. Its marker ends pending progress of this id.
 
     A broker that was frozen may accept a transaction's progress after that transaction has ended.

@@ -8,7 +8,8 @@ to Arrow's.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
+from ctypes import byref, c_int64
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE
-from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.librdkafka import bindings
 from resources.librdkafka import compiled as loops
@@ -24,25 +24,12 @@ from resources.librdkafka.arrow_memory import MAX_COLUMN_BYTES, binary_array
 from resources.librdkafka.compiled import Int64Array
 from resources.librdkafka.headers import read_headers
 
-FETCHED_COLUMNS = (
-    "offset",
-    "timestamp_ms",
-    "timestamp_type",
-    "leader_epoch",
-    "key",
-    "value",
-    "headers",
-    "raw_header_keys",
-)
-"""Columns of a fetched record, named as in the table `records`."""
-
-NO_EPOCH = -1
-"""The leader epoch of records in message formats 0 and 1."""
+NO_EPOCH = -1  # of records in message formats 0 and 1
 
 
 @dataclass(frozen=True)
 class FetchedRecords:
-    """Records of one partition in log order: *rows* has `FETCHED_COLUMNS`, one row for each."""
+    """Records of one partition in log order: the columns of `records` without the partition's."""
 
     topic: str
     partition: int
@@ -68,14 +55,12 @@ class ArrowConsumer:
         self._client = bindings.new_client(bindings.CONSUMER, bindings.new_conf(settings))
         bindings.poll_set_consumer(self._client)
         self._queue = bindings.queue_get_consumer(self._client)
-        self._close_client = weakref.finalize(self, _close_client, self._client, self._queue)
+        # Closes the client and releases its queue, at the latest when this is garbage-collected.
+        self.close = weakref.finalize(self, _close_client, self._client, self._queue)
         self._buffer = np.empty(0, np.int64)
 
-    def assign(self, starts: Sequence[KafkaPartition]) -> None:
-        """Read only the partitions *starts*, each from its offset. Raises KafkaException.
-
-        With their leader epochs the broker detects a truncated log.
-        """
+    def assign(self, starts: Collection[bindings.PartitionOffset]) -> None:
+        """Read only the partitions *starts*, each from its offset. Raises KafkaException."""
         with bindings.partition_list(starts) as listed:
             bindings.expect_success(bindings.assign(self._client, listed))
 
@@ -94,23 +79,19 @@ class ArrowConsumer:
         if count <= 0:
             return [], []
         try:
-            return self._read_fetched(count)
+            fetched = _FetchedMessages(self._buffer, count)
+            return list(fetched.records()), list(fetched.events())
         finally:
             loops.destroy_messages(self._buffer, count)
 
     def watermarks(self, topic: str, partition: int, timeout: float) -> tuple[int, int]:
         """Return the low and the high watermark of a partition. Raises KafkaException."""
-        return bindings.watermarks(self._client, topic, partition, int(timeout * 1000))
-
-    def close(self) -> None:
-        """Close the client and release its queue."""
-        self._close_client()
-
-    def _read_fetched(self, count: int) -> tuple[list[FetchedRecords], list[PartitionEvent]]:
-        fetched = _FetchedMessages(self._buffer, count)
-        records = np.flatnonzero(fetched.fields["err"] == 0)
-        events = np.flatnonzero(fetched.fields["err"])
-        return list(fetched.records(records)), [fetched.event(i) for i in events.tolist()]
+        low, high = c_int64(), c_int64()
+        bounds = (byref(low), byref(high), int(timeout * 1000))
+        bindings.expect_success(
+            bindings.query_watermark_offsets(self._client, topic.encode(), partition, *bounds)
+        )
+        return low.value, high.value
 
 
 class _FetchedMessages:
@@ -118,59 +99,53 @@ class _FetchedMessages:
 
     def __init__(self, messages: Int64Array, count: int) -> None:
         self._messages = messages
-        self.fields = np.zeros(count, loops.MESSAGE)
+        self._fields = np.zeros(count, loops.MESSAGE)
         self._stamps = np.zeros(count, np.int64)
         self._kinds = np.zeros(count, np.int32)
         self._epochs = np.zeros(count, np.int32)
         self._headers = np.zeros(count, np.int64)
         outputs = (self._stamps, self._kinds, self._epochs, self._headers)
-        loops.read_messages(messages, count, self.fields, *outputs)
+        loops.read_messages(messages, count, self._fields, *outputs)
 
-    def records(self, rows: Int64Array) -> Iterator[FetchedRecords]:
-        """Yield the records at *rows* by partition, in batches of at most `MAX_COLUMN_BYTES`."""
-        for part in self._partitions(rows):
-            first = self.fields[part[0]]
+    def records(self) -> Iterator[FetchedRecords]:
+        """Yield the records by partition, in batches of at most `MAX_COLUMN_BYTES`."""
+        for part in self._partitions(np.flatnonzero(self._fields["err"] == 0)):
+            first = self._fields[part[0]]
             topic, partition = _topic_of(first), int(first["partition"])
             while len(part):
-                fit = self._fitting_count(part)
-                yield self._columns(topic, partition, part[:fit])
+                sizes = (self._fields["len"][part] + self._fields["key_len"][part]).cumsum()
+                fit = max(1, int(np.searchsorted(sizes, MAX_COLUMN_BYTES, "right")))
+                yield FetchedRecords(topic, partition, self._columns(part[:fit]))
                 part = part[fit:]
 
-    def event(self, row: int) -> PartitionEvent:
-        """Return the event at *row*, whose message is not a record."""
-        field = self.fields[row]
-        return PartitionEvent(
-            _topic_of(field),
-            int(field["partition"]),
-            int(field["err"]),
-            int(field["offset"]),
-            bindings.message_errstr(int(self._messages[row])).decode(errors="replace"),
-        )
+    def events(self) -> Iterator[PartitionEvent]:
+        """Yield the events: messages that are not records."""
+        for row in np.flatnonzero(self._fields["err"]).tolist():
+            field = self._fields[row]
+            partition, code, offset = (int(field[name]) for name in ("partition", "err", "offset"))
+            why = bindings.message_errstr(int(self._messages[row])).decode(errors="replace")
+            yield PartitionEvent(_topic_of(field), partition, code, offset, why)
 
     def _partitions(self, rows: Int64Array) -> list[Int64Array]:
-        topics, partitions = self.fields["topic"][rows], self.fields["partition"][rows]
+        topics, partitions = self._fields["topic"][rows], self._fields["partition"][rows]
         order = np.lexsort((partitions, topics))  # stable, so it keeps the order of offsets
         turns = np.diff(topics[order]).astype(bool) | np.diff(partitions[order]).astype(bool)
         return [part for part in np.split(rows[order], np.flatnonzero(turns) + 1) if len(part)]
 
-    def _fitting_count(self, rows: Int64Array) -> int:
-        sizes = (self.fields["len"][rows] + self.fields["key_len"][rows]).cumsum()
-        return max(1, int(np.searchsorted(sizes, MAX_COLUMN_BYTES, "right")))
-
-    def _columns(self, topic: str, partition: int, rows: Int64Array) -> FetchedRecords:
-        fields, headers = self.fields[rows], self._headers[rows]
-        kinds, epochs = self._kinds[rows], self._epochs[rows]
-        columns = [
-            pa.array(fields["offset"]),
-            pa.array(_timestamps(self._stamps[rows], kinds, epochs)),
-            pa.array(kinds),
-            pa.array(epochs, mask=epochs == NO_EPOCH),
-            binary_array(fields["key"], fields["key_len"]),
-            binary_array(fields["payload"], fields["len"]),
-            *read_headers(headers),
-        ]
-        batch = pa.RecordBatch.from_arrays(columns, names=list(FETCHED_COLUMNS))
-        return FetchedRecords(topic, partition, batch)
+    def _columns(self, rows: Int64Array) -> pa.RecordBatch:
+        fields, kinds, epochs = self._fields[rows], self._kinds[rows], self._epochs[rows]
+        headers, raw_header_keys = read_headers(self._headers[rows])
+        columns = {
+            "offset": pa.array(fields["offset"]),
+            "timestamp_ms": pa.array(_timestamps(self._stamps[rows], kinds, epochs)),
+            "timestamp_type": pa.array(kinds),
+            "leader_epoch": pa.array(epochs, mask=epochs == NO_EPOCH),
+            "key": binary_array(fields["key"], fields["key_len"]),
+            "value": binary_array(fields["payload"], fields["len"]),
+            "headers": headers,
+            "raw_header_keys": raw_header_keys,
+        }
+        return pa.RecordBatch.from_pydict(columns)
 
 
 def _timestamps(

@@ -10,8 +10,7 @@ from resources.librdkafka.compiled import Int64Array, copy_bytes
 
 BoolArray = npt.NDArray[np.bool_]
 
-MAX_COLUMN_BYTES = 2**31 - 1
-"""Size limit of a column: Arrow's binary type has 32-bit offsets."""
+MAX_COLUMN_BYTES = 2**31 - 1  # Arrow's binary type has 32-bit offsets
 
 
 def binary_array(addresses: Int64Array, lengths: Int64Array) -> pa.BinaryArray:

@@ -14,31 +14,22 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, libversion
-from confluent_kafka import TopicPartition as KafkaPartition
 
 from resources.librdkafka import bindings
 from resources.librdkafka import compiled as loops
-from resources.librdkafka.bindings import expect_no_error
+from resources.librdkafka.bindings import PartitionOffset, expect_no_error
 from resources.librdkafka.compiled import Int64Array
 from resources.librdkafka.produce_columns import ProduceBatch
+from schemas.kafka.partition import TopicPartition
 
 _INTERCEPTOR_NAME = b"timestamp 0"
 
-_REPORT_BATCH_SIZE = 10_000
-"""Number of reports that are read from an event at a time."""
-
-_MAX_ERRORS = 100
-"""Number of errors that are kept for a transaction. Later errors rarely differ."""
-
-
-class QuotaExceeded(NamedTuple):
-    """Throttling by a broker's quota. The field is that of confluent-kafka's event, in seconds."""
-
-    throttle_time: float
+_REPORT_BATCH_SIZE = 10_000  # reports that are read from an event at a time
+_MAX_ERRORS = 100  # errors that are kept for a transaction: later ones rarely differ
 
 
 class ArrowProducer:
@@ -48,23 +39,26 @@ class ArrowProducer:
     producer is closed in a thread when it is garbage-collected.
     """
 
-    def __init__(self, settings: Mapping[str, Any], group: str) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        group: str,
+        handle_throttle: Callable[[float], None] = lambda _: None,
+    ) -> None:
         """Create a producer with librdkafka's *settings*. It commits progress to *group*.
 
-        Of confluent-kafka's own settings it supports `throttle_cb`.
+        *handle_throttle* gets the seconds for which a broker's quota throttles its connection.
         """
-        options = dict(settings)
-        throttled: Callable[[QuotaExceeded], None] = options.pop("throttle_cb", lambda _: None)
         self._group = group
         position = bindings.TIMESTAMP_POSITION // 8 if bindings.is_layout_known() else 0
         self._hook = np.array([secrets.randbits(60) | 1, 0, position], np.int64)
         # librdkafka has only the addresses of these objects, so they are kept until it is closed.
-        on_throttle = bindings.OnThrottle(lambda *args: throttled(QuotaExceeded(args[3] / 1000)))
+        on_throttle = bindings.OnThrottle(lambda *args: handle_throttle(args[3] / 1000))
         state = (loops.on_send.address, self._hook.ctypes.data)
         on_new = bindings.OnNew(
             lambda client, *_: int(bindings.add_on_send(client, _INTERCEPTOR_NAME, *state))
         )
-        conf = bindings.new_conf(options)
+        conf = bindings.new_conf(settings)
         bindings.conf_set_events(conf, bindings.DELIVERY_REPORTS)
         bindings.conf_set_throttle_cb(conf, on_throttle)
         if position:
@@ -148,7 +142,9 @@ class ArrowProducer:
                 raise RowRejectedError(int(zeros[0]), KafkaError(KafkaError._FAIL, text))
         self._sent_rows.append(rows)
         self._reserve_offsets(len(rows) - start)
-        self._record[loops.TOPIC * loops.VU_WORDS + 1] = self._topic(topic)
+        if topic not in self._topics:
+            self._topics[topic] = bindings.topic_new(self._client, topic.encode(), None)
+        self._record[loops.TOPIC * loops.VU_WORDS + 1] = self._topics[topic]
         self._record[loops.PARTITION * loops.VU_WORDS + 1] = partition
         end, error = loops.produce_rows(
             self._client, self._record, self._hook, start, self._queued, *rows.columns
@@ -171,17 +167,8 @@ class ArrowProducer:
 
         If the producer has a fatal error, it is raised instead of the errors of the records.
         """
-        loops.read_reports(
-            self._queue,
-            _ms(timeout),
-            self._messages,
-            self._fields,
-            self._first,
-            self._offsets,
-            self._counts,
-            self._errors,
-            self._error_records,
-        )
+        reports = (self._first, self._offsets, self._counts, self._errors, self._error_records)
+        loops.read_reports(self._queue, _ms(timeout), self._messages, self._fields, *reports)
         if self._counts[loops.ERRORS]:
             bindings.expect_no_fatal_error(self._client)
 
@@ -190,12 +177,17 @@ class ArrowProducer:
         bindings.flush(self._client, _ms(timeout))
 
     def send_offsets_to_transaction(
-        self, offsets: Sequence[KafkaPartition], timeout: float
+        self, offsets: Mapping[TopicPartition, tuple[int, str]], timeout: float
     ) -> None:
         """Commit *offsets* and their metadata to the group in this transaction."""
+        # confluent-kafka, which reads the metadata, needs the NUL.
+        elements = [
+            PartitionOffset(at.topic, at.partition, offset, metadata=metadata.encode() + b"\0")
+            for at, (offset, metadata) in offsets.items()
+        ]
         member = bindings.group_metadata_new(self._group.encode())
         try:
-            with bindings.partition_list(offsets) as listed:
+            with bindings.partition_list(elements) as listed:
                 error = bindings.send_offsets(self._client, listed, member, _ms(timeout))
             expect_no_error(error)
         finally:
@@ -213,11 +205,6 @@ class ArrowProducer:
         if missing > 0:
             more = np.full(max(missing, len(self._offsets)), -1, np.int64)
             self._offsets = np.concatenate([self._offsets, more])
-
-    def _topic(self, name: str) -> int:
-        if name not in self._topics:
-            self._topics[name] = bindings.topic_new(self._client, name.encode(), None)
-        return self._topics[name]
 
 
 class RowRejectedError(Exception):

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from ctypes import CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, cimpl, libversion
-from confluent_kafka import TopicPartition as KafkaPartition
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +47,16 @@ class Partition(ctypes.Structure):
         ("err", c_int),
         ("private", c_void_p),
     )
+
+
+class PartitionOffset(NamedTuple):
+    """An offset in a list of partitions. The broker detects a truncated log by *leader_epoch*."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None = None
+    metadata: bytes = b""
 
 
 # rd_kafka_type_t, RD_KAFKA_EVENT_DR
@@ -84,7 +93,7 @@ topic_name = rd_kafka("topic_name", c_char_p, c_void_p)
 message_errstr = rd_kafka("message_errstr", c_char_p, c_void_p)
 err2str = rd_kafka("err2str", c_char_p, c_int)
 _bounds = (POINTER(c_int64), POINTER(c_int64))
-_watermarks = rd_kafka(
+query_watermark_offsets = rd_kafka(
     "query_watermark_offsets", c_int, c_void_p, c_char_p, c_int32, *_bounds, c_int
 )
 
@@ -115,7 +124,7 @@ _header_add = rd_kafka(
 _found = (POINTER(c_void_p), POINTER(c_void_p), POINTER(c_size_t))
 _header_get = rd_kafka("header_get_all", c_int, c_void_p, c_size_t, *_found)
 
-_error_code = rd_kafka("error_code", c_int, c_void_p)
+error_code = rd_kafka("error_code", c_int, c_void_p)
 _error_string = rd_kafka("error_string", c_char_p, c_void_p)
 _error_is_fatal = rd_kafka("error_is_fatal", c_int, c_void_p)
 _error_is_retriable = rd_kafka("error_is_retriable", c_int, c_void_p)
@@ -146,33 +155,23 @@ def new_client(kind: int, conf: int) -> int:
 
 
 @contextmanager
-def partition_list(partitions: Sequence[KafkaPartition]) -> Iterator[int]:
-    """Yield librdkafka's list of *partitions* with offsets, leader epochs and metadata."""
-    listed = _list_new(len(partitions))
+def partition_list(offsets: Collection[PartitionOffset]) -> Iterator[int]:
+    """Yield librdkafka's list of *offsets*."""
+    listed = _list_new(len(offsets))
     try:
-        for each in partitions:
+        for each in offsets:
             added = _list_add(listed, each.topic.encode(), each.partition)
             added.contents.offset = each.offset
             if each.leader_epoch is not None:
                 _set_epoch(added, each.leader_epoch)
-            if each.metadata:
-                # confluent-kafka, which reads the metadata, needs the NUL. librdkafka frees it.
-                text = each.metadata.encode() + b"\0"
-                address = added.contents.metadata = _allocate(None, len(text))
-                added.contents.metadata_size = len(text)
-                ctypes.memmove(address, text, len(text))
+            if size := len(each.metadata):
+                # The list frees it.
+                address = added.contents.metadata = _allocate(None, size)
+                added.contents.metadata_size = size
+                ctypes.memmove(address, each.metadata, size)
         yield listed
     finally:
         _list_destroy(listed)
-
-
-def watermarks(client: int, topic: str, partition: int, timeout_ms: int) -> tuple[int, int]:
-    """Return the low and the high watermark of a partition. Raises KafkaException."""
-    low, high = c_int64(), c_int64()
-    expect_success(
-        _watermarks(client, topic.encode(), partition, byref(low), byref(high), timeout_ms)
-    )
-    return low.value, high.value
 
 
 def kafka_exception(code: int, why: bytes) -> KafkaException:
@@ -188,17 +187,16 @@ def expect_success(code: int) -> None:
 
 def expect_no_error(error: int | None) -> None:
     """Raise librdkafka's *error* as KafkaException, with its flags; None is no error."""
-    if not error:
-        return
-    kafka_error = KafkaError(
-        _error_code(error),
-        _error_string(error).decode(errors="replace"),
-        fatal=bool(_error_is_fatal(error)),
-        retriable=bool(_error_is_retriable(error)),
-        txn_requires_abort=bool(_error_requires_abort(error)),
-    )
-    _error_destroy(error)
-    raise KafkaException(kafka_error)
+    if error:
+        raised = KafkaError(
+            error_code(error),
+            _error_string(error).decode(errors="replace"),
+            fatal=bool(_error_is_fatal(error)),
+            retriable=bool(_error_is_retriable(error)),
+            txn_requires_abort=bool(_error_requires_abort(error)),
+        )
+        _error_destroy(error)
+        raise KafkaException(raised)
 
 
 def expect_no_fatal_error(client: int) -> None:
@@ -211,8 +209,7 @@ def expect_no_fatal_error(client: int) -> None:
 
 # Memory layout of one release of librdkafka, which is not part of its public interface.
 
-KNOWN_VERSION = "2.16.0"
-"""The release of librdkafka whose memory layout is known, on 64-bit machines."""
+KNOWN_VERSION = "2.16.0"  # on 64-bit machines
 
 NAME_SIZE = -16
 """Position of the size of a header's key, in bytes from the key. The public interface has no size:

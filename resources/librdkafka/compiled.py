@@ -37,22 +37,19 @@ MESSAGE = np.dtype(
 
 _MESSAGE_SIZE = MESSAGE.itemsize
 
-VU_WORDS = 9
-"""64-bit words of rd_kafka_vu_t, one property of a record to produce: its type and 64 bytes."""
-
 # Index and type (rd_kafka_vtype_t) of a record's properties. The flags are 0, so librdkafka neither
-# copies nor frees values.
+# copies nor frees values. A property (rd_kafka_vu_t) has 9 words of 64 bits: its type and 64 bytes.
+VU_WORDS = 9
 TOPIC, PARTITION, FLAGS, VALUE, KEY, OPAQUE, TIMESTAMP, HEADERS = range(8)
 PROPERTIES = (2, 3, 7, 4, 5, 6, 8, 10)
 
+# State of `on_send`: placeholder for timestamp 0, number of those replaced, word to compare.
 TIMESTAMP_PLACEHOLDER, PLACEHOLDER_COUNT, TIMESTAMP_POSITION = 0, 1, 2
-"""State of `on_send`: placeholder for timestamp 0, number of those replaced, word to compare."""
 
+# Results of `read_reports`: reports, errors, and the first record stamped by the broker.
 REPORTED, ERRORS, FIRST_RESTAMPED = 0, 1, 2
-"""Results of `read_reports`: reports, errors, and the first record stamped by the broker."""
 
-TIMESTAMP_NOT_SET = -1
-"""Error of `produce_rows` if a timestamp could not be set to 0."""
+TIMESTAMP_NOT_SET = -1  # error of `produce_rows` if a timestamp could not be set to 0
 
 _DELIVERY_REPORT, _LOG_APPEND_TIME = 1, 2  # RD_KAFKA_EVENT_DR, RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME
 
@@ -73,33 +70,29 @@ class Column(NamedTuple):
     is_valid: npt.NDArray[np.bool_]
 
 
-def _function(name: str, signature: Any) -> Any:  # noqa: ANN401 - numba's types
-    binding.add_symbol(name, address_of(name))
-    return types.ExternalFunction(name, signature)
-
-
-def _rdkafka(name: str, signature: Any) -> Any:  # noqa: ANN401 - numba's types
-    return _function(f"rd_kafka_{name}", signature)
+def _function(name: str, signature: Any, prefix: str = "rd_kafka_") -> Any:  # noqa: ANN401 - numba's types
+    binding.add_symbol(prefix + name, address_of(prefix + name))
+    return types.ExternalFunction(prefix + name, signature)
 
 
 _int, _long, _address = types.int32, types.int64, types.intp
 
-_timestamp = _rdkafka("message_timestamp", _long(_address, _address))
-_leader_epoch = _rdkafka("message_leader_epoch", _int(_address))
-_headers = _rdkafka("message_headers", _int(_address, _address))
-_destroy = _rdkafka("message_destroy", types.void(_address))
-_produce = _rdkafka("produceva", _address(_address, _address, _long))
-_headers_new = _rdkafka("headers_new", _address(_long))
-_headers_destroy = _rdkafka("headers_destroy", types.void(_address))
-_header_add = _rdkafka("header_add", _int(_address, _address, _long, _address, _long))
-_header_count = _rdkafka("header_cnt", _long(_address))
-_header_get = _rdkafka("header_get_all", _int(_address, _long, _address, _address, _address))
-_poll = _rdkafka("queue_poll", _address(_address, _int))
-_event_type = _rdkafka("event_type", _int(_address))
-_event_messages = _rdkafka("event_message_array", _long(_address, _address, _long))
-_event_destroy = _rdkafka("event_destroy", types.void(_address))
-_copy = _function("memcpy", _address(_address, _address, _long))
-_length = _function("strlen", _long(_address))
+_timestamp = _function("message_timestamp", _long(_address, _address))
+_leader_epoch = _function("message_leader_epoch", _int(_address))
+_headers = _function("message_headers", _int(_address, _address))
+_destroy = _function("message_destroy", types.void(_address))
+_produce = _function("produceva", _address(_address, _address, _long))
+_headers_new = _function("headers_new", _address(_long))
+_headers_destroy = _function("headers_destroy", types.void(_address))
+_header_add = _function("header_add", _int(_address, _address, _long, _address, _long))
+_header_count = _function("header_cnt", _long(_address))
+_header_get = _function("header_get_all", _int(_address, _long, _address, _address, _address))
+_poll = _function("queue_poll", _address(_address, _int))
+_event_type = _function("event_type", _int(_address))
+_event_messages = _function("event_message_array", _long(_address, _address, _long))
+_event_destroy = _function("event_destroy", types.void(_address))
+_copy = _function("memcpy", _address(_address, _address, _long), prefix="")
+_length = _function("strlen", _long(_address), prefix="")
 
 
 @_compile_lazily

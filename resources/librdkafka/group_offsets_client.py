@@ -22,27 +22,24 @@ import ctypes
 import weakref
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from ctypes import POINTER, byref, c_char_p, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_void_p
 from threading import Thread
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from resources.librdkafka.bindings import CONSUMER, Partition, new_client, new_conf, rd_kafka
+from resources.librdkafka import bindings
+from resources.librdkafka.bindings import Partition, PartitionOffset, partition_list, rd_kafka
 from schemas.kafka.partition import TopicPartition
 
-# rdkafka.h: the kind of options that every administrative call takes.
-_ANY_OPERATION = 0
+_ANY_OPERATION = 0  # RD_KAFKA_ADMIN_OP_ANY, the options of every administrative call
 _NO_CONSUMER_CLOSE = 0x8  # RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE
+_NO_OFFSET = -1001  # RD_KAFKA_OFFSET_INVALID
+
 
 # The longest request timeout that librdkafka takes. Callers wait for less and drop the client.
 _MAX_TIMEOUT_MS = 3_600_000
 
-# The client's group id. The client never joins the group, because it subscribes to no topic.
-CLIENT_GROUP_ID = "deltamirror.groups"
-
-# RD_KAFKA_OFFSET_INVALID: no offset.
-_NO_OFFSET = -1001
+CLIENT_GROUP_ID = "deltamirror.groups"  # never joined: the client subscribes to no topic
 
 CommittedOffsets = dict[TopicPartition, tuple[int, str]]
 """Committed offset and metadata of each partition."""
@@ -55,13 +52,8 @@ class _Partitions(ctypes.Structure):
 
 
 _destroy_client = rd_kafka("destroy_flags", None, c_void_p, c_int)
-_malloc = rd_kafka("mem_malloc", c_void_p, c_void_p, c_size_t)
 _queue_new = rd_kafka("queue_new", c_void_p, c_void_p)
 _queue_poll = rd_kafka("queue_poll", c_void_p, c_void_p, c_int)
-_queue_destroy = rd_kafka("queue_destroy", None, c_void_p)
-_list_new = rd_kafka("topic_partition_list_new", POINTER(_Partitions), c_int)
-_list_add = rd_kafka("topic_partition_list_add", POINTER(Partition), c_void_p, c_char_p, c_int32)
-_list_destroy = rd_kafka("topic_partition_list_destroy", None, c_void_p)
 _options_new = rd_kafka("AdminOptions_new", c_void_p, c_void_p, c_int)
 _options_set_timeout = rd_kafka(
     "AdminOptions_set_request_timeout", c_int, c_void_p, c_int, c_char_p, c_size_t
@@ -72,7 +64,6 @@ _event_error = rd_kafka("event_error", c_int, c_void_p)
 _event_destroy = rd_kafka("event_destroy", None, c_void_p)
 _group_error = rd_kafka("group_result_error", c_void_p, c_void_p)
 _group_partitions = rd_kafka("group_result_partitions", POINTER(_Partitions), c_void_p)
-_error_code = rd_kafka("error_code", c_int, c_void_p)
 
 
 class _Operation:
@@ -100,7 +91,8 @@ class GroupClient:
 
     def __init__(self, settings: Mapping[str, str | int | float | bool]) -> None:
         """Create the client. Raises KafkaException on a wrong setting."""
-        self._client = new_client(CONSUMER, new_conf({**settings, "group.id": CLIENT_GROUP_ID}))
+        conf = bindings.new_conf({**settings, "group.id": CLIENT_GROUP_ID})
+        self._client = bindings.new_client(bindings.CONSUMER, conf)
         weakref.finalize(self, _end, self._client).atexit = False
 
     def committed_offsets(
@@ -116,34 +108,39 @@ class GroupClient:
         With *require_stable*, a commit in an open transaction is an error
         (UNSTABLE_OFFSET_COMMIT). Raises KafkaException, after *timeout_s* at the latest.
         """
-        requested = None if partitions is None else dict.fromkeys(partitions, (_NO_OFFSET, ""))
-        return self._request(_LIST, group, requested, timeout_s, require_stable)
+        wanted = None
+        if partitions is not None:
+            wanted = [PartitionOffset(p.topic, p.partition, _NO_OFFSET) for p in partitions]
+        return self._request(_LIST, group, wanted, timeout_s, require_stable)
 
     def alter_offsets(
         self, group: str, offsets: Mapping[TopicPartition, tuple[int, str]], timeout_s: float
     ) -> None:
         """Set the offsets of *group*. Raises KafkaException, after *timeout_s* at the latest."""
-        self._request(_ALTER, group, offsets, timeout_s, require_stable=False)
+        wanted = [
+            PartitionOffset(p.topic, p.partition, offset, metadata=metadata.encode())
+            for p, (offset, metadata) in offsets.items()
+        ]
+        self._request(_ALTER, group, wanted, timeout_s, require_stable=False)
 
     def _request(
         self,
         operation: _Operation,
         group: str,
-        offsets: Mapping[TopicPartition, tuple[int, str]] | None,
+        offsets: Collection[PartitionOffset] | None,
         timeout_s: float,
         require_stable: bool,
     ) -> CommittedOffsets:
         with ExitStack() as held:
             queue = _queue_new(self._client)
-            held.callback(_queue_destroy, queue)
+            held.callback(bindings.queue_destroy, queue)
             options = _options_new(self._client, _ANY_OPERATION)
             held.callback(_options_destroy, options)
             _options_set_timeout(options, _MAX_TIMEOUT_MS, None, 0)
             _options_set_stable(options, int(require_stable))
-            wanted = _partition_list(offsets)
-            if wanted is not None:
-                held.callback(_list_destroy, wanted)
-            request = operation.new(group.encode(), wanted)
+            # Without a list, all partitions with a commit are requested.
+            listed = None if offsets is None else held.enter_context(partition_list(offsets))
+            request = operation.new(group.encode(), listed)
             held.callback(operation.destroy, request)
             operation.send(self._client, (c_void_p * 1)(request), 1, options, queue)
             event = _queue_poll(queue, int(timeout_s * 1000))
@@ -159,28 +156,13 @@ def _end(client: int) -> None:
     Thread(target=_destroy_client, args=ending, name="end of a Kafka client", daemon=True).start()
 
 
-def _partition_list(offsets: Mapping[TopicPartition, tuple[int, str]] | None) -> Any:  # noqa: ANN401 - C
-    """Return librdkafka's list of *offsets*; the caller destroys it."""
-    if offsets is None:
-        return None
-    listed = _list_new(len(offsets))
-    for each, (offset, metadata) in offsets.items():
-        added = _list_add(listed, each.topic.encode(), each.partition).contents
-        added.offset = offset
-        if text := metadata.encode():
-            # The list frees it.
-            added.metadata, added.metadata_size = _malloc(None, len(text)), len(text)
-            ctypes.memmove(added.metadata, text, len(text))
-    return listed
-
-
 def _read_result(operation: _Operation, event: int) -> CommittedOffsets:
     """Return the offsets in the response *event*. Raises the first error in it."""
     if code := _event_error(event):
         raise KafkaException(KafkaError(code))
     group = operation.groups(operation.result(event), byref(c_size_t()))[0]
     if error := _group_error(group):
-        raise KafkaException(KafkaError(_error_code(error)))
+        raise KafkaException(KafkaError(bindings.error_code(error)))
     found = _group_partitions(group).contents
     offsets = {}
     for each in found.elements[: found.count]:

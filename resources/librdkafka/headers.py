@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from resources.delta.arrow_schema import HEADERS, RAW_HEADER_KEYS
 from resources.librdkafka.arrow_memory import binary_array, list_array
@@ -25,31 +26,16 @@ def read_headers(of: Int64Array) -> tuple[pa.Array, pa.Array]:
         return pa.nulls(len(of), HEADERS), pa.nulls(len(of), RAW_HEADER_KEYS)
     sizes, found = find_headers(of, NAME_SIZE if is_layout_known() else 0)
     names, values = binary_array(found[0], found[1]), binary_array(found[2], found[3])
-    keys, raw = _texts(names), np.zeros(len(of), np.bool_)
-    if keys is None:
-        raw_keys = names.to_pylist()
-        keys = pa.array([key.decode(errors="replace") for key in raw_keys], pa.string())
-        odd = [not _is_text(key) for key in raw_keys]
-        raw[np.repeat(np.arange(len(of)), sizes)[odd]] = True
+    raw = np.zeros(len(of), np.bool_)
+    try:
+        keys = names.cast(pa.string())
+    except pa.ArrowInvalid:  # a key is not UTF-8
+        keys = pa.array([key.decode(errors="replace") for key in names.to_pylist()], pa.string())
+        is_altered = np.asarray(pc.not_equal(keys.cast(pa.binary()), names))
+        raw[np.repeat(np.arange(len(of)), sizes)[is_altered]] = True
     pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS.value_type))
     headers = list_array(HEADERS, sizes, of != 0, pairs)
     if not raw.any():
         return headers, pa.nulls(len(of), RAW_HEADER_KEYS)
     of_raw = names.filter(pa.array(np.repeat(raw, sizes)))
     return headers, list_array(RAW_HEADER_KEYS, np.where(raw, sizes, 0), raw, of_raw)
-
-
-def _texts(names: pa.BinaryArray) -> pa.StringArray | None:
-    """Return *names* as text, or None if one of them is not UTF-8."""
-    try:
-        return names.cast(pa.string())
-    except pa.ArrowInvalid:
-        return None
-
-
-def _is_text(key: bytes) -> bool:
-    try:
-        key.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

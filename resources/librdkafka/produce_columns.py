@@ -17,8 +17,7 @@ from schemas.tables import RECORDS
 PRODUCE_SCHEMA = pa.schema([field.with_nullable(True) for field in file_schema(RECORDS)])
 """Schema of rows to send: the columns of `records`, each of them nullable."""
 
-_NOTHING = np.zeros(1, np.uint8)
-"""Memory of values that are empty but not null."""
+_NOTHING = np.zeros(1, np.uint8)  # memory of values that are empty but not null
 
 
 class ProduceColumns(NamedTuple):
@@ -40,7 +39,6 @@ class ProduceBatch:
     buffers: tuple[object, ...]
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.columns.stamps)
 
 
@@ -48,16 +46,15 @@ def to_produce_batch(rows: pa.RecordBatch) -> ProduceBatch:
     """Return *rows*, which have columns of `records`, as a batch to send."""
     headers, raw = rows.column("headers"), rows.column("raw_header_keys")
     stamps = rows.column("timestamp_ms").to_numpy(zero_copy_only=False).astype(np.int64)
-    keys, values = column(rows.column("key")), column(rows.column("value"))
     if headers.null_count == len(headers):
-        none = column(pa.array([], pa.binary()))
+        names = contents = pa.array([], pa.binary())
         pairs = np.zeros(len(headers) + 1, np.int32)
-        return ProduceBatch(ProduceColumns(keys, values, stamps, pairs, none, none), (rows,))
-    flat = headers.flatten()
-    names = flat.field("key") if raw.null_count == len(raw) else _exact_keys(headers, raw)
-    contents = flat.field("value")
-    edges = np.asarray(headers.offsets)
-    pairs = (edges - edges[0]).astype(np.int32)
+    else:
+        flat, edges = headers.flatten(), np.asarray(headers.offsets)
+        names = flat.field("key") if raw.null_count == len(raw) else _exact_keys(headers, raw)
+        contents = flat.field("value")
+        pairs = (edges - edges[0]).astype(np.int32)
+    keys, values = column(rows.column("key")), column(rows.column("value"))
     columns = ProduceColumns(keys, values, stamps, pairs, column(names), column(contents))
     return ProduceBatch(columns, (rows, names, contents))
 

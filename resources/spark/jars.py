@@ -6,7 +6,6 @@ final name only when it is complete, so a folder that exists needs no further ch
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import re
@@ -16,7 +15,6 @@ import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -36,10 +34,7 @@ _REPORT_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """A folder of jars: its name in the cache, and the artifacts it holds with dependencies.
-
-    An artifact is (organisation, name, version).
-    """
+    """A folder of the cache: its name, and its artifacts as (organisation, name, version)."""
 
     name: str
     artifacts: tuple[tuple[str, str, str], ...]
@@ -49,9 +44,9 @@ DELTA = JarSet(f"delta-{DELTA_VERSION}", (("io.delta", "delta-spark_4.2_2.13", D
 
 
 def delta_jars() -> list[Path]:
-    """Return the jars Spark needs to read Delta tables, for `spark.jars`, sorted by name.
+    """Return Delta's jars for Spark, sorted by name; download them if necessary.
 
-    Downloads them if necessary. Raises DownloadFailedError, JavaMissingError.
+    Raises DownloadFailedError, JavaMissingError.
     """
     return sorted(fetch(DELTA).glob("*.jar"))
 
@@ -65,16 +60,13 @@ def cache_root() -> Path:
 
 
 def fetch(jars: JarSet) -> Path:
-    """Return the folder of *jars*; download them if it does not exist.
-
-    If two processes call this at the same time, one downloads and the other waits for it. Raises
-    DownloadFailedError, JavaMissingError.
-    """
+    """Return the folder of *jars*, downloaded once for all processes. Raises as `delta_jars`."""
     folder = cache_root() / jars.name
     if folder.is_dir():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.with_name(f".{jars.name}.lock")):
+    with folder.with_name(f".{jars.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
             _fetch_into(folder, jars)
     return folder
@@ -99,22 +91,15 @@ def _mirror() -> str | None:
     except ElementTree.ParseError:
         return None  # Maven reports the invalid file; Maven Central still works.
     for mirror in mirrors:
-        mirrored = [name.strip() for name in (mirror.findtext("{*}mirrorOf") or "").split(",")]
-        covers = {"central", "*", "external:*"} & set(mirrored)
-        if covers and "!central" not in mirrored:
+        mirrored = {name.strip() for name in (mirror.findtext("{*}mirrorOf") or "").split(",")}
+        if mirrored & {"central", "*", "external:*"} and "!central" not in mirrored:
             return mirror.findtext("{*}url")
     return None
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def _fetch_into(folder: Path, jars: JarSet) -> None:
-    _print_line(f"fetching {jars.name} from {_redact_urls(repository())}")
+    url = _redact_urls(repository())
+    _print_line(f"fetching {jars.name} from {url}")
     # Kept between attempts and after a failure: the next attempt downloads only missing files.
     ivy_cache = folder.with_name(f".{jars.name}.ivy")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{jars.name}.") as temporary:
@@ -127,9 +112,7 @@ def _fetch_into(folder: Path, jars: JarSet) -> None:
                 break
             _print_line(f"{jars.name}: attempt {attempt} of {_ATTEMPTS} failed: {problem}")
             if attempt == _ATTEMPTS:
-                raise DownloadFailedError(
-                    jars.name, repository=_redact_urls(repository()), reason=problem
-                )
+                raise DownloadFailedError(jars.name, repository=url, reason=problem)
             time.sleep(_PAUSE_SECONDS)
         (work / "jars").rename(folder)
     shutil.rmtree(ivy_cache, ignore_errors=True)
@@ -140,33 +123,28 @@ def _write_settings(work: Path, ivy_cache: Path) -> None:
     root = ElementTree.Element("ivysettings")
     ElementTree.SubElement(root, "settings", defaultResolver="maven")
     ElementTree.SubElement(root, "caches", defaultCacheDir=str(ivy_cache))
-    resolvers = ElementTree.SubElement(root, "resolvers")
     # `ibiblio` is Ivy's name for a resolver of the Maven 2 layout.
-    ElementTree.SubElement(
-        resolvers, "ibiblio", name="maven", m2compatible="true", root=repository()
-    )
+    maven = {"name": "maven", "m2compatible": "true", "root": repository()}
+    ElementTree.SubElement(ElementTree.SubElement(root, "resolvers"), "ibiblio", maven)
     ElementTree.ElementTree(root).write(work / "settings.xml")
 
 
 def _write_module(work: Path, jars: JarSet) -> None:
     root = ElementTree.Element("ivy-module", version="2.0")
     ElementTree.SubElement(root, "info", organisation="deltamirror", module=jars.name)
-    configurations = ElementTree.SubElement(root, "configurations")
-    ElementTree.SubElement(configurations, "conf", name="default")
+    ElementTree.SubElement(ElementTree.SubElement(root, "configurations"), "conf", name="default")
     dependencies = ElementTree.SubElement(root, "dependencies")
     for organisation, name, version in jars.artifacts:
-        ElementTree.SubElement(
-            dependencies,
-            "dependency",
-            {"org": organisation, "name": name, "rev": version, "conf": "default->default"},
-        )
+        artifact = {"org": organisation, "name": name, "rev": version, "conf": "default->default"}
+        ElementTree.SubElement(dependencies, "dependency", artifact)
     ElementTree.ElementTree(root).write(work / "ivy.xml")
 
 
 def _run_ivy(work: Path, name: str) -> str | None:
     """Resolve and copy the artifacts; return None on success, else one line with the failure."""
     pattern = str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")
-    command = [str(java()), "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
+    ivy = next(Path(str(files("pyspark"))).glob("jars/ivy-*.jar"))
+    command = [str(java()), "-cp", str(ivy), "org.apache.ivy.Main"]
     command += ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
     command += ["-types", "jar", "bundle", "-retrieve", pattern]
     log = work / "ivy.log"
@@ -199,10 +177,6 @@ def _wait_reporting(process: subprocess.Popen[bytes], log: Path, name: str) -> N
             _print_line(f"  {name}: {found} artifacts found, {fetched} fetched")
         else:
             return
-
-
-def _ivy_jar() -> Path:
-    return next(Path(str(files("pyspark"))).glob("jars/ivy-*.jar"))
 
 
 def _redact_urls(text: str) -> str:

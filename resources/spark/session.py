@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 
@@ -25,15 +26,9 @@ from resources.spark.worker_pool import Answer, Job, Work, WorkerPool
 from schemas.errors.base import DeltamirrorError
 from schemas.errors.environment import SparkFailedError
 
-MAX_WORKERS = 1_024
-"""Spark's task slots. Each resident worker occupies one, though it is idle most of the time."""
-
-SHUTDOWN_TIMEOUT_S = 5.0
-"""Seconds in which Spark's JVM must end after the process closed its stdin."""
-
-ARCHIVE_TIMEOUT_S = 120.0
-"""The same for a JVM that writes its class archive at the end."""
-
+MAX_WORKERS = 1_024  # Spark's task slots: each resident worker occupies one, though mostly idle
+SHUTDOWN_TIMEOUT_S = 5.0  # in which Spark's JVM must end after the process closed its stdin
+ARCHIVE_TIMEOUT_S = 120.0  # the same for a JVM that writes its class archive at the end
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 CONF = {
@@ -61,20 +56,12 @@ CONF = {
 
 _lock = Lock()
 _context: SparkContext | None = None
-_session: SparkSession | None = None
 
 
-def spark_session(cores: int | None = None) -> SparkSession:
-    """Return the process's SparkSession for SQL over the lake, created at the first call.
-
-    Raises JavaMissingError, DownloadFailedError, SparkFailedError.
-    """
-    global _session
-    spark_context(cores)
-    with _lock:
-        if _session is None:
-            _session = SparkSession.builder.getOrCreate()
-        return _session
+def spark_session() -> SparkSession:
+    """Return the process's SparkSession for SQL over the lake. Raises as `spark_context` does."""
+    spark_context()
+    return SparkSession.builder.getOrCreate()
 
 
 def spark_context(cores: int | None = None) -> SparkContext:
@@ -95,9 +82,8 @@ def archive_classes() -> None:
 
     Most of a start's CPU time is spent on loading and verifying classes. With an archive (JEP 350)
     Spark and its first workers start in three quarters of the time and take no more memory. One
-    start saves less time than writing the archive takes, so `make setup` does it.
-
-    Raises JavaMissingError, DownloadFailedError, SparkFailedError.
+    start saves less time than writing the archive takes, so `make setup` does it. Raises
+    JavaMissingError, DownloadFailedError, SparkFailedError.
     """
     if _class_options():
         return
@@ -115,35 +101,28 @@ def archive_classes() -> None:
 
 
 def _class_options() -> list[str]:
-    """Return the JVM options that use the class archive, or none if there is no valid archive.
-
-    If Java cannot use the archive, it starts without it. `-Xlog:disable` suppresses the warning.
-    """
+    """Return the JVM options that use the class archive, or none if there is no valid archive."""
     archive = _class_archive()
-    try:
-        is_good = archive.stat().st_mtime_ns > _jars().stat().st_mtime_ns
-    except FileNotFoundError:
-        return []
-    return ["-Xlog:disable", f"-XX:SharedArchiveFile={archive}"] if is_good else []
+    with suppress(FileNotFoundError):
+        if archive.stat().st_mtime_ns > _jars().stat().st_mtime_ns:
+            # If Java cannot use the archive, it starts without it, and without a warning.
+            return ["-Xlog:disable", f"-XX:SharedArchiveFile={archive}"]
+    return []
 
 
 def _class_archive() -> Path:
     """Return the path of the class archive for this Java and this installation of Spark."""
     home = zlib.crc32(os.fsencode(_jars()))
-    name = f"spark-{pyspark.__version__}-java{java_version(java())}-{home:08x}.jsa"
-    return cache_root() / name
+    return cache_root() / f"spark-{pyspark.__version__}-java{java_version(java())}-{home:08x}.jsa"
 
 
 def _jars() -> Path:
-    home = os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent
-    return Path(home, "jars")
+    return Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
 
 
 def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
-    java_home = java().resolve().parent.parent
-    os.environ.setdefault("JAVA_HOME", str(java_home))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("JAVA_HOME", str(java().resolve().parent.parent))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings = {
         **CONF,
@@ -170,11 +149,8 @@ def _start(cores: int, java_options: Sequence[str]) -> SparkContext:
 
 
 def _stop_context(context: SparkContext, within_s: float = SHUTDOWN_TIMEOUT_S) -> bool:
-    """Close the stdin of Spark's JVM, which ends it; kill it after *within_s* seconds.
-
-    Return whether it ended without being killed. `SparkContext.stop` is not used: it waits without
-    a bound for a worker that is starting.
-    """
+    """Close the stdin of Spark's JVM, which ends it, or kill it; return whether it ended itself."""
+    # `SparkContext.stop` waits without a bound for a worker that is starting.
     jvm: subprocess.Popen[bytes] = context._gateway.proc  # type: ignore[union-attr]
     # Both would report the JVM's end: py4j in its log, if another thread still calls the JVM, and
     # the accumulator server on stderr.
@@ -197,10 +173,7 @@ class SparkWorkers:
         self.cores = cores
 
     def worker_pool(self, make: Callable[[], Work[Job, Answer]]) -> WorkerPool[Job, Answer]:
-        """Return a pool of workers for one role, none of them started. The caller closes it.
-
-        Each worker calls *make* once and runs its jobs with the result.
-        """
+        """Return a pool of workers for one role, none of them started. The caller closes it."""
         return WorkerPool(lambda: spark_context(self.cores), make)
 
 

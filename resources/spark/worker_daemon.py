@@ -1,10 +1,9 @@
 """Import all libraries of the Python workers in the daemon from which Spark forks them.
 
-PySpark's daemon imports nothing, so every worker imports the libraries itself: that takes 2 s of
-CPU time, and 100 MiB that the workers could share. PySpark does so because a library may start
-threads when it is imported, and a forked process does not have them. The libraries imported here
-start one thread, of jemalloc, which handles forks. `resources.spark.session` configures NumPy's
-OpenBLAS to start none.
+PySpark's daemon imports nothing, because a forked process lacks the threads that a library started.
+So every worker would spend 2 s of CPU time on imports, and 100 MiB that workers can share. The
+libraries imported here start one thread, of jemalloc, which handles forks.
+`resources.spark.session` configures NumPy's OpenBLAS to start none.
 """
 
 from __future__ import annotations
@@ -20,13 +19,10 @@ from resources.librdkafka.produce_columns import PRODUCE_SCHEMA, to_produce_batc
 
 def load_compiled() -> None:
     """Compile the loops over records before the first record arrives."""
-    headers = [{"key": "k", "value": b"v"}]
     row = {**dict.fromkeys(PRODUCE_SCHEMA.names), "key": b"k", "value": b"v", "timestamp_ms": 0}
-    tables = [
-        pa.Table.from_pylist([values], PRODUCE_SCHEMA)
-        for values in ({**row, "headers": headers}, row)
-    ]
-    compile_all(to_produce_batch(rows).columns for table in tables for rows in table.to_batches())
+    rows = [{**row, "headers": [{"key": "k", "value": b"v"}]}, row]
+    batches = [pa.RecordBatch.from_pylist([values], PRODUCE_SCHEMA) for values in rows]
+    compile_all(to_produce_batch(batch).columns for batch in batches)
 
 
 if __name__ == "__main__":

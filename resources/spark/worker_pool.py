@@ -1,9 +1,8 @@
 """Run jobs on resident Python workers of Spark: each worker is one Spark task that runs many jobs.
 
-A Spark job takes 0.1 s to start, and a tick has two of them. Connecting a consumer and a producer
-for each slot takes the same time again (docs/decisions/0005 has the numbers). So Spark starts each
-worker once, in a task that ends when the worker is shut down. Jobs and answers use a socket that
-only this user can open, because jobs contain clients' credentials. They are never written to disk.
+A Spark job and a slot's Kafka clients take 0.1 s each to start (docs/decisions/0005). So a worker
+is started once, in a task that ends when it is shut down. Jobs and answers use a socket that only
+this user can open, because jobs contain clients' credentials. They are never written to disk.
 """
 
 from __future__ import annotations
@@ -31,23 +30,12 @@ Job = TypeVar("Job")
 Answer = TypeVar("Answer")
 Work = Callable[[Job], Sequence[Answer]]
 
-START_TIMEOUT_S = 120.0
-"""Seconds in which a worker must start. Its imports take 1 s, and longer on a busy machine."""
-
-POLL_INTERVAL_S = 0.2
-"""Seconds between checks whether a worker that has not connected has failed."""
-
-SHUTDOWN_TIMEOUT_S = 1.0
-"""Seconds to wait for workers that are shut down: Spark logs errors if it ends before them."""
-
-FAILURE_TIMEOUT_S = 10.0
-"""Seconds in which Spark must report why a worker ended."""
-
-MAX_FOLDER_NAME_BYTES = 64
-"""The longest path of a folder for temporary files in which a socket's folder is created."""
-
-RELEASE_INTERVAL_S = 5.0
-"""Seconds after which a busy worker returns memory to the system, which takes 10 ms."""
+START_TIMEOUT_S = 120.0  # a worker's imports take 1 s, and longer on a busy machine
+POLL_INTERVAL_S = 0.2  # between checks whether a worker that has not connected has failed
+SHUTDOWN_TIMEOUT_S = 1.0  # Spark logs errors if it ends before its workers
+FAILURE_TIMEOUT_S = 10.0  # in which Spark must report why a worker ended
+MAX_FOLDER_NAME_BYTES = 64  # of a folder for sockets, whose paths have at most about 100 bytes
+RELEASE_INTERVAL_S = 5.0  # a busy worker returns memory this often, which takes 10 ms
 
 
 class WorkerPool(Generic[Job, Answer]):
@@ -163,13 +151,12 @@ class _Worker:
     def answer(self) -> Sequence[Any]:
         """Return the answer to the submitted job. Raises SparkFailedError."""
         try:
-            answer = self.connect().recv()
+            answer: Sequence[Any] | str = self.connect().recv()
         except (EOFError, OSError):
             self._raise_lost()
-        if isinstance(answer, _WorkerError):
-            raise SparkFailedError(f"a Spark task failed: {answer.message()}")
-        found: Sequence[Any] = answer
-        return found
+        if isinstance(answer, str):
+            raise SparkFailedError(f"a Spark task failed: {answer}")
+        return answer
 
     def shutdown(self) -> None:
         """Make the worker end after its current job."""
@@ -213,30 +200,18 @@ class _Worker:
 
 
 def _private_folder() -> Path:
-    """Create a folder that only this user can read, with a path short enough for a socket.
-
-    A socket's path has at most about 100 bytes, and TMPDIR may be longer.
-    """
+    """Create a folder that only this user can read, with a path short enough for a socket."""
     is_short = len(os.fsencode(tempfile.gettempdir())) <= MAX_FOLDER_NAME_BYTES
     return Path(tempfile.mkdtemp(prefix="deltamirror-", dir=None if is_short else "/tmp"))
-
-
-class _WorkerError:
-    """An exception of a worker's job, as text."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._line = f"{type(error).__name__}: {error}"
-        self._report = "".join(traceback.format_exception(error))
-
-    def message(self) -> str:
-        """Return the error's first line, or the stack trace if DELTAMIRROR_DEBUG is set."""
-        return self._report if os.environ.get("DELTAMIRROR_DEBUG") else self._line.splitlines()[0]
 
 
 def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
     """Run the jobs that arrive at the socket *address* until it is closed."""
     work = make()
-    _disable_gc()
+    # Disable garbage collection: each run would visit every record in memory.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
     try:
         driver = Client(address, "AF_UNIX")
     except OSError:
@@ -250,9 +225,9 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
                 return
             begun = time.monotonic()
             try:
-                answer: Sequence[Any] | _WorkerError = list(work(job))
+                answer: Sequence[Any] | str = list(work(job))
             except Exception as error:
-                answer = _WorkerError(error)
+                answer = _error_text(error)
             del job
             try:
                 driver.send(answer)
@@ -265,13 +240,6 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
                 released = now
 
 
-def _disable_gc() -> None:
-    """Disable garbage collection: each run would visit every record in memory."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-
-
 def _release_memory() -> None:
     """Return freed memory to the system, because the worker stays while it is idle."""
     import pyarrow as pa
@@ -279,6 +247,13 @@ def _release_memory() -> None:
     gc.collect()
     pa.default_memory_pool().release_unused()
     release_memory()
+
+
+def _error_text(error: Exception) -> str:
+    """Return the error's first line, or the stack trace if DELTAMIRROR_DEBUG is set."""
+    if os.environ.get("DELTAMIRROR_DEBUG"):
+        return "".join(traceback.format_exception(error))
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _error_line(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from schemas.config.keys import BITS, Kind, parse_boolean, parse_integer
+from schemas.config.keys import BITS, Kind, keys_by_name, parse_boolean, parse_integer
 
 ROLES = ("consumer", "producer", "admin")
 ALL, CONSUMER, PRODUCER, ADMIN = "CPA", "C", "P", "A"
@@ -110,51 +110,37 @@ LIBRDKAFKA_BOUNDS = {
     "topic.metadata.refresh.interval.ms": (1, _HOUR),
     "transaction.timeout.ms": (1000, _MAX_INT),
 }
-_METRICS = "There is no JMX here; `deltamirror run` serves /metrics."
-_CALLS = "Every request has a fixed timeout here."
 _PLANNED = "Partitions are assigned with planned offsets. No consumer group is used on the source."
-_PARTITION = "A record keeps its partition."
 _NO_EFFECT = {
-    (ALL, _METRICS): (
-        "metric.reporters", "metrics.num.samples", "metrics.recording.level",
-        "metrics.sample.window.ms", "auto.include.jmx.reporter",
-    ),
-    (ALL, _CALLS): ("default.api.timeout.ms", "max.block.ms", "retries"),
-    (ALL, "librdkafka has one fixed timeout for connection set-up, which does not grow."): (
-        "socket.connection.setup.timeout.max.ms",
-    ),
-    (ALL, "A Java class cannot be used here."): (
-        "interceptor.classes", "security.providers", "config.providers",
-    ),
-    (CONSUMER, _PLANNED): (
-        "group.id", "group.instance.id", "group.protocol", "group.remote.assignor",
-        "heartbeat.interval.ms", "session.timeout.ms", "max.poll.interval.ms",
-        "partition.assignment.strategy", "enable.auto.commit", "auto.commit.interval.ms",
-        "exclude.internal.topics", "internal.leave.group.on.close",
-        "internal.throw.on.fetch.stable.offset.unsupported", "share.acknowledgement.mode",
-        "share.acquire.mode",
-    ),
-    (CONSUMER, "Fetch sizes and memory limit it."): ("max.poll.records",),
-    (CONSUMER, "Reads never create topics."): (
-        "allow.auto.create.topics",
-    ),
-    (CONSUMER, "Records are copied as bytes."): ("key.deserializer", "value.deserializer"),
-    (PRODUCER, "Records are copied as bytes."): ("key.serializer", "value.serializer"),
-    (PRODUCER, "Always `all`: transactions require it."): ("acks",),
-    (PRODUCER, "Always true: transactions require it."): ("enable.idempotence",),
-    (PRODUCER, "Each flow and slot has one id, to fence older processes."): (
-        "transactional.id", "transaction.two.phase.commit.enable",
-    ),
-    (PRODUCER, "transaction.timeout.ms limits delivery."): (
-        "delivery.timeout.ms",
-    ),
-    (PRODUCER, _PARTITION): (
-        "partitioner.class", "partitioner.ignore.keys",
-        "partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms",
-    ),
-    (PRODUCER, "librdkafka keeps metadata of the topics that it uses."): ("metadata.max.idle.ms",),
-    (ADMIN, "Requests go to brokers, never to controllers."): ("bootstrap.controllers",),
-}  # fmt: skip
+    (ALL, "There is no JMX here; `deltamirror run` serves /metrics."): """
+        metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms
+        auto.include.jmx.reporter""",
+    (ALL, "Every request has a fixed timeout here."): "default.api.timeout.ms max.block.ms retries",
+    (ALL, "librdkafka has one fixed timeout for connection set-up, which does not grow."): """
+        socket.connection.setup.timeout.max.ms""",
+    (ALL, "A Java class cannot be used here."): """
+        interceptor.classes security.providers config.providers""",
+    (CONSUMER, _PLANNED): """
+        group.id group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms
+        session.timeout.ms max.poll.interval.ms partition.assignment.strategy enable.auto.commit
+        auto.commit.interval.ms exclude.internal.topics internal.leave.group.on.close
+        internal.throw.on.fetch.stable.offset.unsupported share.acknowledgement.mode
+        share.acquire.mode""",
+    (CONSUMER, "Fetch sizes and memory limit it."): "max.poll.records",
+    (CONSUMER, "Reads never create topics."): "allow.auto.create.topics",
+    (CONSUMER, "Records are copied as bytes."): "key.deserializer value.deserializer",
+    (PRODUCER, "Records are copied as bytes."): "key.serializer value.serializer",
+    (PRODUCER, "Always `all`: transactions require it."): "acks",
+    (PRODUCER, "Always true: transactions require it."): "enable.idempotence",
+    (PRODUCER, "Each flow and slot has one id, to fence older processes."): """
+        transactional.id transaction.two.phase.commit.enable""",
+    (PRODUCER, "transaction.timeout.ms limits delivery."): "delivery.timeout.ms",
+    (PRODUCER, "A record keeps its partition."): """
+        partitioner.class partitioner.ignore.keys partitioner.adaptive.partitioning.enable
+        partitioner.availability.timeout.ms""",
+    (PRODUCER, "librdkafka keeps metadata of the topics that it uses."): "metadata.max.idle.ms",
+    (ADMIN, "Requests go to brokers, never to controllers."): "bootstrap.controllers",
+}
 # The status of both depends on their value: resources/config/client_properties.py decides it.
 _BY_VALUE = (
     ClientKey("isolation.level", CONSUMER, "", _S, "The source is always read with read_committed.",
@@ -170,7 +156,7 @@ CLIENT_KEYS = (
     *(
         ClientKey(name, clients, "", _S, note)
         for (clients, note), names in _NO_EFFECT.items()
-        for name in names
+        for name in names.split()
     ),
     *_BY_VALUE,
 )
@@ -203,48 +189,40 @@ CONNECTION_KEYS = {
     "ssl.endpoint.identification.algorithm": "the same name. An empty value becomes `none`",
     "ssl.cipher.suites": "the same name, with OpenSSL's names of the suites",
 }
-_OPENSSL = "No effect: OpenSSL negotiates the newest protocol that both sides have."
-_KERBEROS = "No effect: the Kafka client here is built without Kerberos."
-_LOGIN = "No effect: librdkafka refreshes a login automatically."
-_BROKER_SIDE = "No effect: brokers validate tokens. Clients only fetch them."
-NO_EFFECT_CONNECTION_KEYS = {
-    **dict.fromkeys(("ssl.protocol", "ssl.enabled.protocols", "ssl.provider",
-                     "ssl.keymanager.algorithm", "ssl.trustmanager.algorithm",
-                     "ssl.secure.random.implementation"), _OPENSSL),
-    **dict.fromkeys(("sasl.kerberos.service.name", "sasl.kerberos.kinit.cmd",
-                     "sasl.kerberos.min.time.before.relogin",
-                     "sasl.kerberos.ticket.renew.jitter",
-                     "sasl.kerberos.ticket.renew.window.factor"), _KERBEROS),
-    **dict.fromkeys(("sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms",
-                     "sasl.login.refresh.buffer.seconds",
-                     "sasl.login.refresh.min.period.seconds",
-                     "sasl.login.refresh.window.factor", "sasl.login.refresh.window.jitter",
-                     "sasl.login.retry.backoff.ms", "sasl.login.retry.backoff.max.ms"), _LOGIN),
-    **dict.fromkeys(("sasl.oauthbearer.clock.skew.seconds", "sasl.oauthbearer.expected.audience",
-                     "sasl.oauthbearer.expected.issuer",
-                     "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-                     "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-                     "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-                     "sasl.oauthbearer.jwks.endpoint.url", "sasl.oauthbearer.scope.claim.name",
-                     "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.header.urlencode",
-                     "sasl.oauthbearer.jwt.validator.class"), _BROKER_SIDE),
-}  # fmt: skip
-_ASSERTIONS = "client assertions are not supported: use sasl.oauthbearer.client.credentials.*"
-_CLASS = "a Java class cannot be used here"
-REFUSED_CONNECTION_KEYS = {
-    "ssl.engine.factory.class": f"{_CLASS}: use PEM, PKCS12 or JKS files instead",
-    "sasl.client.callback.handler.class": f"{_CLASS}: use the mechanism's own settings",
-    "sasl.login.class": f"{_CLASS}: use the mechanism's own settings",
-    **dict.fromkeys(("sasl.oauthbearer.assertion.algorithm", "sasl.oauthbearer.assertion.file",
-                     "sasl.oauthbearer.assertion.claim.aud", "sasl.oauthbearer.assertion.claim.iss",
-                     "sasl.oauthbearer.assertion.claim.exp.seconds",
-                     "sasl.oauthbearer.assertion.claim.jti.include",
-                     "sasl.oauthbearer.assertion.claim.nbf.seconds",
-                     "sasl.oauthbearer.assertion.claim.sub",
-                     "sasl.oauthbearer.assertion.private.key.file",
-                     "sasl.oauthbearer.assertion.private.key.passphrase",
-                     "sasl.oauthbearer.assertion.template.file"), _ASSERTIONS),
-}  # fmt: skip
+NO_EFFECT_CONNECTION_KEYS = keys_by_name({
+    "No effect: OpenSSL negotiates the newest protocol that both sides have.": """
+        ssl.protocol ssl.enabled.protocols ssl.provider ssl.keymanager.algorithm
+        ssl.trustmanager.algorithm ssl.secure.random.implementation""",
+    "No effect: the Kafka client here is built without Kerberos.": """
+        sasl.kerberos.service.name sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+        sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor""",
+    "No effect: librdkafka refreshes a login automatically.": """
+        sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+        sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+        sasl.login.refresh.window.jitter sasl.login.retry.backoff.ms
+        sasl.login.retry.backoff.max.ms""",
+    "No effect: brokers validate tokens. Clients only fetch them.": """
+        sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+        sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+        sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwt.validator.class""",
+})  # fmt: skip
+REFUSED_CONNECTION_KEYS = keys_by_name({
+    "a Java class cannot be used here: use PEM, PKCS12 or JKS files instead": """
+        ssl.engine.factory.class""",
+    "a Java class cannot be used here: use the mechanism's own settings": """
+        sasl.client.callback.handler.class sasl.login.class""",
+    "client assertions are not supported: use sasl.oauthbearer.client.credentials.*": """
+        sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.file
+        sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.iss
+        sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.jti.include
+        sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub
+        sasl.oauthbearer.assertion.private.key.file
+        sasl.oauthbearer.assertion.private.key.passphrase
+        sasl.oauthbearer.assertion.template.file""",
+})  # fmt: skip
 
 
 def is_connection_key(name: str) -> bool:

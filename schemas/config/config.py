@@ -2,7 +2,8 @@
 
 Every value can be pickled, because Spark tasks receive it, and shows no secret in its repr.
 Client settings have librdkafka's names and are complete, except for the settings that depend on
-the use of a client (group.id, transactional.id, isolation.level, ...).
+the use of a client (group.id, transactional.id, isolation.level, ...). A replication factor of -1
+is the brokers' default. An interval of None turns the periodic action off.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from schemas.mm2.replication_policy import ReplicationPolicy, is_cycle
 ClientSettings = Mapping[str, str | int | float | bool]
 
 MIB = 1024 * 1024
-
 
 CONFIG_VARIABLE = "DELTAMIRROR_CONFIG"
 """The environment variable that names the configuration file."""
@@ -39,11 +39,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class OffsetSyncsConfig:
-    """The *cluster* and the *topic* of a flow's offset syncs (KIP-716).
-
-    At most *lag_max* records are between two syncs. A *replication_factor* of -1 is the brokers'
-    default.
-    """
+    """A flow's offset syncs (KIP-716). At most *lag_max* records are between two of them."""
 
     cluster: str
     topic: str
@@ -65,14 +61,11 @@ class FlowConfig:
     emit_checkpoints_interval_s: float | None
     config_properties_exclude: NameFilter
     heartbeats_replication: bool = True
-    # -1 is the brokers' default.
     checkpoints_replication_factor: int = -1
     # Whether a remote topic gets the source's default settings instead of the target's.
     uses_source_defaults: bool = False
-    # Seconds between syncs of topic settings and ACLs. None: no sync.
     sync_topic_configs_interval_s: float | None = None
     sync_topic_acls_interval_s: float | None = None
-    # None: no group offsets are set on the target.
     sync_group_offsets_interval_s: float | None = None
     # None: no offset syncs are written.
     offset_syncs: OffsetSyncsConfig | None = None
@@ -86,23 +79,17 @@ class FlowConfig:
         wanted = self.topics.matches(topic) or (
             self.heartbeats_replication and self.policy.is_heartbeats_topic(topic)
         )
-        return (
-            wanted
-            and not self.policy.is_internal(topic)
-            and not is_cycle(self.policy, topic, self.flow.target)
-        )
+        if not wanted or self.policy.is_internal(topic):
+            return False
+        return not is_cycle(self.policy, topic, self.flow.target)
 
     def remote_topic(self, topic: str) -> str:
-        """Return the name of the source's *topic* on the target."""
         return self.policy.remote_topic(self.flow.source, topic)
 
 
 @dataclass(frozen=True)
 class HeartbeatConfig:
-    """The heartbeats of *flow*, written to *topic* on its target, even if the flow is disabled.
-
-    A *replication_factor* of -1 is the brokers' default.
-    """
+    """The heartbeats of *flow*, written to *topic* on its target, even if the flow is disabled."""
 
     flow: Flow
     topic: str

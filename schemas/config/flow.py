@@ -28,7 +28,6 @@ class Flow:
 
     @property
     def name(self) -> str:
-        """Return the name of the flow in mm2.properties and in output."""
         return f"{self.source}->{self.target}"
 
     @property

@@ -8,8 +8,6 @@ _H, _T, _N, _R = KeyStatus.HONOURED, KeyStatus.TRANSLATED, KeyStatus.NO_EFFECT, 
 _S, _L, _P, _B = Kind.STRING, Kind.LIST, Kind.PATTERNS, Kind.BOOLEAN
 _SHORT, _I, _LONG = Kind.SHORT, Kind.INTEGER, Kind.LONG
 
-TOPICS_EXCLUDE = r"mm2.*\.internal, .*\.replica, __.*"
-GROUPS_EXCLUDE = "console-consumer-.*, connect-.*, __.*"
 CONFIG_PROPERTIES_EXCLUDE = (
     "follower.replication.throttled.replicas, leader.replication.throttled.replicas, "
     "message.timestamp.difference.max.ms, log.message.timestamp.before.max.ms, "
@@ -40,11 +38,11 @@ CLUSTERS = (
 NAMES = (
     Key("enabled", _B, "false", "TF", _H, "Replicate this flow."),
     Key("topics", _P, ".*", "TF", _H, "Topics to replicate, by name or regular expression."),
-    Key("topics.exclude", _P, TOPICS_EXCLUDE, "TF", _H,
+    Key("topics.exclude", _P, r"mm2.*\.internal, .*\.replica, __.*", "TF", _H,
         "Topics to exclude, even if `topics` matches."),
     Key("topics.blacklist", _P, None, "TF", _R, _GONE.format("topics.exclude")),
     Key("groups", _P, ".*", "TF", _H, "Consumer groups whose offsets are translated."),
-    Key("groups.exclude", _P, GROUPS_EXCLUDE, "TF", _H,
+    Key("groups.exclude", _P, "console-consumer-.*, connect-.*, __.*", "TF", _H,
         "Groups to exclude. The groups `deltamirror.*` are always excluded."),
     Key("groups.blacklist", _P, None, "TF", _R, _GONE.format("groups.exclude")),
     Key("replication.policy.class", _S, "DefaultReplicationPolicy", "TF", _H,
@@ -90,8 +88,7 @@ TOPICS = (
         "writing. ACLs are never deleted."),
     Key("sync.topic.acls.interval.seconds", _LONG, "600", "TF", _H,
         "Seconds between syncs. 0 or less: never."),
-    Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N,
-        "Topics are created directly.",
+    Key("forwarding.admin.class", _S, "ForwardingAdmin", "TF", _N, "Topics are created directly.",
         allowed=r"(org\.apache\.kafka\.clients\.admin\.)?ForwardingAdmin",
         refusal="a Java admin class cannot be used; create the remote topics beforehand"),
 )  # fmt: skip
@@ -101,9 +98,8 @@ GROUPS = (
     Key("emit.checkpoints.interval.seconds", _LONG, "60", "TF", _H,
         "Seconds between snapshots. 0 or less: never."),
     Key("checkpoints.topic.replication.factor", _SHORT, None, "TF", _H,
-        "Replication factor of the checkpoints topic. Default: `replication.factor` "
-        "(MirrorMaker 2: 3).",
-        minimum=-1),
+        "Replication factor of the checkpoints topic. Default: `replication.factor` (MirrorMaker "
+        "2: 3).", minimum=-1),
     Key("refresh.groups.enabled", _B, "true", "TF", _N, "Groups are listed at every snapshot."),
     Key("refresh.groups.interval.seconds", _LONG, "600", "TF", _N,
         "Groups are listed at every snapshot."),
@@ -117,8 +113,7 @@ GROUPS = (
         "`false` together with `offset-syncs.topic.*` is refused."),
     Key("offset-syncs.topic.replication.factor", _SHORT, None, "TF", _H,
         "Replication factor of the offset-syncs topic. Default: `replication.factor` (MirrorMaker "
-        "2: 3).",
-        minimum=-1),
+        "2: 3).", minimum=-1),
     Key("offset-syncs.topic.location", _S, "source", "TF", _H,
         "The cluster that has the offset-syncs topic.",
         allowed="source|target", refusal="it must be source or target"),
@@ -141,8 +136,7 @@ CONNECTOR = (
     Key("source.cluster.alias", _S, None, "TF", _N, "The flow's name has both aliases."),
     Key("target.cluster.alias", _S, None, "TF", _N, "The flow's name has both aliases."),
     Key("consumer.poll.timeout.ms", _LONG, "1000", "TF", _N, "A read has a fixed timeout here."),
-    Key("admin.timeout.ms", _LONG, "60000", "TF", _N,
-        "Requests have fixed timeouts here."),
+    Key("admin.timeout.ms", _LONG, "60000", "TF", _N, "Requests have fixed timeouts here."),
     Key("add.source.alias.to.metrics", _B, None, "TF", _N, "MirrorMaker 2 4.0 removed it."),
     Key("metric.names.formats", _L, "legacy", "TF", _N, _NO_JMX,
         allowed=r"(legacy|new)(\s*,\s*(legacy|new))?", refusal="it must be legacy, new or both"),
@@ -196,13 +190,11 @@ DELTAMIRROR_KEYS = (
         "Largest size of a transaction on the target in bytes, up to the next record boundary.",
         minimum=1),
     Key("deltamirror.stage.retention.ms", _LONG, "-1", "T", _H,
-        "Milliseconds that staged records are kept. Records that a flow has not replayed stay. "
-        "-1: no limit.",
-        minimum=-1),
+        "Milliseconds that staged records are kept. Records that a flow has not replayed stay. -1: "
+        "no limit.", minimum=-1),
     Key("deltamirror.stage.retention.bytes", _LONG, "-1", "T", _H,
         "Bytes of staged records that are kept for each cluster. Records that a flow has not "
-        "replayed stay. -1: no limit.",
-        minimum=-1),
+        "replayed stay. -1: no limit.", minimum=-1),
     Key("deltamirror.metrics.listen", _S, METRICS_LISTEN, "T", _H,
         "Address of /metrics and /healthz of `deltamirror run`, as host:port. Empty: they are not "
         "served. Port 0 is any free port (see the log or `status --format json`). If the port is "

@@ -7,6 +7,7 @@ reads) and `client_keys` (Java client properties). Source: MirrorMaker 2 4.3.0.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -86,7 +87,6 @@ class Key:
     allows_duplicates: bool = False
 
     def check(self, value: str) -> KeyCheck:
-        """Return the check of this key with *value*."""
         try:
             self._read(value)
         except ValueError as failure:
@@ -102,6 +102,11 @@ class Key:
             check_list(value, allows_duplicates=self.allows_duplicates)
         if self.allowed is not None and not re.fullmatch(self.allowed, value.strip()):
             raise ValueError(self.refusal)
+
+
+def keys_by_name(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return the reason of each key; *reasons* maps a reason to keys, separated by blanks."""
+    return {name: reason for reason, names in reasons.items() for name in names.split()}
 
 
 def split_list(text: str) -> tuple[str, ...]:
@@ -120,12 +125,10 @@ def check_list(text: str, *, allows_duplicates: bool = False) -> None:
 
 def parse_boolean(text: str) -> bool:
     """Parse `true` or `false` in upper or lower case. Raises ValueError for any other text."""
-    match text.strip().lower():
-        case "true":
-            return True
-        case "false":
-            return False
-    raise ValueError("it must be true or false")
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return lowered == "true"
 
 
 def parse_integer(text: str, minimum: int | None = None, bits: int = 64) -> int:

@@ -1,7 +1,5 @@
 """Errors of the configuration file and of arguments. All of them end a command with code 2."""
 
-from __future__ import annotations
-
 from schemas.errors.base import ConfigError
 
 

@@ -1,7 +1,5 @@
 """Errors of the import of MirrorMaker 2's positions."""
 
-from __future__ import annotations
-
 from schemas.errors.base import DeltamirrorError, PartitionError
 
 

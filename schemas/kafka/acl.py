@@ -21,7 +21,6 @@ class TopicAcl:
     permission: str
 
     def __str__(self) -> str:
-        """Return the ACL as text, in the order of `kafka-acls.sh` options."""
         return (
             f"{self.permission.lower()} {self.principal} {self.operation} on topic {self.topic} "
             f"from {'any host' if self.host == '*' else self.host}"
@@ -42,7 +41,6 @@ class Permission:
     is_prefix: bool = False
 
     def __str__(self) -> str:
-        """Return the permission as text: `Read on topic orders`."""
         return f"{self.operation} on {self.resource} {self.name}{'*' if self.is_prefix else ''}"
 
     @property

@@ -24,7 +24,6 @@ class TopicPartition:
 
     @property
     def slot(self) -> int:
-        """Return the slot of the partition."""
         return slot_of(self.topic, self.partition)
 
 
@@ -51,12 +50,10 @@ class SourcePartition:
 
     @property
     def slot(self) -> int:
-        """Return the slot of the partition; all incarnations have the same slot."""
         return slot_of(self.topic, self.partition)
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """Return the partition without its incarnation."""
         return TopicPartition(self.topic, self.partition)
 
 

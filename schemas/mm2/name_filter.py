@@ -36,7 +36,6 @@ class NameFilter:
         return tuple(each for each in self.include if NAME.fullmatch(each))
 
     def matches(self, name: str) -> bool:
-        """Return whether the filter selects *name*."""
         return _matches_any(self.include, name) and not _matches_any(self.exclude, name)
 
 
@@ -54,10 +53,7 @@ def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Return the compiled *pattern*.
-
-    Raises re.error or FutureWarning if it is invalid or means something else in Java.
-    """
+    """Raise re.error or FutureWarning if *pattern* is invalid or means something else in Java."""
     if NESTED_CLASS.search(re.sub(r"\\.", "", pattern)):
         raise re.error("a class inside of a class")
     with warnings.catch_warnings():

@@ -1,6 +1,7 @@
 """Encode and decode MirrorMaker 2's checkpoints, heartbeats and offset syncs.
 
-Numbers are big-endian; a string has an int16 length before it.
+Numbers are big-endian; a string has an int16 length before it. `read` raises ValueError if a record
+is of another kind.
 """
 
 from __future__ import annotations
@@ -31,6 +32,13 @@ def decode_string(data: bytes, at: int) -> tuple[str, int]:
     return data[at + 2 : end].decode(), end
 
 
+def _unpack(kind: str, layout: str, data: bytes, at: int = 0) -> tuple[int, ...]:
+    try:
+        return struct.unpack_from(layout, data, at)
+    except struct.error as error:
+        raise ValueError(f"not {kind}: {error}") from error
+
+
 VERSION = 0
 """Version of MirrorMaker 2's checkpoints and heartbeats."""
 
@@ -48,29 +56,21 @@ class Checkpoint:
 
     @property
     def key(self) -> bytes:
-        """Return the record's key: group, topic, partition; a later checkpoint replaces it."""
-        return (
-            encode_string(self.group)
-            + encode_string(self.topic)
-            + struct.pack(">i", self.partition)
-        )
+        """Return the record's key; a later checkpoint of the group and partition replaces it."""
+        names = encode_string(self.group) + encode_string(self.topic)
+        return names + struct.pack(">i", self.partition)
 
     @property
     def value(self) -> bytes:
-        """Return the record's value: version, both offsets, metadata."""
         offsets = struct.pack(">hqq", VERSION, self.upstream_offset, self.downstream_offset)
         return offsets + encode_string(self.metadata)
 
     @classmethod
     def read(cls, key: bytes, value: bytes) -> Checkpoint:
-        """Return the checkpoint of a record. Raises ValueError if the record is not one."""
         group, at = decode_string(key, 0)
         topic, at = decode_string(key, at)
-        try:
-            (partition,) = struct.unpack_from(">i", key, at)
-            _, upstream, downstream = struct.unpack_from(">hqq", value)
-        except struct.error as error:
-            raise ValueError(f"not a checkpoint: {error}") from error
+        (partition,) = _unpack("a checkpoint", ">i", key, at)
+        _, upstream, downstream = _unpack("a checkpoint", ">hqq", value)
         metadata, _ = decode_string(value, 18)
         return cls(group, topic, partition, upstream, downstream, metadata)
 
@@ -85,23 +85,17 @@ class Heartbeat:
 
     @property
     def key(self) -> bytes:
-        """Return the record's key: the aliases of both clusters."""
         return encode_string(self.source) + encode_string(self.target)
 
     @property
     def value(self) -> bytes:
-        """Return the record's value: version and time."""
         return struct.pack(">hq", VERSION, self.timestamp_ms)
 
     @classmethod
     def read(cls, key: bytes, value: bytes) -> Heartbeat:
-        """Return the heartbeat of a record. Raises ValueError if the record is not one."""
         source, at = decode_string(key, 0)
         target, _ = decode_string(key, at)
-        try:
-            _, timestamp_ms = struct.unpack_from(">hq", value)
-        except struct.error as error:
-            raise ValueError(f"not a heartbeat: {error}") from error
+        _, timestamp_ms = _unpack("a heartbeat", ">hq", value)
         return cls(source, target, timestamp_ms)
 
 
@@ -116,21 +110,16 @@ class OffsetSync:
 
     @property
     def key(self) -> bytes:
-        """Return the record's key: topic and partition; a later sync replaces it."""
+        """Return the record's key; a later sync of the partition replaces it."""
         return encode_string(self.topic) + struct.pack(">i", self.partition)
 
     @property
     def value(self) -> bytes:
-        """Return the record's value: both offsets."""
         return struct.pack(">qq", self.upstream_offset, self.downstream_offset)
 
     @classmethod
     def read(cls, key: bytes, value: bytes) -> OffsetSync:
-        """Return the sync of a record. Raises ValueError if the record is not one."""
         topic, at = decode_string(key, 0)
-        try:
-            (partition,) = struct.unpack_from(">i", key, at)
-            upstream, downstream = struct.unpack_from(">qq", value)
-        except struct.error as error:
-            raise ValueError(f"not an offset sync: {error}") from error
+        (partition,) = _unpack("an offset sync", ">i", key, at)
+        upstream, downstream = _unpack("an offset sync", ">qq", value)
         return cls(topic, partition, upstream, downstream)

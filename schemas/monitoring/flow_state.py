@@ -82,7 +82,6 @@ class FlowState:
 
     @property
     def lag(self) -> int:
-        """Return the sum of the partitions' lags, in offsets."""
         return sum(each.lag for each in self.partitions)
 
     @property
@@ -116,5 +115,4 @@ class PartitionLag:
 
     @property
     def target(self) -> TopicPartition:
-        """Return the target partition."""
         return TopicPartition(self.target_topic, self.source.partition)

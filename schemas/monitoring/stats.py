@@ -24,7 +24,6 @@ class ValueStats:
         return self.total / self.count
 
     def __add__(self, later: ValueStats) -> ValueStats:
-        """Return the statistics of these numbers followed by the *later* ones."""
         if not self.count or not later.count:
             return later if later.count else self
         return ValueStats(
@@ -61,5 +60,4 @@ class RecordStats:
     timestamps: ValueStats = EMPTY
 
     def __add__(self, later: RecordStats) -> RecordStats:
-        """Return the stats of these records followed by the *later* ones."""
         return RecordStats(self.value_bytes + later.value_bytes, self.timestamps + later.timestamps)

@@ -22,11 +22,6 @@ class Selection:
     from_time_ms: int | None = None
     to_time_ms: int | None = None
 
-    @property
-    def is_by_offset(self) -> bool:
-        """Return whether the selection has an offset bound."""
-        return self.from_offset is not None or self.to_offset is not None
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class ReplayRange:
@@ -50,7 +45,6 @@ class ReplayFlow:
 
     @property
     def target(self) -> str:
-        """Return the alias of the target cluster."""
         return self.flow.target
 
     @property
@@ -64,5 +58,4 @@ class ReplayFlow:
         return f"deltamirror.{self.name}"
 
     def transactional_id(self, slot: int) -> str:
-        """Return the transactional id of the producer of *slot*."""
         return f"deltamirror.{self.name}.{slot}"

@@ -41,7 +41,6 @@ class Segment:
 
     @property
     def source(self) -> SourcePartition:
-        """Return the segment's partition and incarnation."""
         return SourcePartition(self.topic, self.topic_id, self.partition)
 
     @property

@@ -59,6 +59,12 @@ def create_topic(bootstrap: str, name: str, partitions: int = 1, **configs: obje
     _await_leaders(admin, name, partitions)
 
 
+def delete_topic(bootstrap: str, name: str) -> None:
+    """Delete a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([name], operation_timeout=ANSWER_SECONDS)[name].result(ANSWER_SECONDS)
+
+
 def _await_leaders(admin: AdminClient, name: str, partitions: int) -> None:
     """Wait until all partitions have leaders that accept requests.
 

@@ -32,7 +32,7 @@ def looping_context(lake, monkeypatch, **timings):
     """Return a context of one flow, us-east->eu-west, for runs; the topic `orders` exists."""
     made = FakeContext(lake, monkeypatch, replace(TIMINGS, **timings))
     made.source.make("orders")
-    monkeypatch.setattr(mirror_module, "MirrorContext", lambda config, timings: made)
+    monkeypatch.setattr(mirror_module, "MirrorContext", lambda config: made)
     monkeypatch.setattr(mirror_module, "SparkWorkers", WarmWorkers)
     monkeypatch.setattr(beside, "PeriodicRunner", NoBackgroundTasks)
     monkeypatch.setattr(mirror_module, "MaintenanceLoop", NoBackgroundTasks)

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from deltamirror.run.supervisor import mirror
+from deltamirror.run.supervisor import Mirror
 from tests.support.brokers import Record, committed_offsets, create_topic, produce
 from tests.support.cli import answer, run
 from tests.support.world import FLOW, until
@@ -140,7 +140,7 @@ def set_config(here, remote, **configs):
 def running(here):
     """Run the loops in a thread during the block."""
     stop = Event()
-    thread = Thread(target=mirror, args=(here.config,), kwargs={"stop": stop})
+    thread = Thread(target=Mirror(here.config, stop=stop).run)
     thread.start()
     try:
         yield

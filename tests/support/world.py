@@ -17,7 +17,7 @@ from typing import Any
 from confluent_kafka import Message
 
 from deltamirror.context import MirrorContext
-from deltamirror.run.supervisor import mirror
+from deltamirror.run.supervisor import Mirror
 from deltamirror.staging.stager import SourceStager
 from demo.kafka.brokers import Broker
 from demo.kafka.processes import restore_signals
@@ -80,7 +80,7 @@ class Mesh:
 
     def mirror(self, **options: Any) -> None:
         """Mirror until caught up, in this process."""
-        mirror(self.config, until_caught_up=True, **options)
+        Mirror(self.config, until_caught_up=True, **options).run()
 
     def cli(self, *args: str, timeout: float = 150) -> subprocess.CompletedProcess[str]:
         """Run a command of `deltamirror` on this file."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from schemas.config.client_keys import (
     CLIENT_KEYS,
@@ -66,51 +66,37 @@ printed.
 
 def configuration_page() -> str:
     """Return the whole page."""
-    return "\n".join(
-        [
-            INTRODUCTION,
-            _differences(),
-            *_sections(),
-            *_client_part(),
-            *_worker_part(),
-        ]
-    )
+    return "\n".join(_parts())
 
 
-def _differences() -> str:
-    rows = ((each.theirs, each.ours, each.why) for each in DIFFERENCES)
-    return _markdown_table(("MirrorMaker 2", "deltamirror", "why"), rows)
-
-
-def _sections() -> Iterable[str]:
+def _parts() -> Iterable[str]:
+    yield INTRODUCTION
+    differences = ((each.theirs, each.ours, each.why) for each in DIFFERENCES)
+    yield markdown_table(("MirrorMaker 2", "deltamirror", "why"), differences)
+    columns = ("key", "type", "default", "where", "status", "note")
     for title, keys in SECTIONS.items():
         yield f"## {title}\n"
-        yield _markdown_table(
-            ("key", "type", "default", "where", "status", "note"), map(_key_row, keys)
-        )
+        yield markdown_table(columns, map(_key_row, keys))
+    yield "## How to connect\n"
+    yield "At the top level, at a cluster (`A.ssl...`) or at one of its clients.\n"
+    connection = {**CONNECTION_KEYS, **NO_EFFECT_CONNECTION_KEYS}
+    connection |= {name: f"Refused: {why}." for name, why in REFUSED_CONNECTION_KEYS.items()}
+    yield markdown_table(("key", "in librdkafka"), _named_rows(connection))
+    yield "## Client properties\n"
+    yield "As `A.consumer.*`, `A.producer.*`, `A.admin.*`, or for a flow as described above.\n"
+    yield markdown_table(("property", "of", "in librdkafka"), map(_client_row, CLIENT_KEYS))
+    yield "## Keys that only a Connect worker reads\n"
+    yield f"Status: {KeyStatus.NO_EFFECT.value}, at every level.\n"
+    families = {f"{prefix}*": reason for prefix, reason in PREFIXES.items()}
+    yield markdown_table(("key", "why"), _named_rows({**REASONS, **families}))
 
 
 def _key_row(key: Key) -> Sequence[str]:
     names = {"T": "top", "C": "cluster", "F": "flow"}
     where = ", ".join(names[scope] for scope in key.scopes)
     default = f"`{key.default}`" if key.default else "" if key.default is None else "empty"
-    note = key.note
-    if key.refusal:
-        note = f"{note} Any other value is refused: {key.refusal}."
+    note = key.note + (f" Any other value is refused: {key.refusal}." if key.refusal else "")
     return f"`{key.name}`", key.kind.value, default, where, key.status.value, note
-
-
-def _client_part() -> Iterable[str]:
-    yield "## How to connect\n"
-    yield "At the top level, at a cluster (`A.ssl...`) or at one of its clients.\n"
-    connection = [*CONNECTION_KEYS.items(), *NO_EFFECT_CONNECTION_KEYS.items()]
-    connection += [(name, f"Refused: {why}.") for name, why in REFUSED_CONNECTION_KEYS.items()]
-    yield _markdown_table(
-        ("key", "in librdkafka"), ((f"`{name}`", note) for name, note in connection)
-    )
-    yield "## Client properties\n"
-    yield "As `A.consumer.*`, `A.producer.*`, `A.admin.*`, or for a flow as described above.\n"
-    yield _markdown_table(("property", "of", "in librdkafka"), map(_client_row, CLIENT_KEYS))
 
 
 def _client_row(key: ClientKey) -> Sequence[str]:
@@ -119,18 +105,12 @@ def _client_row(key: ClientKey) -> Sequence[str]:
     return f"`{key.name}`", of, f"`{key.librdkafka}`" if key.librdkafka else key.note
 
 
-def _worker_part() -> Iterable[str]:
-    yield "## Keys that only a Connect worker reads\n"
-    yield f"Status: {KeyStatus.NO_EFFECT.value}, at every level.\n"
-    rows = [(name, reason) for reason, names in REASONS.items() for name in names]
-    rows += [(f"{prefix}*", reason) for prefix, reason in PREFIXES.items()]
-    yield _markdown_table(("key", "why"), ((f"`{name}`", reason) for name, reason in rows))
+def _named_rows(notes: Mapping[str, str]) -> Iterable[Sequence[str]]:
+    return ((f"`{name}`", note) for name, note in notes.items())
 
 
-def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table of Markdown; a `|` in a cell is escaped."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(_cell(cell) for cell in line)} |\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    cells = ([cell.replace("|", "\\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)

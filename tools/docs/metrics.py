@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from deltamirror.monitoring.metrics_samples import family_of
 from deltamirror.timings import Timings
 from pipeline.monitoring.health import LIVENESS_TIMEOUT_S
 from schemas.config.flow_keys import METRICS_LISTEN
 from schemas.monitoring.flow_state import STATES
-from schemas.monitoring.metrics import DELTAMIRROR_METRICS, MM2, Metric
+from schemas.monitoring.metrics import METRICS
+from tools.docs.configuration import markdown_table
 
 LAG_S, FAILING_S = Timings().lag_interval_s, Timings().failure_timeout_s
-PER_PARTITION = sum(
-    "partition" in m.labels and "group" not in m.labels for m in (*MM2, *DELTAMIRROR_METRICS)
-)
+PER_PARTITION = sum("partition" in m.labels and "group" not in m.labels for m in METRICS.values())
 
 INTRODUCTION = f"""\
 # Metrics
@@ -88,19 +85,14 @@ STATES_TEXT = "`state` is one of " + ", ".join(f"`{state}`" for state in STATES)
 
 def metrics_page() -> str:
     """Return docs/metrics.md without the notice at its top."""
-    return (
-        INTRODUCTION
-        + _metrics_table(MM2)
-        + DIFFERENCES
-        + STATES_TEXT
-        + _metrics_table(DELTAMIRROR_METRICS)
+    mm2, own = _metrics_table("kafka_connect_mirror_"), _metrics_table("deltamirror_")
+    return INTRODUCTION + mm2 + DIFFERENCES + STATES_TEXT + own
+
+
+def _metrics_table(prefix: str) -> str:
+    rows = (
+        (f"`{name}`", family_of(metric).type, ", ".join(metric.labels) or "-", metric.help)
+        for name, metric in METRICS.items()
+        if name.startswith(prefix)
     )
-
-
-def _metrics_table(metrics: Iterable[Metric]) -> str:
-    cells = [("metric", "type", "labels", "meaning"), ("---", "---", "---", "---")]
-    cells += [
-        (f"`{metric.name}`", family_of(metric).type, ", ".join(metric.labels) or "-", metric.help)
-        for metric in metrics
-    ]
-    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+    return markdown_table(("metric", "type", "labels", "meaning"), rows)

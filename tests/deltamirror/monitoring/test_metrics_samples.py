@@ -38,7 +38,7 @@ def context(lake, monkeypatch):
 @pytest.fixture
 def run(context):
     stop = threading.Event()
-    return Mirror(context.config, flows=context.config.flows, until_caught_up=False, stop=stop)
+    return Mirror(context.config, stop=stop)
 
 
 def write(context, *values, partition=ORDERS):
@@ -93,7 +93,7 @@ def test_metrics_show_lag_and_error_while_the_target_is_down(context, run):
 
 def test_failing_partitions_are_counted_by_error_type(context, run):
     write(context, b"a")
-    Mirror(context.config, flows=context.config.flows, until_caught_up=True).run()
+    Mirror(context.config, until_caught_up=True).run()
     write(context, b"b", b"c")
     context.source.expire(ORDERS, 2)
     with running_loops(run, run._signals.stop):
@@ -257,7 +257,7 @@ def test_the_metrics_page_is_prometheus_text_and_can_be_filtered_by_name(run):
 
 def test_each_metric_has_samples_after_a_run_with_all_events(context, run):
     write(context, b"a")
-    Mirror(context.config, flows=context.config.flows, until_caught_up=True).run()
+    Mirror(context.config, until_caught_up=True).run()
     context.source.make("users")
     write(context, b"b", b"c", partition=ORDERS)
     context.source.expire(ORDERS, 2)

@@ -9,7 +9,6 @@ from deltamirror.replay import work_planner
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.staging.stager import SourceStager
 from deltamirror.timings import Timings
-from pipeline.offset_map.encode import expand_runs
 from schemas.errors.environment import UnreachableError
 from schemas.errors.lake import LeaseHeldError, StalePlanError
 from schemas.errors.target import ProgressBehindError, RecordRefusedError, TargetChangedError
@@ -17,6 +16,7 @@ from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from tests.support.fake_cluster import CrashError, Faults, RecordContent
 from tests.support.fake_context import FakeContext, InlineWorkers
+from tests.support.runs import expand_runs
 
 ORDERS, USERS = TopicPartition("orders", 0), TopicPartition("users", 0)
 SEVEN = [b"%d" % i for i in range(7)]
@@ -42,7 +42,7 @@ def stage(context):
 
     def write(partition, *values):
         context.source.append(partition, *(RecordContent(v) for v in values))
-        staging.refresh_topics()
+        staging._source_topics.refresh_topics()
         staging.tick()
 
     yield write

@@ -1,5 +1,7 @@
 """Loops tick often if there is work, and seldom if idle ticks take long."""
 
+import threading
+
 import pytest
 
 from deltamirror.run import loop
@@ -20,6 +22,9 @@ from deltamirror.timings import Timings
 def test_the_wait_before_the_next_tick_depends_on_the_duration_of_the_last_one(
     monkeypatch, took, is_idle, pause
 ):
-    monkeypatch.setattr(loop.time, "monotonic", lambda: 100.0 + took)
+    times = iter([100.0, 100.0 + took])
+    monkeypatch.setattr(loop.time, "monotonic", lambda: next(times))
 
-    assert loop.seconds_to_next_tick(100.0, Timings(), is_idle=is_idle) == pytest.approx(pause)
+    made = loop.Loop("stage us-east", loop.RunSignals(threading.Event()), (), Timings())
+
+    assert made._seconds_to_next_tick(is_idle=is_idle) == pytest.approx(pause)

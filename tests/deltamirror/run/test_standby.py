@@ -77,14 +77,7 @@ def arrives(context, alias, *values):
 
 
 def standby(context, **options):
-    return Mirror(
-        context.config,
-        flows=context.config.flows,
-        **options,
-        until_caught_up=False,
-        stop=threading.Event(),
-        is_standby=True,
-    )
+    return Mirror(context.config, **options, stop=threading.Event(), is_standby=True)
 
 
 @contextmanager
@@ -106,7 +99,7 @@ def status(run):
 
 def waits(run, *flows):
     def are_waiting():
-        return all(run.metrics_state.replay_loops[flow].state.state == "waiting" for flow in flows)
+        return all(run.metrics_state.loops[f"replay {flow}"].state == "waiting" for flow in flows)
 
     until(are_waiting, "it waits", WAIT_S)
 
@@ -161,8 +154,9 @@ def test_heartbeats_start_with_their_flow_and_those_of_other_pairs_with_the_firs
     context, begun
 ):
     write(context, b"a")
-    hearts = [HeartbeatConfig(flow, "heartbeats", 1.0, 1) for flow in (EU, AP, BACK)]
-    run = standby(context, heartbeats=hearts)
+    hearts = tuple(HeartbeatConfig(flow, "heartbeats", 1.0, 1) for flow in (EU, AP, BACK))
+    context.config = dataclasses.replace(context.config, heartbeats=hearts)
+    run = standby(context)
     with held(context, EU, AP) as leases, running_loops(run, run._signals.stop):
         waits(run, EU, AP)
         leases[AP].release()
@@ -207,7 +201,7 @@ def test_a_flow_whose_map_cannot_be_read_is_released_and_tried_again(context, mo
 
 def test_a_second_run_without_standby_is_refused(context):
     with held(context, EU), pytest.raises(LeaseHeldError, match="replay us-east->eu-west"):
-        Mirror(context.config, flows=context.config.flows, until_caught_up=False).run()
+        Mirror(context.config).run()
 
 
 def test_standby_cannot_be_combined_with_until_caught_up():

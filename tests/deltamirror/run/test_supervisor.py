@@ -8,7 +8,6 @@ import pytest
 from deltamirror.control import PAUSE, ControlTable
 from deltamirror.listener import Listener
 from deltamirror.replay.replayer import FlowReplayer, ReplayTick
-from deltamirror.run import supervisor as mirror_module
 from deltamirror.run.catch_up import CatchUpTarget
 from deltamirror.run.supervisor import Mirror
 from deltamirror.staging.segment_index import SegmentIndex
@@ -24,8 +23,11 @@ from schemas.errors.target import TargetTopicError
 from schemas.kafka.partition import TopicPartition
 from tests.support.fake_cluster import RecordContent
 from tests.support.fake_context import InlinePool, InlineWorkers
-from tests.support.lake import config
 from tests.support.loops import looping_context
+
+EU = Flow("us-east", "eu-west")
+BACK = Flow("eu-west", "us-east")
+AP = Flow("ap-south", "eu-west")
 
 ORDERS = TopicPartition("orders", 0)
 REMOTE = TopicPartition("us-east.orders", 0)
@@ -52,9 +54,7 @@ def context(lake, monkeypatch):
 
 
 def run(context, *, until_caught_up=True, **options):
-    Mirror(
-        context.config, flows=context.config.flows, until_caught_up=until_caught_up, **options
-    ).run()
+    Mirror(context.config, until_caught_up=until_caught_up, **options).run()
 
 
 def write(context, *values):
@@ -137,33 +137,17 @@ def test_a_run_until_caught_up_ends_while_one_topic_fails_and_another_keeps_gett
 @pytest.mark.parametrize(
     ("chosen", "pairs"),
     [
-        pytest.param({}, ["A->B", "B->A", "C->B"], id="all pairs"),
-        pytest.param({"targets": ["B"]}, ["A->B", "C->B"], id="those into the clusters named"),
-        pytest.param({"flows": ["A->B"]}, ["A->B"], id="the flows named"),
+        pytest.param({}, [EU, BACK, AP], id="all pairs"),
+        pytest.param({"targets": ["eu-west"]}, [EU, AP], id="those into the clusters named"),
+        pytest.param({"flows": ["us-east->eu-west"]}, [EU], id="the flows named"),
     ],
 )
-def test_heartbeats_are_emitted_for_the_chosen_pairs_only(monkeypatch, lake, chosen, pairs):
-    hearts = tuple(
-        HeartbeatConfig(Flow(*pair.split("->")), "heartbeats", 1.0, 1)
-        for pair in ("A->B", "B->A", "C->B")
-    )
-    flows = (dataclasses.replace(config(lake).flows[0], flow=Flow("A", "B")),)
-    made = []
+def test_heartbeats_are_emitted_for_the_chosen_pairs_only(context, chosen, pairs):
+    hearts = tuple(HeartbeatConfig(pair, "heartbeats", 1.0, 1) for pair in (EU, BACK, AP))
 
-    class Made:
-        def __init__(self, _, *, heartbeats, **__):
-            made.extend(each.flow.name for each in heartbeats)
+    made = Mirror(dataclasses.replace(context.config, heartbeats=hearts), **chosen)
 
-        def run(self):
-            pass
-
-    monkeypatch.setattr(mirror_module, "Mirror", Made)
-
-    mirror_module.build_mirror(
-        dataclasses.replace(config(lake), flows=flows, heartbeats=hearts), **chosen
-    )
-
-    assert made == pairs
+    assert [each.flow for each in made._background._heartbeats] == pairs
 
 
 def test_a_run_until_caught_up_ends_if_a_topic_is_re_created_meanwhile(context):
@@ -175,7 +159,7 @@ def test_a_run_until_caught_up_ends_if_a_topic_is_re_created_meanwhile(context):
     assert not goal.is_staged(ledger, ())
     staging.tick()
     context.source.make("orders")
-    staging.refresh_topics()
+    staging._source_topics.refresh_topics()
     staging.tick()
     staging.close()
 
@@ -202,7 +186,7 @@ def test_a_run_continues_until_it_is_stopped_and_releases_its_leases(context):
 
 def test_a_flow_that_another_process_replays_is_refused(context):
     context.lake.ensure_exists()
-    other = Mirror(context.config, flows=context.config.flows, until_caught_up=True)
+    other = Mirror(context.config, until_caught_up=True)
     other.replay_loops[0].replayer.open()
 
     with pytest.raises(LeaseHeldError):
@@ -384,7 +368,7 @@ def test_a_paused_topic_is_reported_at_the_end(context):
 
 def test_a_file_without_an_enabled_flow_is_a_configuration_error(context):
     with pytest.raises(ConfigError, match="no flow is enabled"):
-        Mirror(context.config, flows=(), until_caught_up=True)
+        Mirror(dataclasses.replace(context.config, flows=()))
 
 
 @pytest.mark.parametrize("failing", [SourceStager, FlowReplayer])

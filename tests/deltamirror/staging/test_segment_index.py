@@ -45,7 +45,7 @@ def test_links_are_in_the_order_of_staging_and_the_last_is_the_frontier(segments
     assert index.refresh()
 
     assert spans(index) == [("id1", 0, 5), ("id1", 5, 9)]
-    assert index.chains.frontiers[ORDERS] == Frontier(SourcePartition("orders", "id1", 0), 9, 4, 14)
+    assert index.frontiers[ORDERS] == Frontier(SourcePartition("orders", "id1", 0), 9, 4, 14)
 
 
 def test_a_refresh_reads_only_new_segments(segments):
@@ -67,7 +67,7 @@ def test_a_new_incarnation_follows_the_old_one_even_with_lower_offsets(segments)
     index.refresh()
 
     assert spans(index) == [("id1", 0, 50), ("id2", 3, 7)]
-    assert index.chains.frontiers[ORDERS].source.topic_id == "id2"
+    assert index.frontiers[ORDERS].source.topic_id == "id2"
 
 
 def test_optimizing_the_table_adds_no_links_again(segments):

@@ -283,7 +283,7 @@ def test_a_re_created_topic_continues_as_a_new_incarnation_if_it_was_fully_stage
     staging.tick()
     context.source.make("orders")
     write(context, ORDERS, b"b")
-    staging.refresh_topics()
+    staging._source_topics.refresh_topics()
 
     staging.tick()
 
@@ -300,7 +300,7 @@ def test_a_topic_re_created_before_it_was_staged_waits_for_the_operator(lake, mo
     staging.tick()
     context.source.make("orders")
     write(context, ORDERS, b"d")
-    staging.refresh_topics()
+    staging._source_topics.refresh_topics()
 
     staging.tick()
     assert isinstance(staging.partition_errors[ORDERS], TopicRecreatedError)
@@ -399,7 +399,7 @@ def test_several_unstaged_incarnations_are_accepted_one_by_one(context, start, a
     staging.tick()
     staging.tick()
     remake(context, b"f")
-    staging.refresh_topics()
+    staging._source_topics.refresh_topics()
     staging.tick()
 
     assert "[0, 2)" in str(staging.partition_errors[ORDERS])
@@ -471,7 +471,7 @@ def test_a_deleted_topic_that_was_fully_staged_is_no_error(context, start):
     staging = start()
     staging.tick()
     context.source.drop("orders")
-    staging.refresh_topics()
+    staging._source_topics.refresh_topics()
 
     staging.tick()
 
@@ -489,7 +489,7 @@ def test_an_unstaged_partition_that_the_re_created_topic_lacks_is_an_error(lake,
     staging.tick()
     del context.source.logs[second]
     context.source.make("orders")
-    staging.refresh_topics()
+    staging._source_topics.refresh_topics()
 
     staging.tick()
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import encode_runs, expand_runs, join_runs
+from pipeline.offset_map.encode import encode_runs
 from schemas.offset_map import OffsetRun
+from tests.support.runs import expand_runs
 
 
 @st.composite
@@ -53,23 +54,10 @@ def test_expanded_runs_are_the_pairs_that_were_encoded(pairs):
 def test_the_number_of_runs_is_minimal(pairs):
     runs = encode_runs(*pairs)
 
-    assert join_runs(runs) == runs
     assert not any(
         (b.upstream_start, b.downstream_start) == (a.upstream_end, a.downstream_end)
         for a, b in pairwise(runs)
     )
-
-
-@given(sent(), st.integers(0, 40))
-def test_joined_runs_of_two_batches_equal_the_runs_of_one_batch(pairs, cut):
-    upstream, downstream = pairs
-
-    joined = join_runs(
-        encode_runs(upstream[:cut], downstream[:cut])
-        + encode_runs(upstream[cut:], downstream[cut:])
-    )
-
-    assert joined == encode_runs(upstream, downstream)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +74,3 @@ def test_joined_runs_of_two_batches_equal_the_runs_of_one_batch(pairs, cut):
 def test_invalid_offsets_are_an_error_with_the_numbers(upstream, downstream, says):
     with pytest.raises(ValueError, match=says):
         encode_runs(np.array(upstream), np.array(downstream))
-
-
-def test_runs_that_overlap_are_never_joined():
-    with pytest.raises(ValueError, match="do not increase"):
-        join_runs([OffsetRun(10, 3, 2), OffsetRun(11, 9, 2)])

@@ -23,13 +23,15 @@ def row(
     at=1,
     partition=0,
 ):
-    source = ("orders", source_incarnation, partition, upstream)
-    return (*source, "us.orders", target_incarnation, partition, downstream, length, at)
+    source = ("orders", partition, source_incarnation)
+    target = ("us.orders", target_incarnation, partition)
+    return (*source, *target, upstream, downstream, length, at)
 
 
 def offset_map(*rows):
-    types = [pa.string(), pa.string(), pa.int32(), pa.int64(), pa.string(), pa.string(),
-             pa.int32(), pa.int64(), pa.int64(), pa.int64()]  # fmt: skip
+    source = [pa.string(), pa.int32(), pa.string()]
+    target = [pa.string(), pa.string(), pa.int32()]
+    types = [*source, *target, *[pa.int64()] * 4]
     columns = [list(column) for column in zip(*rows, strict=True)] or [[]] * len(types)
     arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
     return pa.table(dict(zip(MAP_COLUMNS, arrays, strict=True)))

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand_runs
 from pipeline.offset_map.offset_syncs import sample_offset_syncs
 from pipeline.offset_map.runs import Runs
 from pipeline.offset_map.translate import translate
 from schemas.offset_map import OffsetRun
+from tests.support.runs import expand_runs
 
 
 @st.composite

@@ -10,12 +10,12 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand_runs
 from pipeline.offset_map.runs import Runs
 from pipeline.offset_map.translate import translate, translate_back
 from schemas.kafka.partition import TopicPartition
 from tests.pipeline.replay.test_slot_replay import SlotWorld
 from tests.support.fake_cluster import FakeCluster, RecordContent
+from tests.support.runs import expand_runs
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand_runs
 from pipeline.pairing.mm2_takeover import LogFingerprints, pair_mm2_log
 from schemas.errors.target import MapAmbiguousError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
+from tests.support.runs import expand_runs
 
 AT = TopicPartition("orders", 0)
 

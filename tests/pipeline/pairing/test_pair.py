@@ -6,11 +6,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand_runs
 from pipeline.pairing.pair import Pairing, fingerprints
 from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from tests.support.fake_cluster import RecordContent, rows
+from tests.support.runs import expand_runs
 
 ORDERS = TopicPartition("us-east.orders", 0)
 

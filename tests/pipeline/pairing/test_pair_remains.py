@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import expand_runs
 from pipeline.pairing.pair_remains import RemainderPairing
 from schemas.errors.target import MapAmbiguousError, MapUnpairedError
 from schemas.kafka.partition import TopicPartition
+from tests.support.runs import expand_runs
 
 REMOTE = TopicPartition("us-east.orders", 0)
 

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offset_map.encode import encode_runs, expand_runs
+from pipeline.offset_map.encode import encode_runs
 from pipeline.replay.rebuild_map import missing_runs, subtract_runs
 from schemas.errors.target import MapDiffersError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
+from tests.support.runs import expand_runs
 
 REMOTE = TopicPartition("us-east.orders", 0)
 

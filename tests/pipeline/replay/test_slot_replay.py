@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from pipeline.offset_map.encode import encode_runs, expand_runs
+from pipeline.offset_map.encode import encode_runs
 from pipeline.replay.slot_replay import replay_slot
 from schemas.config.flow import Flow
 from schemas.errors.lake import StageIncompleteError
@@ -33,6 +33,7 @@ from tests.support.fake_cluster import (
     Faults,
     RecordContent,
 )
+from tests.support.runs import expand_runs
 
 FLOW = Flow("us-east", "eu-west")
 TOPICS = ("orders", "users", "views")

@@ -47,7 +47,7 @@ def test_progress_is_after_the_last_record_or_as_set_by_reach():
 
     assert chunk.progress == {ORDERS: Progress(10, "life1", "t1")}
 
-    chunk.reach(ORDERS, Progress(12, "life1", "t1"))
+    chunk.progress[ORDERS] = Progress(12, "life1", "t1")
     assert chunk.progress[ORDERS].next_offset == 12
     assert chunk.targets() == [ORDERS]
 

@@ -36,13 +36,14 @@ def test_a_released_lease_can_be_taken(tmp_path):
     first, second = lease(tmp_path), lease(tmp_path)
     first.acquire()
 
-    assert not second.try_acquire()
+    with pytest.raises(LeaseHeldError):
+        second.acquire()
     first.release()
     first.release()
 
     assert not first.is_held
-    assert second.try_acquire()
-    second.release()
+    with second:
+        assert second.is_held
 
 
 def test_leases_of_different_roles_do_not_conflict(tmp_path):
@@ -60,14 +61,14 @@ def test_a_lease_ends_with_its_process_while_its_children_still_run(tmp_path):
     )
     child = int(holder.stdout.readline())
     try:
-        assert not lease(tmp_path).try_acquire()
+        with pytest.raises(LeaseHeldError):
+            lease(tmp_path).acquire()
 
         holder.kill()
         holder.wait(10)
 
-        taken = lease(tmp_path)
-        assert taken.try_acquire()
-        taken.release()
+        with lease(tmp_path):
+            pass
     finally:
         os.kill(child, 9)
         holder.stdin.close()

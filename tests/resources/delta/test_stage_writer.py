@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from resources.delta import stage_writer as slot_file_module
-from resources.delta.file_names import digest_of, file_digest, is_managed_file, sequence_of
+from resources.delta.file_names import FOREIGN_SEQUENCE, digest_of, file_digest, sequence_of
 from resources.delta.stage_writer import RecordsDirectory
 from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition
@@ -123,11 +123,13 @@ def test_the_name_of_a_file_has_its_digest(folder, tmp_path):
         file.write(batch(1))
         path = file.close().path
 
-    assert is_managed_file(path)
     assert digest_of(path) == file_digest(tmp_path / path)
-    assert not is_managed_file(
-        "slot=0/part-00000-a0a9852b-fe1e-4e2a-a6e6-2d25c78b59c3-c000.zstd.parquet"
-    )
+
+
+def test_a_file_of_another_program_has_neither_sequence_nor_digest():
+    path = "slot=0/part-00000-a0a9852b-fe1e-4e2a-a6e6-2d25c78b59c3-c000.zstd.parquet"
+
+    assert (sequence_of(path), digest_of(path)) == (FOREIGN_SEQUENCE, None)
 
 
 def test_a_folder_that_cannot_be_written_raises_a_lake_error(tmp_path):

@@ -19,7 +19,6 @@ from resources.delta.transaction_log import (
     AddedFile,
     DeltaLog,
     LiveFile,
-    RemovedFile,
 )
 from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL, RECORDS
@@ -42,13 +41,12 @@ def opened(path):
 
 
 def added(name, **partition):
-    return AddedFile(LiveFile(name, 10, 7, partition), 1, STATS)
+    return AddedFile(LiveFile(name, 10, partition), 1, STATS)
 
 
 def commit(log, *names, txn_versions=None, removed=()):
     files = [added(name) for name in names]
-    gone = [RemovedFile(log.files[name], data_change=False) for name in removed]
-    return log.commit(files, gone, txn_versions or {}, {})
+    return log.commit(files, [log.files[name] for name in removed], txn_versions or {}, {})
 
 
 def by_deltalake(path, *names, txn_versions=None):
@@ -92,7 +90,7 @@ def test_partitions_of_files_are_read_as_they_were_committed(tmp_path):
     adds = DeltaTable(str(path)).get_add_actions(flatten=True)
     assert adds.column("partition.slot").to_pylist() == [3]
     assert opened(path).files == {by.file.path: by.file}
-    log.commit([], [RemovedFile(by.file, data_change=True)], {}, {}, ["slot"])
+    log.commit([], [by.file], {}, {}, ["slot"])
     assert DeltaTable(str(path)).file_uris() == []
 
 

@@ -65,7 +65,7 @@ def _append(records, batch):
     path.parent.mkdir(exist_ok=True)
     pq.write_table(batch, path)
     stats = json.dumps({"numRecords": batch.num_rows})
-    file = LiveFile(name, path.stat().st_size, batch.num_rows, {"slot": "0"})
+    file = LiveFile(name, path.stat().st_size, {"slot": "0"})
     records.commit([AddedFile(file, 0, stats)], txn_versions={})
 
 

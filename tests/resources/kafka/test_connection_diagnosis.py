@@ -54,4 +54,6 @@ def test_the_clients_text_is_mapped_to_a_reason(settings, code, text, kind, reas
 def test_a_text_that_says_enough_has_no_other_reason(settings):
     text = "kafka:9093/bootstrap: Connect to ipv4#127.0.0.1:9093 failed: Connection refused"
 
-    assert diagnose(settings, KafkaError(KafkaError._TRANSPORT, text)) is None
+    finding = diagnose(settings, KafkaError(KafkaError._TRANSPORT, text))
+
+    assert finding == (UnreachableError, f"{text} (_TRANSPORT)")

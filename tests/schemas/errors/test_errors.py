@@ -1,12 +1,12 @@
 """Errors: the fields of their messages and hints, the calls that raise them, and pickling."""
 
 import ast
-import importlib
 import inspect
 import pickle
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
@@ -25,8 +25,9 @@ PACKAGES = ("assets", "deltamirror", "demo", "pipeline", "resources", "schemas",
 
 def error_classes() -> dict[str, type[DeltamirrorError]]:
     """Return all error classes of the product and the demo by name."""
-    for module in ("dagster_ui", "data", "kafka_clients", "walkthrough", "workspace"):
-        importlib.import_module(f"demo.{module}")
+    for package in ("schemas.errors", "demo"):
+        for module in iter_modules(import_module(package).__path__):
+            import_module(f"{package}.{module.name}")
     found, open_classes = {}, [DeltamirrorError]
     while open_classes:
         cls = open_classes.pop()

@@ -17,7 +17,7 @@ import pytest
 from assets.definitions import build_definitions
 from deltamirror.context import MirrorContext
 from deltamirror.run.single_topic import stage_topic
-from deltamirror.run.supervisor import mirror
+from deltamirror.run.supervisor import Mirror
 from resources.config.load import read_config
 from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
@@ -173,7 +173,7 @@ def test_a_materialization_waits_for_the_process_that_stages_and_takes_over_when
 def test_a_materialization_reports_what_the_running_mirror_staged(path, topic, materialize):
     stop = threading.Event()
     config = read_config(path)
-    running = threading.Thread(target=mirror, args=(config,), kwargs={"stop": stop})
+    running = threading.Thread(target=Mirror(config, stop=stop).run)
     running.start()
     try:
         staged = materialize("us-east", "records", topic)

@@ -8,12 +8,7 @@ import pytest
 
 from deltamirror.verification.verify import verify
 from schemas.errors.base import NotCaughtUpError
-from tests.support.brokers import (
-    Record,
-    commit_group,
-    create_topic,
-    produce,
-)
+from tests.support.brokers import Record, commit_group, create_topic, delete_topic, produce
 from tests.support.mm2_reference import mirror_maker
 from tests.support.world import FLOW, World, until
 
@@ -194,7 +189,7 @@ def test_a_re_created_source_topic_with_fewer_partitions_is_reported_and_not_imp
         judge.until(has_copied(here, 20), "MirrorMaker 2 copies everything")
         judge.stop()
     source = here.context.cluster("us-east")
-    source.delete_topics([unique_topic])
+    delete_topic(here.source.bootstrap_servers, unique_topic)
     until(lambda: not source.topics([unique_topic]), "it is gone")
     create_topic(here.source.bootstrap_servers, unique_topic)
 

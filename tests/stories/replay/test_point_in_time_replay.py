@@ -109,8 +109,8 @@ SELECTIONS = {
     "up to the damaged segment": ({"to_offset": 18}, None),
     "from a time in the damaged segment": ({"from_time_ms": 13}, None),
     "up to a time in the damaged segment": ({"to_time_ms": 18}, None),
-    "beside the damaged segment": ({"from_offset": 22, "to_offset": 28}, 6 * PARTITIONS),
-    "times beside it": ({"from_time_ms": 23, "to_time_ms": 29}, 6 * PARTITIONS),
+    "outside the damaged segment": ({"from_offset": 22, "to_offset": 28}, 6 * PARTITIONS),
+    "times outside it": ({"from_time_ms": 23, "to_time_ms": 29}, 6 * PARTITIONS),
 }
 
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from schemas.errors.base import NotCaughtUpError
-from tests.support.brokers import Record, create_topic, produce
+from tests.support.brokers import Record, create_topic, delete_topic, produce
 from tests.support.world import World, until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.story]
@@ -80,7 +80,7 @@ def test_topics_that_cannot_be_created_are_reported_and_do_not_stop_others(mirro
 def test_a_topic_that_could_not_be_created_arrives_after_the_cause_is_removed(mirrored):
     world, _ = mirrored
     eu_west = world.context.cluster("eu-west")
-    eu_west.delete_topics([f"us-east_{TWIN}"])
+    delete_topic(world.target.bootstrap_servers, f"us-east_{TWIN}")
     until(lambda: f"us-east_{TWIN}" not in eu_west.topics(), "the twin is gone")
 
     with pytest.raises(NotCaughtUpError, match="253 characters"):

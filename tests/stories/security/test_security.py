@@ -3,7 +3,7 @@
 import pytest
 
 from deltamirror.context import MirrorContext
-from deltamirror.run.supervisor import mirror
+from deltamirror.run.supervisor import Mirror
 from resources.config.load import read_config
 from schemas.tables import CHECKPOINTS
 from tests.support.brokers import Record, commit_group, consume_all, create_topic, produce
@@ -127,7 +127,7 @@ def test_a_mirror_runs_with_every_authentication_method(brokers, places, tmp_pat
     path.write_text("\n".join(lines))
 
     config = read_config(path)
-    mirror(config, until_caught_up=True)
+    Mirror(config, until_caught_up=True).run()
 
     sent = [(m.key(), m.value(), m.timestamp()) for m in consume_all(here, "orders")]
     for each in config.flows:

@@ -107,9 +107,9 @@ def running(world):
     threads = []
 
     def start(here):
-        from deltamirror.run.supervisor import mirror
+        from deltamirror.run.supervisor import Mirror
 
-        threads.append(threading.Thread(target=mirror, args=(here.config,), kwargs={"stop": stop}))
+        threads.append(threading.Thread(target=Mirror(here.config, stop=stop).run))
         threads[-1].start()
 
     yield start

@@ -62,7 +62,7 @@ def stage_by_hand(context: MirrorContext, topic: str, change: TableChange) -> No
     sequence = records.version + 1
     made = []
     if rows.num_rows:
-        file = RecordsFile("", slot_of(topic, 0), sequence, 0, rows.num_rows)
+        file = RecordsFile("", slot_of(topic, 0), sequence, 0)
         made.append(_written(records, rows, file))
     segment = Segment(
         topic, topic_id, 0, start, marks.stable, rows.num_rows, size, None, None, None, None,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from confluent_kafka.admin import AdminClient
 from py4j.protocol import Py4JError
 
-from deltamirror.run.supervisor import mirror
+from deltamirror.run.supervisor import Mirror
 from tests.support.brokers import (
     Record,
     commit_group,
@@ -156,7 +156,7 @@ def running(mesh):
 
     def run():
         try:
-            mirror(mesh.config, stop=stop)
+            Mirror(mesh.config, stop=stop).run()
         except BaseException as error:
             failed.append(error)
 
