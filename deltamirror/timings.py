@@ -37,6 +37,9 @@ class Timings:
     transient_retry_s: float = 15.0
     """How long a partition with a transient error is left out of replay."""
 
+    seal_interval_s: float = 30.0
+    """How often staging appends the segments of its commits to the table `segments`."""
+
     full_read_interval_s: float = 5.0
     """How often staging requests the watermarks of all partitions, not only of busy ones."""
 

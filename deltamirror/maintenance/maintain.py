@@ -87,7 +87,9 @@ def maintain_cluster(context: MirrorContext, alias: str) -> MaintenanceResult:
     joined = list(compact(records)) if records.exists() else []
     tables = [table for table in maintained_tables(context, alias) if table.exists()]
     merged = sum(optimize(table) for table in tables if table.table is not RECORDS)
-    deleted = sum(vacuum(table) for table in tables)
+    segments = context.lake.segments(alias)
+    sealed = segments.sealed_version if segments.exists() else 0
+    deleted = sum(vacuum(t, sealed if t.table is RECORDS else None) for t in tables)
     return MaintenanceResult(
         alias,
         removed=len(removed),

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from deltamirror.context import MirrorContext
-from deltamirror.staging.committer import SEALED_APP_ID
 from deltamirror.staging.segment_index import staged_segments
 from pipeline.maintenance.restage import (
     SegmentLookup,
@@ -92,17 +91,14 @@ class _Restager:
 
     def run(self) -> RestageResult:
         self._records.refresh()
-        known = staged_segments(self._segments)
-        sealed = self._segments.txn_version(SEALED_APP_ID) or 0
-        unsealed = [s for _, found in self._records.segments_since(sealed) for s in found]
-        segments = [*known, *unsealed]
+        segments = staged_segments(self._segments)
         starts = {p: self._records.retained_from(p) or 0 for p in {s.source for s in segments}}
         retained = [s for s in segments if s.end > starts[s.source]]
         files = self._records.files()
         for slot in sorted({s.source.slot for s in segments} | {f.slot for f in files}):
             slot_files = [file for file in files if file.slot == slot]
             self._repair_slot(slot, slot_files, [s for s in retained if s.source.slot == slot])
-        self._restore_versions(segments, sealed)
+        self._restore_versions(segments, self._segments.sealed_version)
         return self._result
 
     def _repair_slot(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -30,9 +30,14 @@ from schemas.errors.environment import UnreachableError
 from schemas.errors.lake import LakeError, NothingToReplayError
 from schemas.errors.source import TopicMissingError
 from schemas.errors.target import CommitUnknownError, ReplayTargetError
-from schemas.kafka.partition import TopicPartition, Watermarks
+from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.replay.point_in_time import ReplayFlow, ReplayRange, Selection
-from schemas.replay.slot_work import CommittedBatch, MissingProgressPolicy, PartitionWork
+from schemas.replay.slot_work import (
+    ChainLink,
+    CommittedBatch,
+    MissingProgressPolicy,
+    PartitionWork,
+)
 from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
@@ -52,7 +57,10 @@ TOPIC_CONFIGS = {
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """The *ranges* of *topic*, in *version* of `records`, that a replay sends to *target_topic*."""
+    """The *ranges* of *topic*, in *version* of `records`, that a replay sends to *target_topic*.
+
+    *links* are the staged ranges of each partition, clipped to *ranges*.
+    """
 
     replay_id: str
     flow: FlowConfig
@@ -62,11 +70,17 @@ class ReplayPlan:
     ranges: tuple[ReplayRange, ...]
     segments: tuple[Segment, ...]
     files: tuple[RecordsFile, ...]
+    links: Mapping[int, tuple[ChainLink, ...]]
 
     @property
     def partitions(self) -> int:
         """Return the number of partitions that the target topic needs."""
-        return max(each.partition for each in self.ranges) + 1
+        return max(self.links) + 1
+
+    @property
+    def records(self) -> int:
+        """Return the number of records in the ranges."""
+        return sum(link.count for links in self.links.values() for link in links)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as the command prints it, as JSON values."""
@@ -133,13 +147,25 @@ def plan_replay(
         paths = _file_paths(files, segment.source.slot, segment.sequence)
         return (rows for _, rows in staged.rows(paths, {segment.source: segment.start}))
 
+    def count(source: SourcePartition, edges: Sequence[int], total: int) -> list[int]:
+        sequence = next(s.sequence for s in segments if s.source == source and s.start == edges[0])
+        return staged.count(_file_paths(files, source.slot, sequence), source, edges, total)
+
     ranges = select_ranges(segments, selection, records.retained_from, read)
     if not ranges:
         raise NothingToReplayError(f"nothing is staged of {topic} in that range")
     now = datetime.now(UTC)
     replay_id = f"{now:%Y%m%dT%H%M%S}-{uuid4().hex[:4]}"
     name = target_topic or f"replay.{replay_id}.{topic}"
-    found = tuple(ranges), tuple(segments), tuple(files)
+    links = {
+        number: clip_links(
+            (s for s in segments if s.partition == number),
+            [each for each in ranges if each.partition == number],
+            count,
+        )
+        for number in sorted({each.partition for each in ranges})
+    }
+    found = tuple(ranges), tuple(segments), tuple(files), links
     plan = ReplayPlan(replay_id, flow, topic, name, records.version, *found)
     _check_target(context, plan)
     return plan
@@ -204,10 +230,8 @@ class _PointInTimeReplayer:
         topic_id = self._context.cluster(plan.flow.flow.target).create_topic(
             plan.target_topic, plan.partitions, plan.flow.replication_factor, TOPIC_CONFIGS
         )
-        for number in sorted({each.partition for each in plan.ranges}):
+        for number, links in plan.links.items():
             partition = TopicPartition(plan.topic, number)
-            own = [each for each in plan.ranges if each.partition == number]
-            links = clip_links((s for s in plan.segments if s.partition == number), own)
             target = TopicPartition(plan.target_topic, number)
             self._pending[partition] = PartitionWork(
                 partition, target, topic_id, links, None, MissingProgressPolicy.BEGIN
@@ -218,6 +242,10 @@ class _PointInTimeReplayer:
                 self._tick()
         finally:
             self._worker_pool.close()
+        if self.records != plan.records:
+            raise LakeError(
+                f"{self._flow.name}: {self.records} of {plan.records} records were written"
+            )
 
     def _tick(self) -> None:
         """Send a few transactions of each slot. Raises errors that a retry cannot resolve."""

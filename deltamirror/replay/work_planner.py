@@ -74,7 +74,7 @@ class WorkPlanner:
         return None if has_records else at
 
     def partition_lag(self, partition: TopicPartition, *, is_paused: bool) -> PartitionLag:
-        """Return the lag of *partition*; the end of the map stands in for unread progress."""
+        """Return the lag of *partition*. Unread progress is taken from the end of the map."""
         incarnations, target = self.segment_index.incarnations(partition), self.target(partition)
         return partition_lag(
             self.segment_index.frontiers[partition],

@@ -1,8 +1,9 @@
-"""Commit the files of a tick with the new frontiers, and append their segments."""
+"""Commit the files of a tick with the new frontiers, and seal their segments later."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from deltamirror.context import MirrorContext
@@ -18,14 +19,12 @@ from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
 
-SEALED_APP_ID = "records"
-"""App id of the txn version of `segments`: the version of `records` up to which it is sealed."""
-
 
 class Committer:
     """Write the tables `records` and `segments` of source cluster *alias*; know its frontiers.
 
-    A batch is first committed to `records`, then sealed: its segments are appended to `segments`.
+    A batch is committed to `records`. Its segments are in the commit's metadata; `seal` appends
+    those of many commits to `segments` at once.
     Use it only while the staging lease is held. Not thread-safe.
     """
 
@@ -35,6 +34,7 @@ class Committer:
         self._segments = context.lake.segments(alias)
         self._segment_index = SegmentIndex(self._segments)
         self._known_version = -1
+        self._sealed_at = time.monotonic()
         self.frontiers: dict[TopicPartition, Frontier] = {}
 
     @property
@@ -45,15 +45,10 @@ class Committer:
     def load(self) -> None:
         """Seal unsealed commits, then read the frontiers. Raises LakeError if tables contradict."""
         self.records.refresh()
-        self._segments.refresh()
-        sealed = self._segments.txn_version(SEALED_APP_ID) or 0
-        for version, segments in self.records.segments_since(sealed):
-            self.seal(version, segments)
+        self.seal()
         self._segment_index.refresh()
         self.frontiers = dict(self._segment_index.frontiers)
-        self.records.check_index(
-            self._segments.txn_version(SEALED_APP_ID) or 0, self.frontiers.values()
-        )
+        self.records.check_index(self._segments.sealed_version, self.frontiers.values())
         self._known_version = self.records.version
 
     def commit(
@@ -71,7 +66,7 @@ class Committer:
         files = [slot.file for slot in staged if slot.file is not None]
         expected = {r.partition: r.planned_start for slot in staged for r in slot.planned}
         known = self._known_version
-        self._commit_and_seal(
+        self._commit(
             segments, lambda: self.records.stage(files, segments, expected, known_version=known)
         )
         return segments, tuple(stamps for slot in staged for stamps in slot.stamps)
@@ -81,27 +76,27 @@ class Committer:
     ) -> None:
         """Commit *segments* without records and extra txn versions. Raises StalePlanError."""
         expected = {s.source: self.records.frontier(s.source) for s in segments}
-        self._commit_and_seal(
+        self._commit(
             segments, lambda: self.records.stage([], segments, expected, extra_txn_versions)
         )
 
-    def seal(self, version: int, segments: Sequence[Segment]) -> None:
-        """Append *segments*, committed in *version* of `records`, unless that was done before."""
-        rows = [{**segment.to_dict(), "version": version} for segment in segments]
-        before = self._segments.txn_version(SEALED_APP_ID)
-        if before is None or before < version:
-            self._segments.append(
-                rows, txn_versions={SEALED_APP_ID: version}, expected={SEALED_APP_ID: before}
-            )
+    def seal(self) -> None:
+        """Append the segments of all commits to `segments`. Raises StalePlanError, LakeError."""
+        self._segments.seal()
+        self._sealed_at = time.monotonic()
 
-    def _commit_and_seal(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
-        """Commit, seal, and remember the frontiers; load them again before StalePlanError."""
+    def seal_if_due(self) -> None:
+        """Call `seal` if the last call was `Timings.seal_interval_s` ago."""
+        if time.monotonic() - self._sealed_at >= self._context.timings.seal_interval_s:
+            self.seal()
+
+    def _commit(self, segments: Sequence[Segment], commit: Callable[[], int]) -> None:
+        """Commit, and remember the frontiers; load them again before StalePlanError."""
         try:
             version = commit()
         except StalePlanError:
             self.load()
             raise
-        self.seal(version, segments)
         self._known_version = version
         for segment in segments:
             after = frontier_after(segment)

@@ -1,4 +1,4 @@
-"""Index the staged ranges of a source cluster, from its table `segments`."""
+"""Index the staged ranges of a source cluster, from its segments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from resources.delta.records_table import RecordsTable
-from resources.delta.table import LakeTable
+from resources.delta.segments_table import SegmentsTable
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import ChainLink
 from schemas.staging.frontier import Frontier
@@ -30,30 +30,34 @@ class IndexedSegment:
 
 
 class SegmentIndex:
-    """A reader of `segments` that keeps the rows in memory and reads only new files."""
+    """A reader of the segments that keeps them in memory and reads only what is new."""
 
-    def __init__(self, segments: LakeTable) -> None:
+    def __init__(self, segments: SegmentsTable) -> None:
         self._segments = segments
-        self._version = self._table_version = -1
+        self._version, self._table_version = 0, -1
         self._known_files: set[str] = set()
         self._links: dict[TopicPartition, list[IndexedSegment]] = {}
         self._incarnations: dict[TopicPartition, dict[str, None]] = {}
         self.frontiers: dict[TopicPartition, Frontier] = {}
 
     def refresh(self) -> bool:
-        """Read the segments that were sealed since the last call; return whether there were any."""
-        if not self._segments.exists() or self._segments.refresh() == self._table_version:
+        """Read the segments committed since the last call; return whether there were any."""
+        if not self._segments.exists():
             return False
-        rows = self._segments.rows_of_new_files(INDEX_COLUMNS, self._known_files)
-        self._table_version = self._segments.version
-        # OPTIMIZE writes rows again, in new files, that were read before.
-        rows = rows.filter(pc.field("version") > self._version)
-        if not rows.num_rows:
-            return False
-        for row in rows.sort_by(_STAGING_ORDER).to_pylist():
+        table_version = self._segments.refresh()
+        version = max(self._version, self._segments.sealed_version)
+        commits = self._segments.commits_after(version)
+        rows: list[dict[str, Any]] = [row for _, segments in commits for row in segments]
+        if table_version != self._table_version:
+            sealed = self._segments.rows_of_new_files(INDEX_COLUMNS, self._known_files)
+            # Others were read before: from commits of `records`, or from files merged since.
+            rows += sealed.filter(pc.field("version") > self._version).to_pylist()
+            self._table_version = table_version
+        for row in sorted(rows, key=lambda row: (row["version"], row["start"])):
             self._add_row(row)
-            self._version = row["version"]
-        return True
+            version = max(version, row["version"])
+        self._version = max([version, *(number for number, _ in commits[-1:])])
+        return bool(rows)
 
     def links(self, partition: TopicPartition) -> list[IndexedSegment]:
         """Return the links of *partition*; empty if nothing of it is staged."""
@@ -96,7 +100,7 @@ class SegmentIndex:
         self.frontiers[partition] = Frontier(source, row["end"], row["leader_epoch"], row["stable"])
 
 
-def staged_segments(table: LakeTable, topic: str | None = None) -> list[Segment]:
+def staged_segments(table: SegmentsTable, topic: str | None = None) -> list[Segment]:
     """Return the segments of the cluster of *table*, or of one *topic*, in the order of staging."""
     if table.exists():
         table.refresh()

@@ -79,9 +79,15 @@ class SourceStager:
             raise
 
     def close(self) -> None:
-        """Close the worker pool and release the lease."""
+        """Close the worker pool, seal what was committed, and release the lease."""
         self.worker_pool.close()
-        self.lease.release()
+        try:
+            if self.lease.is_held:
+                self._committer.seal()
+        except DeltamirrorError as error:  # the next process that stages seals it
+            log.warning("%s: the last segments are not in their table yet: %s", self.role, error)
+        finally:
+            self.lease.release()
 
     def frontier(self, partition: TopicPartition) -> int | None:
         """Return the next offset to stage of *partition*; None if nothing of it is staged yet."""
@@ -93,6 +99,7 @@ class SourceStager:
 
         Errors of single partitions are in `partition_errors` afterwards.
         """
+        self._committer.seal_if_due()
         seen, lost = self._source_topics.snapshot_partitions(only, self._committer.frontiers)
         self._apply_requests(seen, only)
         blocked = self._still_blocked(seen)

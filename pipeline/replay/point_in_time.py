@@ -2,6 +2,8 @@
 
 staged      [0, 10) [10, 25) [25, 40)       selected: from 4 to 30
 links       [4, 10) [10, 25) [25, 30)       the first and the last are cut
+
+A cut link has the exact number of its records, so a replay that misses one raises an error.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from pipeline.replay.segment_chain import RowCounter, cut_link
+from schemas.errors.lake import StageIncompleteError
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import ReplayRange, Selection
 from schemas.replay.slot_work import ChainLink
@@ -51,31 +55,54 @@ def select_ranges(
     return [each for each in ranges if each.start < each.end]
 
 
-def clip_links(segments: Iterable[Segment], ranges: Iterable[ReplayRange]) -> tuple[ChainLink, ...]:
-    """Return *segments* of one partition as links clipped to *ranges*, in the order of staging."""
+def clip_links(
+    segments: Iterable[Segment], ranges: Iterable[ReplayRange], count: RowCounter
+) -> tuple[ChainLink, ...]:
+    """Return *segments* of one partition as links clipped to *ranges*, in the order of staging.
+
+    Raises StageIncompleteError if not all records of a clipped segment are staged.
+    """
     by_incarnation = {each.incarnation: each for each in ranges}
     links = []
     for segment in segments:
         wanted = by_incarnation.get(segment.topic_id)
         if wanted is None:
             continue
-        start, end = max(segment.start, wanted.start), min(segment.end, wanted.end)
-        if start < end:
-            is_cut = (start, end) != (segment.start, segment.end)
-            links.append(ChainLink(segment.topic_id, start, end, segment.count, is_cut))
+        if max(segment.start, wanted.start) < min(segment.end, wanted.end):
+            link = ChainLink(segment.topic_id, segment.start, segment.end, segment.count)
+            partition = segment.source.topic_partition
+            links.append(cut_link(link, partition, wanted.start, wanted.end, count))
     return tuple(links)
 
 
 def offset_for_time(segments: Sequence[Segment], at_ms: int, records: SegmentReader) -> int | None:
-    """Return the offset of the first record at or after *at_ms*, as in `offsets_for_times`."""
+    """Return the offset of the first record at or after *at_ms*, as in `offsets_for_times`.
+
+    Raises StageIncompleteError if a segment that may hold it does not have all its records.
+    """
     for segment in segments:
         if segment.max_timestamp_ms is None or segment.max_timestamp_ms < at_ms:
             continue
+        seen, found = 0, None
         for batch in records(segment):
-            times = batch.column("timestamp_ms").fill_null(-1).to_numpy()
+            offsets = batch.column("offset").to_numpy()
+            offsets = offsets[: np.searchsorted(offsets, segment.end)]
+            seen += len(offsets)
+            times = batch.column("timestamp_ms").fill_null(-1).to_numpy()[: len(offsets)]
             hits = np.flatnonzero(times >= at_ms)
-            if len(hits):
-                return int(batch.column("offset")[int(hits[0])].as_py())
+            if found is None and len(hits):
+                found = int(offsets[hits[0]])
+            if seen == segment.count:
+                break
+        if seen != segment.count:
+            raise StageIncompleteError(
+                segment.source.topic_partition,
+                wanted=segment.start,
+                found=None,
+                counted=segment.count,
+            )
+        if found is not None:
+            return found
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import takewhile
 from typing import Protocol
 
@@ -21,7 +22,7 @@ from pipeline.pairing.pair import (
     fingerprints,
 )
 from pipeline.pairing.pair_remains import RemainderPairing
-from pipeline.replay.segment_chain import SegmentChain
+from pipeline.replay.segment_chain import RowCounter, SegmentChain, cut_link
 from schemas.errors.lake import StageIncompleteError
 from schemas.errors.target import (
     MapUnpairedError,
@@ -57,6 +58,11 @@ class StageReader(Protocol):
         self, files: Sequence[str], wanted: Mapping[SourcePartition, int]
     ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
         """Return the records at or past each wanted offset, in order per partition."""
+
+    def count(
+        self, files: Sequence[str], source: SourcePartition, edges: Sequence[int], total: int
+    ) -> list[int]:
+        """Return the number of records between each two neighbours of *edges*."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,9 @@ class _Recovery:
 
     def _staged_records(self, start: Progress, end: Progress | None) -> Iterator[StagedFingerprint]:
         """Yield the staged records from *start* to *end*. Raises StageIncompleteError."""
-        chain = SegmentChain(_clip_links(self.work, end) if end else self.work, start)
+        count = partial(self.staged.count, self.files)
+        work = _clip_links(self.work, end, count) if end else self.work
+        chain = SegmentChain(work, start, count)
         for source, batch in self.staged.rows(self.files, chain.starts()):
             for offset, fingerprint in _with_fingerprints(chain.follow(source, batch)):
                 yield source.topic_id, offset, fingerprint
@@ -223,11 +231,11 @@ def _resume_point(work: PartitionWork, end: Progress, paired: PairedRuns) -> Res
     return ResumePoint(end, tuple(repairs))
 
 
-def _clip_links(work: PartitionWork, end: Progress) -> PartitionWork:
+def _clip_links(work: PartitionWork, end: Progress, count: RowCounter) -> PartitionWork:
     """Return *work* with links up to *end*. Raises ProgressAheadError, StageIncompleteError."""
     at = end.next_offset
     last = [
-        replace(link, end=min(link.end, at), is_cut=link.is_cut or link.end > at)
+        cut_link(link, work.partition, link.start, at, count)
         for link in work.links
         if link.incarnation == end.incarnation and link.start <= at
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -136,9 +137,10 @@ class _Slot:
         self._target.fence()
         self._recover()
         chains: dict[TopicPartition, SegmentChain] = {}
+        count = partial(self._staged.count, self._work.files)
         for work in self._remaining_work():
             try:
-                chains[work.target] = SegmentChain(work, self._at[work.target])
+                chains[work.target] = SegmentChain(work, self._at[work.target], count)
             except PartitionError as error:
                 self._errors[work.target] = error
         if self._send(chains):

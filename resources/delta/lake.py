@@ -10,10 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from resources.delta.records_table import RecordsTable
+from resources.delta.segments_table import SegmentsTable
 from resources.delta.table import LakeTable
 from schemas.config.flow import Flow
 from schemas.errors.lake import LakeError
-from schemas.tables import CONTROL, OFFSET_MAP, REPLAYS, SEGMENTS, Table
+from schemas.tables import CONTROL, OFFSET_MAP, RECORDS, REPLAYS, SEGMENTS, Table
 
 
 class DeltaLake:
@@ -33,9 +34,10 @@ class DeltaLake:
         """Return the staged log of source cluster *alias*."""
         return RecordsTable(self.root / "clusters" / alias / "records")
 
-    def segments(self, alias: str) -> LakeTable:
+    def segments(self, alias: str) -> SegmentsTable:
         """Return the segments of source cluster *alias*."""
-        return self.cluster_table(alias, SEGMENTS)
+        folder = self.root / "clusters" / alias
+        return SegmentsTable(folder / SEGMENTS.name, folder / RECORDS.name)
 
     def cluster_table(self, alias: str, table: Table) -> LakeTable:
         """Return a table of source cluster *alias*."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from resources.delta.file_names import FOREIGN_SEQUENCE, sequence_of
+from resources.delta.segments_table import SEGMENTS_KEY
 from resources.delta.table import LakeTable
 from resources.delta.table_maintenance import MAINTENANCE_APP_ID
 from resources.delta.transaction_log import AddedFile, LiveFile
@@ -20,7 +21,6 @@ from schemas.staging.frontier import Frontier
 from schemas.staging.segment import Segment, StagedFile
 from schemas.tables import RECORDS
 
-SEGMENTS_KEY = "deltamirror.segments"
 # Prefix of a partition's app id: its txn version is the first offset that retention kept.
 RETAINED_PREFIX = "kept/"
 
@@ -140,12 +140,6 @@ class RecordsTable(LakeTable):
         if not self.live:
             return {slot: [] for slot in sequences}
         return {slot: self._slots.paths_from(slot, at) for slot, at in sequences.items()}
-
-    def segments_since(self, version: int) -> list[tuple[int, list[Segment]]]:
-        """Return version and segments of every commit after *version*, oldest first."""
-        commits = self.log.commits_since(version)
-        found = [(v, json.loads(info[SEGMENTS_KEY])) for v, info in commits if SEGMENTS_KEY in info]
-        return [(v, [Segment.from_dict(row) for row in rows]) for v, rows in sorted(found)]
 
     def check_index(self, sealed: int, frontiers: Iterable[Frontier]) -> None:
         """Compare the txn versions with the segment index: *sealed* versions and its *frontiers*.

@@ -11,12 +11,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resources.delta.arrow_schema import file_schema
 from resources.delta.file_names import digest_of, file_digest
 from resources.delta.stage_writer import DICTIONARY_COLUMNS
 from schemas.errors.lake import LakeError, StagedFileError
 from schemas.kafka.partition import SourcePartition
+from schemas.tables import RECORDS
 
 BATCH_ROWS = 32_768
+POSITION_COLUMNS = [*DICTIONARY_COLUMNS, "partition", "offset"]  # the key of a record
+
+FILE_SCHEMA = pa.schema(
+    field.with_type(pa.dictionary(pa.int32(), field.type))
+    if field.name in DICTIONARY_COLUMNS
+    else field
+    for field in file_schema(RECORDS)
+)
 
 
 class StageReader:
@@ -39,11 +49,33 @@ class StageReader:
         the file is yielded, if a file is missing or its digest differs; LakeError if offsets do
         not increase.
         """
+        return self._rows(files, wanted)
+
+    def count(
+        self, files: Sequence[str], source: SourcePartition, edges: Sequence[int], total: int
+    ) -> list[int]:
+        """Return the number of rows of *source* between each two neighbours of *edges*.
+
+        *edges* are sorted offsets. Reading ends after *total* rows. Raises errors as `rows` does.
+        """
+        counts = np.zeros(len(edges) - 1, np.int64)
+        for _, rows in self._rows(files, {source: edges[0]}, POSITION_COLUMNS):
+            counts += np.diff(np.searchsorted(rows.column("offset").to_numpy(), edges))
+            if counts.sum() >= total:
+                break
+        return counts.tolist()
+
+    def _rows(
+        self,
+        files: Sequence[str],
+        wanted: Mapping[SourcePartition, int],
+        columns: list[str] | None = None,
+    ) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
         if not wanted:
             return
         next_offset = dict(wanted)
         for file in files:
-            for batch in self._batches(file, wanted):
+            for batch in self._batches(file, wanted, columns):
                 for source, rows in _split_by_partition(batch):
                     if source not in wanted:
                         continue
@@ -66,7 +98,10 @@ class StageReader:
         return sum(int(group.total_byte_size) for group in groups)
 
     def _batches(
-        self, file: str, wanted: Mapping[SourcePartition, int] | None = None
+        self,
+        file: str,
+        wanted: Mapping[SourcePartition, int] | None = None,
+        columns: list[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         path, digest = self._path / file, digest_of(file)
         with _converted_errors(path):
@@ -74,10 +109,15 @@ class StageReader:
             if digest is not None and file_digest(path) != digest:
                 raise StagedFileError(path, reason="its content does not match its digest")
             with pq.ParquetFile(path, read_dictionary=DICTIONARY_COLUMNS) as parquet:
-                for i in range(parquet.metadata.num_row_groups):
-                    if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted):
-                        # A batch across row groups would have a bounded number of rows, not bytes.
-                        yield from parquet.iter_batches(BATCH_ROWS, [i], use_threads=False)
+                groups = [
+                    i
+                    for i in range(parquet.metadata.num_row_groups)
+                    if wanted is None or _may_hold(parquet.metadata.row_group(i), wanted)
+                ]
+                for i in groups:
+                    # A batch across row groups would have a bounded number of rows, not bytes.
+                    for batch in parquet.iter_batches(BATCH_ROWS, [i], columns, use_threads=False):
+                        yield batch if digest else _with_our_types(batch)
 
 
 @contextmanager
@@ -101,6 +141,12 @@ def _may_hold(group: pq.RowGroupMetaData, wanted: Mapping[SourcePartition, int])
         and offset.max >= start
         for p, start in wanted.items()
     )
+
+
+def _with_our_types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the rows of a file that another program wrote, perhaps with views or large strings."""
+    fields = [FILE_SCHEMA.field(name) for name in FILE_SCHEMA.names if name in batch.schema.names]
+    return batch.select([field.name for field in fields]).cast(pa.schema(fields))
 
 
 def _split_by_partition(batch: pa.RecordBatch) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:

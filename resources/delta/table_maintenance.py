@@ -34,12 +34,12 @@ def optimize(table: LakeTable) -> int:
     return len(small)
 
 
-def vacuum(table: LakeTable) -> int:
+def vacuum(table: LakeTable, needed_after: int | None = None) -> int:
     """Delete unreferenced data files and old log entries; return the number of data files.
 
     A file is deleted if it was removed from the table longer ago than the table's
     `delta.deletedFileRetentionDuration`, or if it was never added and is older than that (left by
-    a crash). Raises LakeError.
+    a crash). Log entries after version *needed_after* are kept. Raises LakeError.
     """
     table.refresh()
     with errors_as(LakeError, f"{table.path} cannot be vacuumed"):
@@ -48,5 +48,5 @@ def vacuum(table: LakeTable) -> int:
             table.delta.vacuum(dry_run=False, full=True)
             table.refresh()
         table.checkpoint(1)
-        table.log.delete_expired_logs(KEPT_COMMITS)
+        table.log.delete_expired_logs(KEPT_COMMITS, needed_after)
     return len(doomed)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -128,25 +128,21 @@ class DeltaLog:
         self._apply(self.version + 1, lines)
         return self.version
 
-    def commits_since(self, version: int) -> Iterator[tuple[int, Action]]:
-        """Yield version and commitInfo of the commits after *version* in the log, newest first."""
-        for number in range(self.version, version, -1):
-            actions = self._read(number)
-            if actions is None:
-                return  # older commits are deleted first
-            yield from ((number, each["commitInfo"]) for each in actions if "commitInfo" in each)
-
-    def delete_expired_logs(self, keep: int) -> int:
+    def delete_expired_logs(self, keep: int, needed_after: int | None = None) -> int:
         """Delete commits that a checkpoint covers, except the last *keep*; return how many.
 
         The limit is a count and not an age, because every reader lists the files of this folder.
-        Drafts of commits that a crash left are deleted, too. Raises OSError.
+        Commits after version *needed_after* are not deleted. Drafts of commits that a crash left
+        are deleted, too. Raises OSError.
         """
+        last = self.version - keep
+        if needed_after is not None:
+            last = min(last, needed_after)
         folder = self._path / LOG_FOLDER
         names = sorted(file.name for file in folder.iterdir())
         versions = {name: int(name[:_DIGITS]) for name in names if name[:_DIGITS].isdigit()}
         checkpoints = [at for name, at in versions.items() if ".checkpoint." in name]
-        first = max((at for at in checkpoints if at <= self.version - keep), default=0)
+        first = max((at for at in checkpoints if at <= last), default=0)
         # Oldest first: if this is interrupted, the remaining versions are consecutive.
         doomed = [name for name, at in versions.items() if at < first]
         doomed += [n for n in names if n.startswith(_UNNAMED) and _is_abandoned(folder / n)]
@@ -199,17 +195,7 @@ class DeltaLog:
         return txn_versions
 
     def _read(self, version: int) -> list[Action] | None:
-        """Return the actions of the commit *version*, or None if it does not exist."""
-        try:
-            content = _commit_path(self._path, version).read_bytes()
-        except FileNotFoundError:
-            return None
-        try:
-            return [json.loads(line) for line in content.splitlines() if line]
-        except ValueError as error:
-            raise TableDamagedError(
-                f"{self._path} cannot be read: version {version} is incomplete: {error}"
-            ) from error
+        return _read_commit(self._path, version)
 
     def _apply(self, version: int, actions: Iterable[Action]) -> None:
         """Apply the *actions* of *version* to this snapshot."""
@@ -244,6 +230,48 @@ def _is_abandoned(draft: Path) -> bool:
     with suppress(FileNotFoundError):  # its writer has finished
         return time.time() - draft.stat().st_mtime > ABANDONED_AFTER_S
     return False
+
+
+def read_commits(path: Path, after: int) -> Iterator[tuple[int, list[Action]]]:
+    """Yield version and actions of each commit of the table in *path* after version *after*.
+
+    It needs no snapshot, so it is cheap for a reader that follows a table. Ends at the first commit
+    that does not exist. Raises TableDamagedError.
+    """
+    for version in count(after + 1):
+        actions = _read_commit(path, version)
+        if actions is None:
+            return
+        yield version, actions
+
+
+def is_commit_missing(path: Path, version: int) -> bool:
+    """Return whether the table in *path* has later commits than *version*, but not that one.
+
+    Lists the log, unless the commit before it is there: then none is missing.
+    """
+    if _commit_path(path, version - 1).exists():
+        return False
+    names = (file.name for file in (path / LOG_FOLDER).glob(f"{'[0-9]' * _DIGITS}.json"))
+    later = {int(name[:_DIGITS]) for name in names if int(name[:_DIGITS]) >= version}
+    return bool(later) and version not in later
+
+
+def _read_commit(path: Path, version: int) -> list[Action] | None:
+    """Return the actions of the commit *version*, or None if it does not exist.
+
+    A commit file that a machine crash left empty has no actions.
+    """
+    try:
+        content = _commit_path(path, version).read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return [json.loads(line) for line in content.splitlines() if line]
+    except ValueError as error:
+        raise TableDamagedError(
+            f"{path} cannot be read: version {version} is incomplete: {error}"
+        ) from error
 
 
 def is_checkpoint_due(path: Path, commits: int) -> bool:

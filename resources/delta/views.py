@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from tempfile import TemporaryDirectory
+
 import pyarrow as pa
-from deltalake import QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from resources.delta.lake import DeltaLake
@@ -23,12 +25,19 @@ def query_view(view: View, lake: DeltaLake, alias: str, topic: str | None = None
         return pa.table({column.name: [] for column in view.columns})
     # Segments are written after their records. So they are read first: no segment read here has
     # records that are missing.
-    tables = QueryBuilder().register("segments", segments.delta).register("records", records.delta)
+    unsealed = segments.unsealed_rows()
     order = "v.topic, v.partition, v.version, v.start_offset"
     sql = view.sql if topic is None else _filter_topic(view.sql, topic)
+    columns = ", ".join(f'"{name}"' for name in unsealed.column_names)
+    both = f"(SELECT {columns} FROM segments UNION ALL SELECT {columns} FROM unsealed)"
     try:
-        answer = tables.execute(f"SELECT v.* FROM ({sql}) v ORDER BY {order}")
-        return pa.table(answer.read_all())
+        with TemporaryDirectory() as folder:
+            write_deltalake(folder, unsealed)
+            tables = QueryBuilder().register("segments", segments.delta)
+            tables.register("records", records.delta).register("unsealed", DeltaTable(folder))
+            sql = sql.replace("FROM segments ", f"FROM {both} ")
+            answer = tables.execute(f"SELECT v.* FROM ({sql}) v ORDER BY {order}")
+            return pa.table(answer.read_all())
     except (DeltaError, OSError, pa.ArrowException) as error:
         raise LakeError(f"{lake.root}: view {view.name} cannot be queried: {error}") from error
 

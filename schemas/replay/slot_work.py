@@ -40,15 +40,14 @@ class Progress:
 class ChainLink:
     """A staged range of one incarnation: a link of the chain that replay follows.
 
-    The range holds *count* records. If the link *is_cut* to a part of the range, it holds at most
-    *count*. The next link of the incarnation begins at this link's end.
+    The range holds exactly *count* records. The next link of the incarnation begins at this link's
+    end.
     """
 
     incarnation: str
     start: int
     end: int
     count: int
-    is_cut: bool = False
 
 
 @dataclass(frozen=True, slots=True)

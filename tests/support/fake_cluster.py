@@ -14,6 +14,7 @@ after any call.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -386,6 +387,12 @@ class FakeStageReader:
                 kept = [s for s in shown if partition in wanted and s[0] >= wanted[partition]]
                 if kept:
                     yield partition, rows(partition, kept)
+
+    def count(self, files, source, edges, total):
+        offsets = [
+            o for _, batch in self.rows(files, {source: 0}) for o in batch["offset"].to_pylist()
+        ]
+        return [sum(a <= o < b for o in offsets) for a, b in pairwise(edges)]
 
 
 def rows(partition, shown):

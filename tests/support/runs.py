@@ -1,4 +1,4 @@
-"""Offset runs as the pairs of offsets that they stand for."""
+"""Offset runs as the pairs of offsets that they mean."""
 
 from __future__ import annotations
 

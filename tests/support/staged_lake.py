@@ -49,8 +49,8 @@ def stage_records(context, *ranges, staged_at_ms=1, times=None):
                 out.write(batch_of(rows))
                 ledger.append(segment_of(source, rows, sequence, staged_at_ms))
             files.append(out.close())
-    version = records.stage(files, ledger, {s.source: records.frontier(s.source) for s in ledger})
-    segments.append([{**segment.to_dict(), "version": version} for segment in ledger])
+    records.stage(files, ledger, {s.source: records.frontier(s.source) for s in ledger})
+    segments.seal()
     return files
 
 

@@ -47,6 +47,22 @@ def tree() -> dict[str, list[str]]:
     return folders
 
 
+def test_only_one_class_reads_the_table_segments():
+    """It also reads the commits of `records` that are not in the table yet."""
+    readers = [
+        path.relative_to(ROOT).as_posix()
+        for package in PACKAGES
+        for path in sorted((ROOT / package).rglob("*.py"))
+        if re.search(r"\bSEGMENTS\b", path.read_text(encoding="utf-8"))
+    ]
+
+    assert set(readers) <= {
+        "resources/delta/lake.py",
+        "resources/delta/segments_table.py",
+        "schemas/tables.py",
+    }
+
+
 def test_the_map_names_each_folder_of_the_tree_and_no_other():
     assert sorted(file_map()) == sorted(tree())
 

@@ -24,7 +24,8 @@ def _lines() -> Iterator[str]:
     yield "# The tables of the lake\n"
     yield "Delta tables in the folder that `deltamirror.lake` names. Only deltamirror writes them;"
     yield "any engine that reads Delta may read them. Offsets are Kafka's, times are milliseconds"
-    yield "since 1970."
+    yield "since 1970. While deltamirror runs, the table `segments` is up to 30 s behind `records`."
+    yield "deltamirror's own commands read the missing rows from the commits of `records`."
     for title, folder, tables in _TABLE_GROUPS:
         yield f"\n## {title}"
         for table in tables:

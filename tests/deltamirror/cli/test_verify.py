@@ -31,8 +31,8 @@ def staged(halfway_context, lake, tmp_path, monkeypatch):
         "orders", "life1", 0, 0, 20, 20, size, 0, 19, 1, 1, None, 0, 20, 20, "",
         digest.hexdigest(), 1, 1,
     )  # fmt: skip
-    version = records.stage([made], [segment], {segment.source: None})
-    context.lake.segments("us-east").append([{**segment.to_dict(), "version": version}])
+    records.stage([made], [segment], {segment.source: None})
+    context.lake.segments("us-east").seal()
     return context
 
 

@@ -1,10 +1,13 @@
 """Stage a source cluster tick by tick: exactly once, with an error for each skipped record."""
 
+from dataclasses import replace
+
 import pytest
 
 from deltamirror.control import ACCEPT_GAP, ControlTable
 from deltamirror.staging.stager import SourceStager
 from resources.delta.records_table import RecordsTable
+from resources.delta.table import LakeTable
 from schemas.errors.environment import UnreachableError
 from schemas.errors.lake import LakeError, LeaseHeldError, StalePlanError
 from schemas.errors.source import (
@@ -16,6 +19,7 @@ from schemas.errors.source import (
 )
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.kafka.topic import ConfigValue
+from schemas.tables import SEGMENTS
 from tests.support.fake_cluster import RecordContent
 from tests.support.fake_context import FakeContext, InlineWorkers
 
@@ -159,40 +163,50 @@ def test_a_tick_fails_while_the_source_is_down_and_the_next_tick_works(context, 
     assert values(context) == [b"a"]
 
 
-def test_the_next_process_seals_a_commit_after_a_crash_between_commit_and_seal(
-    context, start, monkeypatch
-):
-    write(context, ORDERS, b"a")
+def segment_spans(context, *, in_table=False):
+    """Return the segments of `orders` that a reader finds, or that the table itself has."""
+    table = context.lake.segments("us-east")
+    rows = (LakeTable(table.path, SEGMENTS) if in_table else table).rows().sort_by("start")
+    return [(r["start"], r["end"]) for r in rows.to_pylist() if r["topic"] == "orders"]
+
+
+def test_segments_of_a_killed_process_are_found_and_the_next_process_seals_them(context, start):
     staging = start()
-    staging.tick()
-    write(context, ORDERS, b"b")
-
-    def crash(*_):
-        raise RuntimeError("killed")
-
-    monkeypatch.setattr(staging._committer, "seal", crash)
-    with pytest.raises(RuntimeError):
+    for value in (b"a", b"b"):
+        write(context, ORDERS, value)
         staging.tick()
+    staging.lease.release()  # killed: it does not close
 
+    assert segment_spans(context) == [(0, 1), (1, 2)]
+    assert segment_spans(context, in_table=True) == []
+    staging.close()
     again = start()
     assert again.frontier(ORDERS) == 2
     again.tick()
     assert values(context) == [b"a", b"b"]
-    rows = context.lake.segments("us-east").rows().sort_by("start").to_pylist()
-    assert [(r["start"], r["end"]) for r in rows if r["topic"] == "orders"] == [(0, 1), (1, 2)]
+    assert segment_spans(context) == segment_spans(context, in_table=True) == [(0, 1), (1, 2)]
 
 
-def test_sealing_a_commit_again_appends_nothing(context, start):
-    write(context, ORDERS, b"a")
+def test_a_stager_seals_its_segments_when_it_is_closed(context, start):
     staging = start()
-    (segment,) = [s for s in staging.tick().segments if s.topic == "orders"]
-    version = context.lake.records("us-east").version
-    before = context.lake.segments("us-east").rows().num_rows
+    write(context, ORDERS, b"a")
+    staging.tick()
+    assert segment_spans(context, in_table=True) == []
 
-    staging._committer.seal(version, [segment])
-    start()._committer.seal(version, [segment])
+    staging.close()
 
-    assert context.lake.segments("us-east").rows().num_rows == before
+    assert segment_spans(context, in_table=True) == [(0, 1)]
+
+
+def test_a_stager_seals_its_segments_once_in_an_interval_even_when_it_is_idle(context, start):
+    context.timings = replace(context.timings, seal_interval_s=0.0)
+    staging = start()
+    write(context, ORDERS, b"a")
+    staging.tick()
+
+    staging.tick()
+
+    assert segment_spans(context, in_table=True) == [(0, 1)]
 
 
 def test_a_failure_before_the_commit_leaves_no_visible_records(context, start, monkeypatch):

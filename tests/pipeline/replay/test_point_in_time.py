@@ -1,5 +1,7 @@
 """A point-in-time replay selects ranges of the staged records."""
 
+from itertools import pairwise
+
 import pytest
 
 from pipeline.replay.point_in_time import clip_links, offset_for_time, select_ranges
@@ -91,21 +93,40 @@ def test_a_time_selects_the_first_offset_with_that_timestamp_or_later_as_in_kafk
         assert offset_for_time(STAGED, at_ms, read) == expected
 
 
+def count(source, edges, total):
+    """Count like the stage does if it holds every offset."""
+    return [max(0, b - a) for a, b in pairwise(edges)]
+
+
 def chain(links):
     work = PartitionWork(ORDERS.topic_partition, TopicPartition("again", 0), "id", links, None)
-    return SegmentChain(work, Progress(links[0].start, "life1", "id"))
+    return SegmentChain(work, Progress(links[0].start, "life1", "id"), count)
 
 
 def test_links_are_cut_only_at_the_bounds_of_the_range():
-    assert clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]) == (
-        ChainLink("life1", 1, 3, 3, is_cut=True),
+    assert clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)], count) == (
+        ChainLink("life1", 1, 3, 2),
         ChainLink("life1", 3, 6, 3),
-        ChainLink("life1", 6, 8, 3, is_cut=True),
+        ChainLink("life1", 6, 8, 2),
     )
 
 
-def test_a_cut_link_accepts_fewer_records_than_its_count():
-    following = chain(clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]))
+def test_a_cut_link_whose_segment_has_lost_records_is_an_error():
+    with pytest.raises(StageIncompleteError, match="not all of the 3 records"):
+        clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)], lambda *_: [0, 0, 0])
+
+
+@pytest.mark.parametrize("bound", ["from_time_ms", "to_time_ms"])
+def test_a_time_in_a_segment_that_has_lost_records_is_an_error(bound):
+    def damaged(segment):
+        return (batch.slice(1) for batch in read(segment))
+
+    with pytest.raises(StageIncompleteError, match="not all of the 3 records"):
+        select_ranges(STAGED, Selection(**{bound: 400}), lambda _: None, damaged)
+
+
+def test_a_cut_link_counts_the_records_in_its_range():
+    following = chain(clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)], count))
     sent = following.follow(ORDERS, batch_of(row(ORDERS, i) for i in range(1, 9)))
 
     following.finish()
@@ -114,7 +135,7 @@ def test_a_cut_link_accepts_fewer_records_than_its_count():
 
 
 def test_a_whole_link_in_a_cut_chain_still_counts_its_records():
-    following = chain(clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)]))
+    following = chain(clip_links(STAGED, [ReplayRange(0, "life1", 1, 8)], count))
 
     with pytest.raises(StageIncompleteError, match="3 records"):
         following.follow(ORDERS, batch_of(row(ORDERS, i) for i in (1, 2, 3, 5, 6)))

@@ -461,6 +461,20 @@ def test_a_missing_file_stops_its_partition_and_no_record_is_skipped(world):
     assert world.is_done("users")
 
 
+def test_a_partly_replayed_segment_whose_file_is_gone_stops_its_partition():
+    world = SlotWorld(transaction_records=2, max_records=2)
+    world.stage("orders", letters("abcde"))
+    world.tick()
+    shown = world.shown("orders")
+    assert [offset for offset, _ in shown] == [0, 1]
+    world.files.clear()
+
+    ((_, error),) = world.tick().errors
+
+    assert isinstance(error, StageIncompleteError)
+    assert world.shown("orders") == shown
+
+
 def test_a_missing_segment_stops_its_partition_before_anything_is_sent(world):
     world.stage("orders", letters("abc"))
     world.stage("orders", letters("def"))

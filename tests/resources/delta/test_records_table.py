@@ -155,18 +155,6 @@ def test_many_frontiers_advance_in_one_commit(records):
     assert (seen.frontier(ORDERS), seen.frontier(USERS), seen.txn_version("orders")) == (1, 4, 2)
 
 
-def test_segments_since_a_version_are_read_from_the_log_by_commit(records):
-    first = stage(records, 0, 5, [0], planned=None)
-    second = stage(records, 5, 7, [5])
-
-    assert again(records).segments_since(0) == [
-        (first, [segment(0, 5, 1)]),
-        (second, [segment(5, 7, 1)]),
-    ]
-    assert again(records).segments_since(first) == [(second, [segment(5, 7, 1)])]
-    assert again(records).segments_since(second) == []
-
-
 def test_files_are_in_order_of_slot_and_sequence(records):
     parts = [(1, 12), (1, 9), (0, 30), (1, 100)]
     files = [file(records, i, slot=slot, sequence=n) for i, (slot, n) in enumerate(parts)]

@@ -39,6 +39,9 @@ class StagedLogHarness:
             for source, batch in self.log.rows(files or self._files, wanted)
         ]
 
+    def count(self, source, edges, total, later_files=()):
+        return self.log.count([*self._files, *later_files], source, edges, total)
+
 
 @pytest.fixture
 def staged(tmp_path):
@@ -74,6 +77,24 @@ def test_a_record_in_two_files_is_returned_once(staged):
     staged.write((ORDERS, [1, 2, 3]))
 
     assert staged.read({ORDERS: 0}) == [(ORDERS, [0, 1, 2]), (ORDERS, [3])]
+
+
+def test_records_between_offsets_are_counted_across_files(staged):
+    staged.write((ORDERS, [0, 1, 4]), (ORDERS_1, [5]))
+    staged.write((ORDERS, [6, 9]), (LATER, [1]))
+    staged.write((ORDERS, [20]))
+
+    assert staged.count(ORDERS, (0, 1, 5, 9, 10), total=5) == [1, 2, 1, 1]
+    assert staged.count(ORDERS, (4, 5), total=9) == [1]
+    assert staged.count(ORDERS_1, (0, 5), total=1) == [0]
+
+
+def test_counting_ends_at_the_file_with_the_last_record(staged):
+    staged.write((ORDERS, [0, 1]))
+
+    assert staged.count(ORDERS, (0, 2), total=2, later_files=("gone.parquet",)) == [2]
+    with pytest.raises(StagedFileError, match="gone"):
+        staged.count(ORDERS, (0, 2), total=3, later_files=("gone.parquet",))
 
 
 def test_row_groups_without_wanted_records_are_skipped(tmp_path, monkeypatch):

@@ -345,17 +345,40 @@ def test_a_checkpoint_is_due_after_a_number_of_commits(path, last):
     assert delta_log.is_checkpoint_due(path, 4)
 
 
-def test_commit_infos_are_returned_newest_first_up_to_the_first_deleted_commit(path):
+def test_commits_after_a_version_are_read_up_to_the_first_that_does_not_exist(path):
     log = opened(path)
-    for last_checkpoint in "abc":
-        log.commit([], [], {}, {"last_checkpoint": last_checkpoint})
-    assert [(v, info["last_checkpoint"]) for v, info in log.commits_since(1)] == [
-        (3, "c"),
-        (2, "b"),
-    ]
+    for letter in "abc":
+        log.commit([], [], {}, {"letter": letter})
 
-    (path / LOG_FOLDER / f"{2:020}.json").unlink()
-    assert [v for v, _ in log.commits_since(0)] == [3]
+    found = list(delta_log.read_commits(path, 1))
+
+    assert [(v, actions[0]["commitInfo"]["letter"]) for v, actions in found] == [(2, "b"), (3, "c")]
+    assert list(delta_log.read_commits(path, 3)) == []
+
+
+def test_a_commit_is_missing_if_a_later_one_exists(path):
+    log = opened(path)
+    for _ in range(3):
+        log.commit([], [], {}, {})
+    assert not any(delta_log.is_commit_missing(path, version) for version in range(1, 9))
+
+    for version in (0, 1, 2):
+        (path / LOG_FOLDER / f"{version:020}.json").unlink()
+
+    assert delta_log.is_commit_missing(path, 2)
+    assert not delta_log.is_commit_missing(path, 4)
+
+
+def test_expired_commits_that_are_still_needed_are_kept(path):
+    log = opened(path)
+    for _ in range(6):
+        log.commit([], [], {}, {})
+        DeltaTable(str(path)).create_checkpoint()
+
+    log.delete_expired_logs(keep=1, needed_after=3)
+
+    assert [v for v, _ in delta_log.read_commits(path, 3)] == [4, 5, 6]
+    assert not (path / LOG_FOLDER / f"{2:020}.json").exists()
 
 
 def test_an_empty_commit_file_is_a_commit_without_actions(path):

@@ -70,7 +70,6 @@ READER = "resources.kafka.range_reader:RangeReader"
 READING = "resources.kafka.range_reader:_ReadState"
 RECORDS_TABLE = "resources.delta.records_table:RecordsTable"
 STAGING = "deltamirror.staging.stager:SourceStager"
-COMMITTER = "deltamirror.staging.committer:Committer"
 SLOT = "resources.kafka.slot_producer:SlotProducer"
 CLIENT = "resources.librdkafka.arrow_producer:ArrowProducer"
 OFFSETS = f"{CLIENT}.send_offsets_to_transaction"
@@ -79,7 +78,7 @@ MAP = "deltamirror.replay.offset_map:OffsetMap"
 
 NOTHING_STAGED = {"staged": 0, "frontiers": [], "sealed": [], "high": [], "mapped": 0}
 UNSEALED = {"staged": 2 * RECORDS, "frontiers": [END, END], "orphans": 0, "sealed": []}
-ALL_STAGED = {**UNSEALED, "sealed": [END, END]}
+ALL_STAGED = {"staged": 2 * RECORDS, "frontiers": [END, END], "orphans": 0}
 NOTHING_SENT = {**ALL_STAGED, "visible": 0, "open": 0, "high": [0, 0], "mapped": 0}
 OPEN = {**NOTHING_SENT, "open": 1, "high": [0, CHUNK], "progress": [0], "pending": False}
 PENDING = {**OPEN, "pending": True}
@@ -126,9 +125,9 @@ ROWS = [
         {**NOTHING_STAGED, "orphans": 2}),
     Row("after the commit of records", f"{RECORDS_TABLE}.stage", "after", 1, DRIVER_ALONE,
         {**UNSEALED, "high": [], "mapped": 0}),
-    Row("before sealing", f"{COMMITTER}.seal", "before", 1, DRIVER_ALONE,
-        {**UNSEALED, "high": [], "mapped": 0}),
-    Row("after sealing", f"{COMMITTER}.seal", "after", 1, DRIVER_ALONE, ALL_STAGED),
+    Row("before sealing", f"{STAGING}.close", "before", 1, DRIVER_ALONE, UNSEALED),
+    Row("after sealing", f"{STAGING}.close", "after", 1, DRIVER_ALONE,
+        {**ALL_STAGED, "sealed": [END, END]}),
     # Replay: the worker's transactions, then the driver's offset map.
     Row("after FENCE", f"{SLOT}.fence", "after", 1, BOTH, {**NOTHING_SENT, "progress": []}),
     Row("after FENCE, and the run lives", f"{SLOT}.fence", "after", 1, WORKER,

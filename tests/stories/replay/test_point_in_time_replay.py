@@ -4,12 +4,13 @@ import dataclasses
 import json
 
 import pytest
+from deltalake import DeltaTable
 
 from deltamirror.context import MirrorContext
 from deltamirror.maintenance.maintain import maintain
 from deltamirror.replay.point_in_time import replay_point_in_time
 from schemas.config.config import ClusterConfig
-from schemas.errors.lake import NothingToReplayError
+from schemas.errors.lake import NothingToReplayError, StageIncompleteError
 from schemas.errors.target import ReplayTargetError
 from schemas.kafka.partition import SourcePartition
 from schemas.replay.point_in_time import Selection
@@ -97,6 +98,39 @@ def test_a_replay_by_time_begins_at_the_offset_that_kafka_returns_for_it(context
     found = consume_all(target.bootstrap_servers, plan.target_topic)
     assert records == 20
     assert offsets(found, 1) == list(range(10, 30))
+
+
+SELECTIONS = {
+    "all": ({}, None),
+    "partition": ({"partition": 1}, None),
+    "as of a time": ({"as_of_ms": 15}, None),
+    "inside the damaged segment": ({"from_offset": 12, "to_offset": 18}, None),
+    "from the damaged segment on": ({"from_offset": 12}, None),
+    "up to the damaged segment": ({"to_offset": 18}, None),
+    "from a time in the damaged segment": ({"from_time_ms": 13}, None),
+    "up to a time in the damaged segment": ({"to_time_ms": 18}, None),
+    "outside the damaged segment": ({"from_offset": 22, "to_offset": 28}, 6 * PARTITIONS),
+    "times outside it": ({"from_time_ms": 23, "to_time_ms": 29}, 6 * PARTITIONS),
+}
+
+
+@pytest.mark.parametrize(("wanted", "records"), SELECTIONS.values(), ids=SELECTIONS)
+def test_a_replay_of_a_lake_in_which_a_record_was_deleted_is_exact_or_an_error(
+    context, topic, target, wanted, records
+):
+    table = DeltaTable(str(context.lake.records("us-east").path))
+    table.delete(f"topic = '{topic}' AND offset = 15")
+
+    if records is not None:
+        plan, sent = replay(context, topic, **wanted)
+        found = consume_all(target.bootstrap_servers, plan.target_topic)
+        assert len(found) == sent == records
+        return
+    with pytest.raises(StageIncompleteError, match=r"not all of the \d+ records"):
+        replay(context, topic, **wanted)
+    if context.lake.replays.exists():
+        states = context.lake.replays.rows().sort_by("at_ms").column("state").to_pylist()
+        assert states == ["planned", "failed"]
 
 
 def test_a_replay_does_not_change_the_flow_and_has_its_own_offset_map(context, topic, target):

@@ -21,9 +21,9 @@ from deltalake import DeltaTable
 from deltamirror.maintenance.maintain import maintain
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.replay.replayer import FlowReplayer
-from deltamirror.staging.committer import Committer
 from deltamirror.staging.stager import SourceStager
 from resources.delta.records_table import RecordsTable
+from resources.delta.table import LakeTable
 from resources.spark.session import spark_session
 from schemas.errors.lake import (
     CommitsGoneError,
@@ -32,6 +32,7 @@ from schemas.errors.lake import (
     StageIncompleteError,
     TableDamagedError,
 )
+from schemas.tables import SEGMENTS
 from tests.support.brokers import create_topic
 from tests.support.disk_faults import fill, small_disk
 from tests.support.fake_context import InlineWorkers
@@ -217,7 +218,6 @@ def test_a_damaged_segments_table_is_moved_away_and_rebuilt_from_records(here):
 FULL_AT = [
     pytest.param(SourceStager, "_stage", stage, id="at a data file"),
     pytest.param(RecordsTable, "stage", stage, id="at the commit of records"),
-    pytest.param(Committer, "seal", stage, id="at the segments"),
     pytest.param(OffsetMap, "write", replay, id="at the offset map"),
 ]
 
@@ -253,6 +253,34 @@ def test_a_full_disk_loses_no_record_and_the_next_run_with_free_space_continues(
         fillers[-1].unlink()
         mirror_next_turn(here)
         assert_all_arrived_once(here)
+
+
+def test_a_full_disk_when_segments_are_sealed_is_a_warning_and_the_next_run_seals_them(
+    world, source, unique_topic, tmp_path, monkeypatch, caplog
+):
+    create_topic(source.bootstrap_servers, unique_topic, PARTITIONS)
+    with small_disk(tmp_path / "disk", DISK_BYTES) as disk:
+        here = world(unique_topic, **{"deltamirror.lake": str(disk / "lake")})
+        here.topic, here.turns = unique_topic, 0
+        write(here)
+        append, fillers = LakeTable.append, []
+
+        def full(table, *args, **options):
+            if table.table is SEGMENTS:
+                fillers.append(fill(disk))
+            return append(table, *args, **options)
+
+        monkeypatch.setattr(LakeTable, "append", full)
+        stage(here)
+        monkeypatch.undo()
+        assert "No space left" in caplog.text
+        assert here.context.lake.segments("us-east").rows().num_rows == PARTITIONS
+
+        fillers[-1].unlink()
+        mirror_next_turn(here)
+        assert_all_arrived_once(here)
+        sealed = LakeTable(here.context.lake.segments("us-east").path, SEGMENTS).rows()
+        assert sealed.num_rows == here.context.lake.segments("us-east").rows().num_rows
 
 
 def test_a_second_run_on_a_lake_fails_with_an_error_that_names_the_first(here):

@@ -8,10 +8,12 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
+from deltalake import DeltaTable
 
 from deltamirror.control import PAUSE, ControlTable
 from deltamirror.verification.verify import verify
 from resources.delta.table import LakeTable
+from resources.spark.session import spark_session
 from schemas.errors.base import NotCaughtUpError
 from schemas.errors.source import TopicMissingError
 from schemas.kafka.partition import TopicPartition, slot_of
@@ -136,6 +138,37 @@ def test_exactly_the_differences_planted_in_the_stage_are_found(world, topics):
     assert alone.totals["altered"] == 1
     with pytest.raises(TopicMissingError):
         verify(context, topics=["no-such-topic"])
+
+
+def deleted_by_deltalake(path, where):
+    DeltaTable(str(path)).delete(where)
+
+
+def deleted_by_spark(path, where):
+    spark_session().sql(f"DELETE FROM delta.`{path}` WHERE {where}").collect()
+
+
+@pytest.mark.parametrize("delete", [deleted_by_deltalake, deleted_by_spark])
+def test_a_record_that_another_program_deleted_from_the_stage_is_reported(world, topics, delete):
+    named = topics("deleted", "untouched")
+    here = world(*named.values())
+    here.mirror()
+    path = files_of(here.context, named["deleted"])[0].path
+    delete(path, f"topic = '{named['deleted']}' AND offset = 15")
+
+    whole = verify(here.context)
+    alone = here.cli("verify", "--staged", "--format", "json")
+
+    counts = by_topic(whole)
+    assert counts[named["deleted"]] == NONE | {"lost": 1}
+    assert counts[named["untouched"]] == NONE
+    assert whole.errors == []
+    answer = json.loads(alone.stdout)
+    (difference,) = answer["differences"]
+    assert alone.returncode == 1
+    assert (answer["lost"], answer["altered"]) == (1, 0)
+    assert (difference["topic"], difference["kind"]) == (named["deleted"], "lost")
+    assert "1 of 40 records staged in" in difference["detail"]
 
 
 def test_a_comparison_with_the_source_finds_differences_that_the_recorded_digests_do_not_show(
