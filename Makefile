@@ -9,6 +9,7 @@ DEV_TOOLS := .venv/.dev-tools
 UV_VERSION := 0.13.9
 SEED := 1
 SECONDS := 60
+MINUTES := 60
 # The newest of those that run: a version manager's stand-in for a Python it does not have fails.
 PYTHON = $(shell for python in python3.13 python3.12 python3.11 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -101,6 +102,10 @@ bench-mm2: setup ## Measure beside MirrorMaker 2 on the same brokers, in turn (u
 .PHONY: bench-mm2-full
 bench-mm2-full: setup ## The same with every size, codec and rate, growth, and where CPU time goes (hours)
 	@$(BIN)/python -m benchmarks.mm2 --full
+
+.PHONY: bench-soak
+bench-soak: setup ## Measure what grows in an hour: files, log entries, memory, CPU (MINUTES=60)
+	@$(BIN)/python -m benchmarks.soak --minutes $(MINUTES)
 
 .PHONY: wheel-test
 wheel-test: setup ## Test the built wheel, with the source out of reach

@@ -58,9 +58,9 @@ class Meter:
         return Cost(records, seconds, cpu_s - self._cpu_s, broker_cpu_s - self._broker_cpu_s)
 
     def _now(self) -> tuple[float, float]:
-        brokers = sum(_cpu_s(pid) for pid in self._brokers)
+        brokers = sum(cpu_s(pid) for pid in self._brokers)
         ours = [pid for pid in tree(self._pid) if pid not in self._brokers]
-        return sum(_cpu_s(pid) for pid in ours), brokers
+        return sum(cpu_s(pid) for pid in ours), brokers
 
 
 class PeakMemory:
@@ -87,7 +87,7 @@ class PeakMemory:
 
     def _run(self) -> None:
         while not self._stop.wait(_SAMPLE_S):
-            self.peak_bytes = max(self.peak_bytes, sum(_pss(pid) for pid in tree(self._pid)))
+            self.peak_bytes = max(self.peak_bytes, sum(pss(pid) for pid in tree(self._pid)))
 
 
 def tree(pid: int) -> list[int]:
@@ -104,7 +104,7 @@ def tree(pid: int) -> list[int]:
     return found
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """Return the CPU seconds of *pid* and of its children that have ended."""
     with contextlib.suppress(OSError, IndexError):
         return sum(int(ticks) for ticks in _stat(pid)[11:15]) / TICKS_PER_S
@@ -116,7 +116,8 @@ def _stat(pid: int) -> list[str]:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
-def _pss(pid: int) -> int:
+def pss(pid: int) -> int:
+    """Return the PSS of *pid* in bytes: a page that several processes share counts once."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

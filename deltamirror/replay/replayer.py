@@ -58,6 +58,7 @@ class FlowReplayer:
         self._excluded_at: dict[TopicPartition, float] = {}
         self._last_resume_number = 0
         self.paused: set[TopicPartition] = set()
+        self.committed: tuple[CommittedBatch, ...] = ()
 
     @property
     def segment_index(self) -> SegmentIndex:
@@ -110,7 +111,8 @@ class FlowReplayer:
     def tick(self, only: Collection[str] | None = None) -> ReplayTick:
         """Replay a few transactions of each slot; *only* of these topics. Raises UnreachableError.
 
-        Excluded partitions are in `partition_errors` afterwards, paused ones in `paused`.
+        Excluded partitions are in `partition_errors` afterwards, paused ones in `paused`. What a
+        failed tick has committed is in `committed`.
         """
         self.segment_index.refresh()
         self._apply_requests()
@@ -188,6 +190,7 @@ class FlowReplayer:
         """Write the offset map, exclude failed partitions, then raise a slot's failure."""
         moves = tuple(move for answer in answers for move in answer.batches)
         self._map.write(moves)
+        self.committed = moves
         for move in moves:
             self._planner.at[move.partition] = move.after
             if move.rebuilt:

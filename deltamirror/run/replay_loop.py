@@ -17,6 +17,7 @@ from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DefectError, DeltamirrorError
 from schemas.errors.lake import LeaseHeldError, StalePlanError
+from schemas.replay.slot_work import CommittedBatch
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class ReplayLoop(Loop):
         is_stale = is_waiting = False
         while not self._signals.is_over():
             self._start_tick()
+            self.replayer.committed = ()
             try:
                 with wrap_unexpected_errors():
                     if not self.replayer.lease.is_held:
@@ -76,6 +78,7 @@ class ReplayLoop(Loop):
                 is_stale = isinstance(error, StalePlanError | DefectError)
                 is_waiting = False
                 wait_s = self._fail(error)
+                self._report(self.replayer.committed)
                 self._measure_lag()
                 if self._until_caught_up and self.backoff.is_exhausted():
                     return
@@ -91,8 +94,7 @@ class ReplayLoop(Loop):
             if tick.moves:
                 if self._staging.catch_up_target().is_advanced_by(tick.moves):
                     self._transient_backoff.succeeded()
-                for listener in self._listeners:
-                    listener.replayed(self._config.flow, tick.moves)
+                self._report(tick.moves)
                 if self._until_caught_up and self._is_caught_up():
                     return
                 continue
@@ -100,6 +102,10 @@ class ReplayLoop(Loop):
                 return
             with self._signals.staged:
                 self._signals.staged.wait(self._seconds_to_next_tick(is_idle=True))
+
+    def _report(self, moves: Sequence[CommittedBatch]) -> None:
+        for listener in self._listeners if moves else ():
+            listener.replayed(self._config.flow, moves)
 
     def _measure_lag(self) -> None:
         """Report the lag every few seconds, also while the target is unreachable."""

@@ -16,6 +16,8 @@ from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError
 from schemas.errors.lake import LeaseHeldError, StalePlanError
+from schemas.monitoring.stats import ValueStats
+from schemas.staging.segment import Segment
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,7 @@ class StagingLoop(Loop):
         """Stage until the run ends. While another process holds the lease, wait for it."""
         while not self._signals.is_over():
             self._start_tick()
+            self.stager.committed = (), ()
             try:
                 with wrap_unexpected_errors():
                     if not self.stager.lease.is_held:
@@ -54,7 +57,9 @@ class StagingLoop(Loop):
                 log.info("%s %s", self.role, error)
                 continue
             except DeltamirrorError as error:
-                self._signals.sleep(self._fail(error))
+                wait_s = self._fail(error)
+                self._report(*self.stager.committed)
+                self._signals.sleep(wait_s)
                 continue
             self.backoff.succeeded()
             self.failure = None
@@ -62,12 +67,16 @@ class StagingLoop(Loop):
             for listener in self._listeners:
                 listener.tick_succeeded(self.role, errors)
                 listener.watermarks_read(self.alias, tick.watermarks, errors)
-                if tick.segments:
-                    listener.staged(self.alias, tick.segments, tick.timestamps)
-            if tick.segments:
-                with self._signals.staged:
-                    self._signals.staged.notify_all()
+            self._report(tick.segments, tick.timestamps)
             self._signals.sleep(self._seconds_to_next_tick(is_idle=not tick.segments))
+
+    def _report(self, segments: Sequence[Segment], timestamps: Sequence[ValueStats]) -> None:
+        if not segments:
+            return
+        for listener in self._listeners:
+            listener.staged(self.alias, segments, timestamps)
+        with self._signals.staged:
+            self._signals.staged.notify_all()
 
     def set_catch_up_target(self, flows: Collection[FlowConfig]) -> None:
         """Set the catch-up target to the source's current ends. Raises UnreachableError."""

@@ -67,6 +67,7 @@ class SourceStager:
         self._budget = next_tick_bytes(0, context.config.max_batch_bytes, is_behind=False)
         self._blocked: dict[TopicPartition, _BlockedPartition] = {}
         self.partition_errors: dict[TopicPartition, PartitionError] = {}
+        self.committed: tuple[Sequence[Segment], Sequence[ValueStats]] = (), ()
 
     def open(self) -> None:
         """Acquire the lease and load the frontiers. Raises LeaseHeldError, LakeError."""
@@ -97,7 +98,8 @@ class SourceStager:
     def tick(self, only: Collection[str] | None = None) -> StageTick:
         """Stage at most one batch; *only* of these topics. Raises UnreachableError.
 
-        Errors of single partitions are in `partition_errors` afterwards.
+        Errors of single partitions are in `partition_errors` afterwards. What a failed tick has
+        committed is in `committed`.
         """
         self._committer.seal_if_due()
         seen, lost = self._source_topics.snapshot_partitions(only, self._committer.frontiers)
@@ -168,7 +170,7 @@ class SourceStager:
         for slot in staged:
             for planned, error in slot.errors:
                 self._block(planned.partition, error)
-        committed = self._committer.commit(staged)
+        self.committed = committed = self._committer.commit(staged)
         if failures:
             raise failures[0]
         return committed

@@ -2,6 +2,7 @@
 
 import dataclasses
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -37,8 +38,11 @@ class RecordingListener(Listener):
     """A listener that keeps what it received."""
 
     def __init__(self):
-        self.records, self.errors = 0, []
+        self.records, self.staged_records, self.errors = 0, 0, []
         self.arrived = threading.Event()
+
+    def staged(self, alias, segments, timestamps=()):
+        self.staged_records += sum(segment.count for segment in segments)
 
     def replayed(self, flow, moves):
         self.records += sum(move.records for move in moves)
@@ -369,6 +373,27 @@ def test_a_paused_topic_is_reported_at_the_end(context):
 def test_a_file_without_an_enabled_flow_is_a_configuration_error(context):
     with pytest.raises(ConfigError, match="no flow is enabled"):
         Mirror(dataclasses.replace(context.config, flows=()))
+
+
+@pytest.mark.parametrize("failing", [SourceStager, FlowReplayer])
+def test_records_that_a_failed_tick_has_committed_are_counted_once(context, monkeypatch, failing):
+    write(context, b"a", b"b")
+    recorder, tick, failed = RecordingListener(), failing.tick, []
+
+    def fails_after_its_commit(self, only=None):
+        found = tick(self, only)
+        if any(self.committed) and len(failed) < 2:
+            failed.append(True)
+            raise UnreachableError("eu-west", servers="localhost:1", reason="a slot failed")
+        return found
+
+    monkeypatch.setattr(failing, "tick", fails_after_its_commit)
+    with suppress(NotCaughtUpError):  # staging may not have recovered when replay is done
+        run(context, listeners=[recorder])
+
+    assert failed
+    assert (recorder.staged_records, recorder.records) == (2, 2)
+    assert shown(context) == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("failing", [SourceStager, FlowReplayer])
