@@ -96,7 +96,7 @@ def main(minutes: float, every_s: float, rate: int) -> None:
         "samples": [asdict(sample) for sample in samples],
         "verified": True,
     }
-    Console().print(_table(samples))
+    Console(width=None if sys.stdout.isatty() else 120).print(_table(samples))
     file = report.save(result, name="soak")
     file.with_suffix(".svg").write_text(picture(result), encoding="utf-8")
     click.echo(f"kept in {file.relative_to(report.ROOT)}")
