@@ -24,8 +24,8 @@ class Committer:
     """Write the tables `records` and `segments` of source cluster *alias*; know its frontiers.
 
     A batch is committed to `records`. Its segments are in the commit's metadata; `seal` appends
-    those of many commits to `segments` at once.
-    Use it only while the staging lease is held. Not thread-safe.
+    those of many commits to `segments` at once. Use it only while the
+    staging lease is held. Not thread-safe.
     """
 
     def __init__(self, context: MirrorContext, alias: str, source_topics: SourceTopics) -> None:

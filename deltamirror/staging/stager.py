@@ -154,7 +154,7 @@ class SourceStager:
         return {p: blocked.error for p, blocked in self._blocked.items()}
 
     def _stage(self, ranges: Sequence[OffsetRange]) -> tuple[list[Segment], tuple[ValueStats, ...]]:
-        """Read and write *ranges* in Spark tasks, then commit and seal them; see Committer."""
+        """Read and write *ranges* in Spark tasks, then commit them, as `Committer.commit` does."""
         config = self._context.config
         bundles = bundle_ranges(ranges, config.tasks_max)
         sequence = self._committer.next_sequence

@@ -66,10 +66,19 @@ class SegmentsTable(LakeTable):
     def commits_after(self, version: int) -> list[tuple[int, list[dict[str, Any]]]]:
         """Return the commits of `records` after *version*: version and rows, oldest first.
 
-        Raises TableDamagedError if the log of `records` has lost commits after *version*.
+        Raises TableDamagedError if the log of `records` has lost commits after *version*: they are
+        missing, or a crash of the machine left one empty before a complete one. An empty commit at
+        the end is no loss: its records are staged again.
         """
-        found = []
+        found, empty = [], None
         for number, actions in read_commits(self._records_path, version):
+            if not actions:
+                empty = number
+            elif empty is not None:
+                raise TableDamagedError(
+                    f"{self._records_path}: version {empty} is empty, and its segments are in no "
+                    "table"
+                )
             infos = [action["commitInfo"] for action in actions if "commitInfo" in action]
             rows = [row for info in infos for row in json.loads(info.get(SEGMENTS_KEY, "[]"))]
             found.append((number, [{**row, "version": number} for row in rows]))
@@ -88,11 +97,10 @@ class SegmentsTable(LakeTable):
         """
         self.refresh()
         before = self.txn_version(SEALED_APP_ID)
-        commits = [(v, rows) for v, rows in self.commits_after(self.sealed_version) if rows]
+        commits = self.commits_after(self.sealed_version)
         if commits:
-            rows = [row for _, each in commits for row in each]
             self.append(
-                rows,
+                [row for _, rows in commits for row in rows],
                 txn_versions={SEALED_APP_ID: commits[-1][0]},
                 expected={SEALED_APP_ID: before},
             )

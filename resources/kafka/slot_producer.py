@@ -254,7 +254,7 @@ class SlotProducer(TargetLog):
         """Abort and drop the producer. The next `fence` ends a transaction that stayed open."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            with suppress(KafkaException):
+            with suppress(KafkaException):  # then it is dropped: `close` waits without a bound
                 producer.abort_transaction(1.0)
 
     def end_aborted(self) -> None:

@@ -135,6 +135,30 @@ def test_lost_commits_with_unsealed_segments_are_an_error(staged):
         staged.found()
 
 
+def emptied(staged, version):
+    (staged.records.path / LOG_FOLDER / f"{version:020}.json").write_bytes(b"")
+
+
+def test_a_commit_that_a_crash_left_empty_before_a_complete_one_is_an_error(staged):
+    versions = [staged.stage(start, start + 1) for start in range(3)]
+    emptied(staged, versions[1])
+
+    with pytest.raises(TableDamagedError, match=f"version {versions[1]} is empty"):
+        staged.found()
+
+
+def test_an_empty_last_commit_is_no_error_even_after_its_records_are_staged_again(staged):
+    staged.stage(0, 1)
+    emptied(staged, staged.stage(1, 2))
+    assert [start for _, start, _ in staged.found()] == [0]
+
+    again = StagedSegments(staged.lake.root)
+    again.table.seal()  # as a process does before it stages
+    again.stage(1, 3)
+
+    assert [(start, end) for _, start, end in again.found()] == [(0, 1), (1, 3)]
+
+
 STEPS = st.lists(st.sampled_from(["stage", "seal", "optimize", "maintain"]), max_size=25)
 
 
