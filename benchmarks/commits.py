@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import report
+from resources.delta.file_names import file_name
 from resources.delta.records_table import RecordsTable
 from resources.delta.transaction_log import AddedFile, LiveFile
 
@@ -87,7 +88,7 @@ def _cost(size: int, by: str, commit: Callable[[], object], look: Callable[[], o
 
 def _commit(records: RecordsTable) -> None:
     version = records.version + 1
-    files = [LiveFile(path, 1_000, {"slot": str(slot)}) for slot, path in _paths(version)]
+    files = [LiveFile(path, 1_000) for path in _paths(version)]
     records.commit(
         [AddedFile(file, 0, _STATS) for file in files], txn_versions={"topic/id/0": version}
     )
@@ -95,21 +96,19 @@ def _commit(records: RecordsTable) -> None:
 
 def _commit_by(delta: DeltaTable) -> None:
     version = delta.version() + 1
-    paths = _paths(version)
-    adds = [AddAction(path, 1_000, {"slot": str(n)}, 0, True, _STATS) for n, path in paths]
+    adds = [AddAction(path, 1_000, {}, 0, True, _STATS) for path in _paths(version)]
     txn_versions = [Transaction("topic/id/0", version)]
     delta.create_write_transaction(
         list(adds),
         mode="append",
         schema=delta.schema(),
-        partition_by=["slot"],
         commit_properties=CommitProperties(app_transactions=txn_versions),
     )
     delta.update_incremental()  # the object does not know its own commit
 
 
-def _paths(version: int) -> list[tuple[int, str]]:
-    return [(n, f"slot={n}/part-{version:012d}-{n:032x}-{n:016x}.parquet") for n in range(FILES)]
+def _paths(version: int) -> list[str]:
+    return [file_name(version, 1 << n, 0, f"{n:032x}", f"{n:016x}") for n in range(FILES)]
 
 
 def _cpu_ms(work: Callable[[], object]) -> float:

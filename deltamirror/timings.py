@@ -40,6 +40,12 @@ class Timings:
     seal_interval_s: float = 30.0
     """How often staging appends the segments of its commits to the table `segments`."""
 
+    map_interval_s: float = 2.0
+    """How often replay appends to the offset map."""
+
+    lag_table_interval_s: float = 60.0
+    """How often the lag is appended to the table `lag`."""
+
     full_read_interval_s: float = 5.0
     """How often staging requests the watermarks of all partitions, not only of busy ones."""
 
@@ -52,8 +58,11 @@ class Timings:
     offset_syncs_interval_s: float = 1.0
     """How often pending offset syncs are written."""
 
-    maintain_interval_s: float = 600.0
-    """How often a run does the work of `deltamirror maintain`."""
+    compact_interval_s: float = 5.0
+    """How often a run looks for small files of `records` to join."""
 
     optimize_interval_s: float = 60.0
-    """How often a run joins small files of small tables and writes checkpoints that are due."""
+    """How often a run joins the files of the other tables, and deletes replaced files."""
+
+    maintain_interval_s: float = 600.0
+    """How often a run applies retention."""

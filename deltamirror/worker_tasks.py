@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline.replay.rebuild_map import rebuild_slot
 from pipeline.replay.slot_replay import replay_slot
-from pipeline.staging.stage import SlotStageResult, StageTask, stage_ranges
+from pipeline.staging.stage import StageResult, StageTask, stage_ranges
 from resources.delta.stage_reader import StageReader
 from resources.delta.stage_writer import RecordsDirectory
 from resources.kafka.range_reader import RangeReader
@@ -37,19 +37,17 @@ class StageWorker:
     def __init__(self) -> None:
         self._reader: RangeReader | None = None
 
-    def __call__(self, job: StageJob) -> Sequence[SlotStageResult | DeltamirrorError]:
-        """Stage the ranges of *job*; return the slots' results up to an error, then the error."""
+    def __call__(self, job: StageJob) -> Sequence[StageResult | DeltamirrorError]:
+        """Stage the ranges of *job*; return the result or the error."""
         reader, self._reader = self._reader or RangeReader(job.consumer), None
-        staged: list[SlotStageResult | DeltamirrorError] = []
+        now_ms, begun = int(time.time() * 1000), time.process_time()
         try:
-            now_ms = int(time.time() * 1000)
-            staged.extend(stage_ranges(job.task, reader, RecordsDirectory(job.records), now_ms))
+            staged = stage_ranges(job.task, reader, RecordsDirectory(job.records), now_ms)
         except DeltamirrorError as error:
-            staged.append(error)
             reader.close()  # it may be in the middle of a read
-        else:
-            self._reader = reader
-        return staged
+            return [error]
+        self._reader = reader
+        return [replace(staged, cpu_s=time.process_time() - begun)]
 
 
 @dataclass(frozen=True)

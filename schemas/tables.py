@@ -27,25 +27,27 @@ class Table:
     row: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    partitioned_by: tuple[str, ...]
     properties: Mapping[str, str]
 
 
 CHECKPOINT_EVERY = 1_000
 """Maximum number of commits between two checkpoints. A reader reads each commit after the last."""
 
-# Replaced files are kept for one day, for readers of an older version (a long `verify`); vacuum
-# keeps them for the same time. Loops add a small file four times a second and compaction replaces
-# them, so a longer retention would fill the disk.
+# Checkpoints list replaced files for 15 minutes. Loops add a small file four times a second, so a
+# checkpoint that listed them for longer would be large. deltamirror deletes them itself, after
+# `deltamirror.stage.vacuum.retention.ms`.
 APPEND_ONLY = {
     "delta.appendOnly": "true",
     "delta.checkpointInterval": str(CHECKPOINT_EVERY),
     "delta.logRetentionDuration": "interval 14 days",
-    "delta.deletedFileRetentionDuration": "interval 1 day",
+    "delta.deletedFileRetentionDuration": "interval 15 minutes",
 }
 
+FORMAT_PROPERTY, FORMAT = "deltamirror.format", "2"
+"""Property of `records`: the version of its layout of files. Version 1 had a file for each slot."""
+
 # Retention deletes records, and an append-only table rejects that.
-DELETABLE = {**APPEND_ONLY, "delta.appendOnly": "false"}
+STAGED_LOG = {**APPEND_ONLY, "delta.appendOnly": "false", FORMAT_PROPERTY: FORMAT}
 
 
 def read_columns(lines: Iterable[str]) -> tuple[Column, ...]:
@@ -54,14 +56,12 @@ def read_columns(lines: Iterable[str]) -> tuple[Column, ...]:
     return tuple(Column(name, type_, meaning, mark != "!") for name, type_, mark, meaning in parts)
 
 
-def _table(
-    text: str, partitioned_by: tuple[str, ...] = (), properties: Mapping[str, str] = APPEND_ONLY
-) -> Table:
+def _table(text: str, properties: Mapping[str, str] = APPEND_ONLY) -> Table:
     """Return the table of *text*: a line with name and row, one with the key, and the columns."""
     first, second, *columns = text.strip().splitlines()
     name, row = first.split(": ")
     key = tuple(second.split(": ")[1].split(", "))
-    return Table(name, row, read_columns(columns), key, partitioned_by, properties)
+    return Table(name, row, read_columns(columns), key, properties)
 
 
 RECORDS = _table(
@@ -81,8 +81,7 @@ RECORDS = _table(
     headers         headers ?  keys and values in order, duplicates kept
     raw_header_keys binaries ? all keys of `headers` as bytes, if one of them is not UTF-8
     """,
-    partitioned_by=("slot",),
-    properties=DELETABLE,
+    properties=STAGED_LOG,
 )
 
 SEGMENTS = _table("""

@@ -70,7 +70,7 @@ def translate_command(
         flow_config = context.config.flow(flow_name)
         flow = flow_config.flow
         find = _translate_backward if reverse else translate_offset
-        answer = find(map_index(context, flow), flow_config, wanted, offset, incarnation)
+        answer = find(map_index(context, flow_config), flow_config, wanted, offset, incarnation)
         if answer.downstream_offset is None:
             if not flow_config.replicates(topic):
                 raise NothingToTranslateError(f"{flow} does not mirror {wanted}")

@@ -8,12 +8,12 @@ from typing import Any
 
 from deltamirror.context import MirrorContext
 from deltamirror.groups.snapshots import flow_commits
+from deltamirror.replay.current_map import read_current_map
 from pipeline.offset_map.index import MAP_COLUMNS, MapIndex, build_index
 from pipeline.offset_map.translate import translate
 from resources.delta.table import CLOCK_APP_ID
 from resources.kafka.compacted_topic import CompactedTopic
 from schemas.config.config import FlowConfig
-from schemas.config.flow import Flow
 from schemas.errors.lake import LakeError
 from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint
@@ -26,14 +26,15 @@ _KEY = itemgetter("group", "topic", "partition")
 _VALUES = itemgetter("upstream_offset", "target_topic", "downstream_offset", "metadata")
 
 
-def map_index(context: MirrorContext, flow: Flow) -> MapIndex:
-    """Return a lookup index of the offset map of *flow*.
+def map_index(context: MirrorContext, flow_config: FlowConfig) -> MapIndex:
+    """Return a lookup index of the flow's offset map, as `read_current_map` returns it.
 
     Raises LakeError if the map cannot be read or contradicts itself.
     """
     try:
-        return build_index(context.lake.offset_map(flow).rows(MAP_COLUMNS))
+        return build_index(read_current_map(context, flow_config, MAP_COLUMNS))
     except ValueError as error:
+        flow = flow_config.flow
         raise LakeError(f"the offset map of {flow} contradicts itself: {error}") from None
 
 
@@ -42,14 +43,15 @@ def translate_groups(
     flow_config: FlowConfig,
     as_of_ms: int | None = None,
     group: str | None = None,
+    offset_map: MapIndex | None = None,
 ) -> list[GroupTranslation]:
     """Return the downstream offset at which each group resumes, by group and partition.
 
     *as_of_ms* and *group* are as in `flow_commits`. If nothing of the incarnation that a group read
-    has arrived, its downstream offset is None.
+    has arrived, its downstream offset is None. The flow's map is read if *offset_map* is None.
     """
     commits = flow_commits(context, flow_config, as_of_ms, group)
-    offset_map = map_index(context, flow_config.flow)
+    offset_map = offset_map or map_index(context, flow_config)
     found = []
     for row in commits:
         at, incarnation = TopicPartition(row["topic"], row["partition"]), row["topic_id"]

@@ -83,8 +83,8 @@ def plan_groups(
     *as_of_ms* is as in `flow_commits`. Nothing is changed. Raises DeltamirrorError if the target or
     the lake is down.
     """
-    found = translate_groups(context, flow_config, as_of_ms, group)
-    offset_map = map_index(context, flow_config.flow)
+    offset_map = map_index(context, flow_config)
+    found = translate_groups(context, flow_config, as_of_ms, group, offset_map)
     cluster = context.cluster(flow_config.flow.target)
     watermarks = cluster.watermarks({each.at.target for each in found})
     states = cluster.groups()

@@ -6,34 +6,39 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
-from operator import attrgetter
+
+import pyarrow as pa
 
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.staging.segment_index import staged_segments
+from deltamirror.staging.stager import SourceStager
 from pipeline.maintenance.compaction import (
-    CompactionInput,
+    SEQUENCES_PER_LEVEL,
+    FileStats,
     check_unchanged,
     collect_stats,
-    select_groups,
+    select_run,
+    slot_mask,
     sort_by_partition,
 )
 from pipeline.maintenance.retention import select_expired
 from resources.coordination.lease import Lease
-from resources.delta.records_table import RecordsFile, RecordsTable
+from resources.delta.records_table import RecordsTable
 from resources.delta.stage_reader import StageReader
-from resources.delta.stage_writer import RecordsDirectory, cast_to_file_schema
+from resources.delta.stage_writer import RecordsDirectory, cast_to_row_schema, join_batches
 from resources.delta.table import LakeTable
-from resources.delta.table_maintenance import optimize, vacuum
+from resources.delta.table_maintenance import Vacuum, optimize
+from resources.librdkafka.bindings import release_memory
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError
 from schemas.errors.lake import LakeError
-from schemas.kafka.partition import TopicPartition
-from schemas.staging.segment import Segment
+from schemas.kafka.partition import SLOT_COUNT, SourcePartition, TopicPartition
+from schemas.staging.segment import RecordsFile, Segment, StagedFile
 from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
 
 log = logging.getLogger(__name__)
@@ -51,7 +56,7 @@ class MaintenanceResult:
 
     Retention *removed* files of `records` with *removed_bytes*. Compaction replaced *joined* files
     of `records` with *joined_into* files. OPTIMIZE replaced *merged* small files of other tables.
-    VACUUM *deleted* files that no retained version of a table needs.
+    Then *deleted* files were deleted, which had been replaced before.
     """
 
     alias: str
@@ -79,66 +84,118 @@ def maintain(context: MirrorContext, alias: str | None = None) -> list[Maintenan
 def maintain_cluster(context: MirrorContext, alias: str) -> MaintenanceResult:
     """Maintain source cluster *alias*; the caller holds its staging lease.
 
-    Staging and replay may run at the same time: no frontier is moved, and a replaced file can be
-    read for another day. Raises StalePlanError, LakeError.
+    Staging and replay may run at the same time: no frontier is moved, and a reader of a replaced
+    file continues with the file that replaced it. Raises StalePlanError, LakeError.
     """
     records = context.lake.records(alias)
     removed = apply_retention(context, alias, records) if records.exists() else []
-    joined = list(compact(records)) if records.exists() else []
+    joined: list[tuple[int, int]] = []
+    while records.exists() and (counts := compact(records, min_sequences=2)):
+        joined.append(counts)
     tables = [table for table in maintained_tables(context, alias) if table.exists()]
     merged = sum(optimize(table) for table in tables if table.table is not RECORDS)
-    segments = context.lake.segments(alias)
-    sealed = segments.sealed_version if segments.exists() else 0
-    deleted = sum(vacuum(t, sealed if t.table is RECORDS else None) for t in tables)
+    for table in tables:
+        table.checkpoint(1)
+    deleted = sum(_vacuum(context, alias, Vacuum(table)) for table in tables)
     return MaintenanceResult(
         alias,
         removed=len(removed),
         removed_bytes=sum(file.size_bytes for file in removed),
-        joined=sum(joined),
-        joined_into=len(joined),
+        joined=sum(old for old, _ in joined),
+        joined_into=sum(new for _, new in joined),
         merged=merged,
         deleted=deleted,
     )
 
 
-def compact(records: RecordsTable) -> Iterator[int]:
-    """Compact small files of *records*, one commit for each group; yield each group's file count.
+def compact(
+    records: RecordsTable, min_sequences: int = SEQUENCES_PER_LEVEL[0]
+) -> tuple[int, int] | None:
+    """Join the small files of *records* that `select_run` selects, in one commit.
 
-    A new file is read back and compared with the old ones before it is committed. Raises LakeError
-    if it differs, with nothing committed.
+    Return the numbers of replaced and of new files, or None if there was nothing to join. A new
+    file is read back and compared with the old ones before it is committed. Raises LakeError if it
+    differs, with nothing committed.
     """
-    staged = StageReader(records.path)
     records.refresh()
-    for slot, members in groupby(records.files(), key=attrgetter("slot")):
-        files = {file.path: file for file in members}
-        parts = [
-            CompactionInput(f.path, f.sequence, f.size_bytes, staged.memory_bytes(f.path))
-            for f in files.values()
-        ]
-        for group in select_groups(parts):
-            _compact_group(records, staged, slot, [files[part.path] for part in group])
-            yield len(group)
-
-
-def _compact_group(
-    records: RecordsTable, staged: StageReader, slot: int, parts: Sequence[RecordsFile]
-) -> None:
-    rows = list(staged.all_rows([part.path for part in parts]))
-    before = collect_stats(rows)
-    with RecordsDirectory(records.path).slot_file(slot, parts[-1].sequence) as out:
-        for _, batch in sort_by_partition(rows):
-            out.write(cast_to_file_schema(batch))
-        joined = out.close()
-    if joined is None:
-        raise LakeError(f"{records.path}: files of slot {slot} hold no records")
+    files = select_run(records.files(), min_sequences)
+    if not files:
+        return None
+    level = 1 + max(file.level for file in files)
+    staged, directory = StageReader(records.path), RecordsDirectory(records.path)
+    joined = list[StagedFile]()
+    before, after = dict[SourcePartition, FileStats](), dict[SourcePartition, FileStats]()
+    count, size_bytes = staged.measure([file.path for file in files])
     try:
-        check_unchanged(before, collect_stats(staged.all_rows([joined.path])))
-    except LakeError:
-        with suppress(OSError):
-            (records.path / joined.path).unlink()
+        for slot, stats, rows in _rows_by_slot(staged, files, size_bytes):
+            with directory.records_file(files[-1].sequence, level) as out:
+                for batch in rows:
+                    out.write(slot, batch)
+                file = out.close()
+            if file is None:
+                raise LakeError(
+                    f"{records.path}: compaction found no records of slot {slot}; nothing was "
+                    "committed"
+                )
+            joined.append(file)
+            before |= stats
+            after |= collect_stats(StageReader(records.path).all_rows([joined[-1].path]))
+        check_unchanged(before, after, count)
+        records.replace(files, joined)
+    except DeltamirrorError:
+        # A commit that reported a failure may have been made. If that is unknown, the files stay.
+        records.refresh()
+        for file in joined:
+            if file.path not in records.live:
+                with suppress(OSError):
+                    (records.path / file.path).unlink()
         raise
-    records.replace(parts, [joined])
-    log.info("slot %d of %s: %d files compacted into one", slot, records.path, len(parts))
+    log.info("%s: %d files compacted into %d", records.path, len(files), len(joined))
+    return len(files), len(joined)
+
+
+def _rows_by_slot(
+    staged: StageReader, files: Sequence[RecordsFile], size_bytes: int
+) -> Iterator[tuple[int, Mapping[SourcePartition, FileStats], Iterable[pa.RecordBatch]]]:
+    """Yield each slot of *files*, the stats of its rows, and the rows by topic and partition."""
+    paths = [file.path for file in files]
+    if size_bytes <= SORTED_BYTES:
+        found = dict(join_batches(staged.all_rows(paths)))
+        by_slot = sorted(found, key=lambda source: source.slot)
+        for slot, members in groupby(by_slot, key=lambda source: source.slot):
+            of_slot = {source: found[source] for source in members}
+            rows = sort_by_partition(of_slot.items())
+            yield slot, collect_stats(of_slot.items()), (batch for _, batch in rows)
+        return
+    for slot in (i for i in range(SLOT_COUNT) if slot_mask(files) >> i & 1):
+        own = [file.path for file in files if file.has_slot(slot)]
+        stats = collect_stats(staged.all_rows(own, slot))
+        yield slot, stats, _rows_by_partition(staged, slot, own)
+
+
+def _rows_by_partition(
+    staged: StageReader, slot: int, paths: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of *slot*, by topic and partition, in bounded memory."""
+    if staged.measure(paths, slot)[1] <= SORTED_BYTES:
+        rows = dict(join_batches(staged.all_rows(paths, slot)))
+        yield from (batch for _, batch in sort_by_partition(rows.items()))
+        return
+    sources = staged.sources(paths, slot)
+    for partition in sorted({source.topic_partition for source in sources}):
+        for source in sources:  # of a re-created topic: its incarnations in the order of staging
+            if source.topic_partition == partition:
+                for _, batch in staged.rows(paths, {source: 0}):
+                    yield cast_to_row_schema(batch)
+
+
+def _vacuum(context: MirrorContext, alias: str, vacuum: Vacuum) -> int:
+    """Delete the files of a table that are not needed; return how many. Raises LakeError."""
+    segments = context.lake.segments(alias)
+    sealed = None
+    if vacuum.table.table is RECORDS:
+        sealed = segments.sealed_version if segments.exists() else 0
+    return vacuum.run(context.config.vacuum_retention_ms / 1000, sealed)
 
 
 def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -> list[RecordsFile]:
@@ -224,49 +281,99 @@ def maintained_tables(context: MirrorContext, alias: str) -> list[LakeTable]:
 COMMITS_PER_CHECKPOINT = 100
 """Commits between checkpoints. Opening a table reads each commit after the last one: 0.3 ms."""
 
+SORTED_BYTES = 64 * 2**20
+"""Bytes of rows that compaction holds in memory. If there are more, it reads each slot for itself,
+and each partition of a larger slot."""
+
+MAX_BUDGET_S = 5.0
+"""CPU time that compaction may save up."""
+
+COMPACTION_SHARE = 0.1
+"""Largest share of the CPU time of staging that compaction takes."""
+
+IDLE_SHARE = 0.01
+"""Share of one core that compaction may take while nothing is staged."""
+
 
 class MaintenanceLoop:
-    """Maintain, in a thread, the source clusters whose staging *leases* this process holds."""
+    """Maintain, in a thread, the source clusters that the *stagers* of this process stage."""
 
     def __init__(
-        self, context: MirrorContext, leases: Mapping[str, Lease], done: threading.Event
+        self, context: MirrorContext, stagers: Mapping[str, SourceStager], done: threading.Event
     ) -> None:
-        self._context, self._leases, self._done = context, leases, done
-        self._maintained_tables = {alias: maintained_tables(context, alias) for alias in leases}
+        self._context, self._stagers, self._done = context, stagers, done
+        self._records = {alias: context.lake.records(alias) for alias in stagers}
+        self._vacuums = {
+            alias: [Vacuum(table) for table in maintained_tables(context, alias)]
+            for alias in stagers
+        }
+        self._budgets = dict.fromkeys(stagers, 0.0)
+        self._accounted = {alias: (time.monotonic(), 0.0) for alias in stagers}
 
     def run(self) -> None:
         """Maintain until *done* is set; a failure is logged and retried after the interval."""
         timings = self._context.timings
-        next_turn = time.monotonic() + timings.maintain_interval_s
-        while not self._done.wait(min(timings.optimize_interval_s, timings.maintain_interval_s)):
-            self.optimize_tables()
-            if time.monotonic() >= next_turn:
-                self.maintain_clusters()
-                next_turn = time.monotonic() + timings.maintain_interval_s
+        optimized_at = maintained_at = time.monotonic()
+        while not self._done.wait(timings.compact_interval_s):
+            self.compact_records()
+            if time.monotonic() >= optimized_at + timings.optimize_interval_s:
+                self.optimize_tables()
+                optimized_at = time.monotonic()
+            if time.monotonic() >= maintained_at + timings.maintain_interval_s:
+                self.apply_retention()
+                maintained_at = time.monotonic()
+
+    def compact_records(self) -> None:
+        """Join small files of `records` while the budget of CPU time lasts."""
+        for alias, stager in self._staged():
+            if not self._records[alias].exists():
+                continue
+            now, staged_s = time.monotonic(), stager.cpu_s
+            then, staged_before_s = self._accounted[alias]
+            self._accounted[alias] = now, staged_s
+            earned_s = COMPACTION_SHARE * (staged_s - staged_before_s) + IDLE_SHARE * (now - then)
+            self._budgets[alias] = min(self._budgets[alias] + earned_s, MAX_BUDGET_S)
+            with self._warn("compacted", alias):
+                while self._budgets[alias] > 0 and not self._done.is_set():
+                    begun = time.thread_time()
+                    try:
+                        if compact(self._records[alias]) is None:
+                            break
+                    finally:
+                        self._budgets[alias] -= time.thread_time() - begun
+                    release_memory()
 
     def optimize_tables(self) -> None:
-        """Merge small files and write due checkpoints, in the clusters staged by this process.
+        """Merge small files, write due checkpoints, and delete what was replaced.
 
         The loops do not merge files, because that would delay their ticks.
         """
-        for alias in self._staged_aliases():
-            for table in self._maintained_tables[alias]:
-                try:
-                    if table.table is not RECORDS and table.exists():
+        for alias, _ in self._staged():
+            for vacuum in self._vacuums[alias]:
+                table = vacuum.table
+                if not table.exists():
+                    continue
+                with self._warn("optimized", table.path):
+                    if table.table is not RECORDS:
                         optimize(table)
                     table.checkpoint(COMMITS_PER_CHECKPOINT)
-                except DeltamirrorError as error:  # continue with the other tables
-                    log.warning("%s was not optimized: %s", table.path, error)
+                    _vacuum(self._context, alias, vacuum)
+        release_memory()
 
-    def maintain_clusters(self) -> None:
-        """Maintain each cluster that this process stages now."""
-        for alias in self._staged_aliases():
-            try:
-                done = maintain_cluster(self._context, alias)
-                if done.joined or done.removed or done.deleted:
-                    log.info("%s", done)
-            except DeltamirrorError as error:
-                log.warning("the tables of %s were not maintained: %s", alias, error)
+    def apply_retention(self) -> None:
+        """Apply retention to each cluster that this process stages now."""
+        for alias, _ in self._staged():
+            with self._warn("maintained", alias):
+                if self._records[alias].exists():
+                    apply_retention(self._context, alias, self._records[alias])
 
-    def _staged_aliases(self) -> Iterator[str]:
-        return (alias for alias, lease in self._leases.items() if lease.is_held)
+    @contextmanager
+    def _warn(self, action: str, name: object) -> Iterator[None]:
+        """Log an error of one table as a warning; the others continue."""
+        try:
+            yield
+        except DeltamirrorError as error:
+            log.warning("%s was not %s: %s", name, action, error)
+
+    def _staged(self) -> list[tuple[str, SourceStager]]:
+        return [(alias, s) for alias, s in self._stagers.items() if s.lease.is_held]

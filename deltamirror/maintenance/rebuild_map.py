@@ -111,7 +111,7 @@ class _Rebuilder:
 
     def _rebuild_job(self, slot: int, works: Sequence[PartitionWork]) -> ReplayJob:
         config = self._config
-        files = tuple(file.path for file in self._records.files() if file.slot == slot)
+        files = tuple(file.path for file in self._records.files() if file.has_slot(slot))
         # Nothing is sent, so the limits of a transaction and of a tick are not used.
         work = SlotWork(config.flow, slot, tuple(works), files, 0, 0, 0, 0)
         consumer = self._context.config.clusters[config.flow.target].consumer

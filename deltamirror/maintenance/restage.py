@@ -8,8 +8,7 @@ digest of their segment proves that they are the same records.
 from __future__ import annotations
 
 import logging
-from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 
@@ -25,16 +24,15 @@ from pipeline.maintenance.restage import (
     sort_for_file,
 )
 from resources.coordination.lease import Lease
-from resources.delta.file_names import FOREIGN_SEQUENCE
-from resources.delta.records_table import RecordsFile
+from resources.delta.arrow_schema import ROW_SCHEMA
 from resources.delta.stage_reader import StageReader
-from resources.delta.stage_writer import SCHEMA, RecordsDirectory, cast_to_file_schema
+from resources.delta.stage_writer import RecordsDirectory, cast_to_row_schema
 from resources.kafka.range_reader import RangeReader
 from schemas.errors.base import PartitionError
 from schemas.errors.lake import LakeError, SegmentLostError, StagedFileError
-from schemas.kafka.partition import Watermarks
+from schemas.kafka.partition import SLOT_COUNT, Watermarks
 from schemas.staging.read_range import OffsetRange
-from schemas.staging.segment import Segment, StagedFile
+from schemas.staging.segment import FOREIGN_SEQUENCE, RecordsFile, Segment, StagedFile
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +45,8 @@ class RestageResult:
 
     *files* were unreadable, incomplete or written by another program, and were removed from the
     table. *segments* with *records* are in new files; *from_source* of these records were read from
-    the source. *lost* has an error for each segment that could not be restored. A slot with such a
-    segment is not changed.
+    the source. *lost* has an error for each segment that could not be restored. Its slot, and slots
+    that share a broken file with it, are not changed.
     """
 
     alias: str
@@ -70,12 +68,15 @@ def restage(context: MirrorContext, alias: str) -> RestageResult:
 
 
 @dataclass
-class _SlotFindings:
-    """A slot's files to replace, the readable ones of them, and the segments to restore."""
+class _Findings:
+    """The files to replace, the readable ones of them, and the segments to restore.
+
+    *kept* are the files that stay.
+    """
 
     broken: list[RecordsFile] = field(default_factory=list)
     readable: list[str] = field(default_factory=list)
-    intact_sequences: list[int] = field(default_factory=list)  # of the files that stay, sorted
+    kept: list[RecordsFile] = field(default_factory=list)
     missing: list[Segment] = field(default_factory=list)
 
 
@@ -94,45 +95,17 @@ class _Restager:
         segments = staged_segments(self._segments)
         starts = {p: self._records.retained_from(p) or 0 for p in {s.source for s in segments}}
         retained = [s for s in segments if s.end > starts[s.source]]
-        files = self._records.files()
-        for slot in sorted({s.source.slot for s in segments} | {f.slot for f in files}):
-            slot_files = [file for file in files if file.slot == slot]
-            self._repair_slot(slot, slot_files, [s for s in retained if s.source.slot == slot])
+        found = self._inspect_files(self._records.files(), retained)
+        for slots in _connected_slots(found):
+            self._repair_slots(slots, found)
         self._restore_versions(segments, self._segments.sealed_version)
         return self._result
 
-    def _repair_slot(
-        self, slot: int, files: Sequence[RecordsFile], segments: Sequence[Segment]
-    ) -> None:
-        """Replace broken files with new ones, in one commit."""
-        found = self._inspect_files(files, segments)
-        if not found.broken and not found.missing:
-            return
-        new_files: list[StagedFile] = []
-        before = len(self._result.lost)
-        try:
-            for group in group_segments(found.missing, found.intact_sequences):
-                parts = self._from_foreign_files(group, found.readable)
-                parts |= self._from_source([s for s in group if s not in parts])
-                if len(parts) == len(group):
-                    new_files.append(self._write(slot, group, parts))
-        except BaseException:
-            self._delete_files(new_files)
-            raise
-        if len(self._result.lost) > before:
-            self._delete_files(new_files)
-            return
-        self._records.replace(found.broken, new_files)
-        self._result.files += len(found.broken)
-        self._result.segments += len(found.missing)
-        self._result.records += sum(segment.count for segment in found.missing)
-        log.info("slot %d of %s: %d files replaced", slot, self._records.path, len(found.broken))
-
     def _inspect_files(
         self, files: Sequence[RecordsFile], segments: Sequence[Segment]
-    ) -> _SlotFindings:
-        """Read *files* of a slot and compare them with its *segments*."""
-        lookup, found = SegmentLookup(segments), _SlotFindings()
+    ) -> _Findings:
+        """Read *files* and compare them with the *segments*."""
+        lookup, found = SegmentLookup(segments), _Findings()
         whole: set[Segment] = set()
         for file in files:
             if file.sequence == FOREIGN_SEQUENCE:
@@ -147,11 +120,38 @@ class _Restager:
                 continue
             if damaged:
                 found.broken.append(file)
+                found.readable.append(file.path)  # its other segments may be intact
             else:
-                insort(found.intact_sequences, file.sequence)
+                found.kept.append(file)
                 whole |= intact
         found.missing = [s for s in segments if s.count and s not in whole]
         return found
+
+    def _repair_slots(self, slots: Collection[int], found: _Findings) -> None:
+        """Replace the broken files of *slots* with new ones, in one commit."""
+        broken = [f for f in found.broken if any(map(f.has_slot, slots))]
+        missing = [s for s in found.missing if s.source.slot in slots]
+        new_files: list[StagedFile] = []
+        before = len(self._result.lost)
+        try:
+            for slot in slots:
+                kept = [file.sequence for file in found.kept if file.has_slot(slot)]
+                for group in group_segments([s for s in missing if s.source.slot == slot], kept):
+                    parts = self._from_foreign_files(group, found.readable)
+                    parts |= self._from_source([s for s in group if s not in parts])
+                    if len(parts) == len(group):
+                        new_files.append(self._write(slot, group, parts))
+        except BaseException:
+            self._delete_files(new_files)
+            raise
+        if len(self._result.lost) > before:
+            self._delete_files(new_files)
+            return
+        self._records.replace(broken, new_files)
+        self._result.files += len(broken)
+        self._result.segments += len(missing)
+        self._result.records += sum(segment.count for segment in missing)
+        log.info("%s: %d files replaced", self._records.path, len(broken))
 
     def _from_foreign_files(self, group: Sequence[Segment], files: Sequence[str]) -> Parts:
         """Return the complete segments of *group* in *files* of other programs, in any order."""
@@ -160,7 +160,7 @@ class _Restager:
             with suppress(StagedFileError):
                 for source, rows in self._stage_reader.all_rows([file]):
                     for segment, part in lookup.split(source, rows):
-                        parts.setdefault(segment, []).append(cast_to_file_schema(part))
+                        parts.setdefault(segment, []).append(cast_to_row_schema(part))
         return _complete_segments(parts)
 
     def _from_source(self, segments: Sequence[Segment]) -> Parts:
@@ -193,10 +193,10 @@ class _Restager:
         self, slot: int, group: Sequence[Segment], parts: Mapping[Segment, list[pa.RecordBatch]]
     ) -> StagedFile:
         """Write *group* to one file, read it back and return it. Raises LakeError if it differs."""
-        with self._directory.slot_file(slot, group[-1].sequence) as out:
+        with self._directory.records_file(group[-1].sequence, level=1) as out:
             for segment in sort_for_file(group):
                 for batch in parts[segment]:
-                    out.write(batch)
+                    out.write(slot, batch)
             written = out.close()
         rows = self._stage_reader.all_rows([written.path]) if written else ()
         intact, _ = SegmentLookup(group).take(rows)
@@ -221,11 +221,22 @@ class _Restager:
             behind = {}
 
 
+def _connected_slots(found: _Findings) -> list[list[int]]:
+    """Return the slots to repair, in groups: slots that share a broken file are in one group."""
+    groups: list[set[int]] = [{slot} for slot in {s.source.slot for s in found.missing}]
+    for file in found.broken:
+        slots = {slot for slot in range(SLOT_COUNT) if file.has_slot(slot)}
+        joined = [group for group in groups if group & slots]
+        groups = [group for group in groups if not group & slots]
+        groups.append(slots.union(*joined))
+    return [sorted(group) for group in sorted(groups, key=min)]
+
+
 def _complete_segments(parts: Parts) -> Parts:
     """Return the segments of *parts* that are complete, each sorted by offset."""
     whole = Parts()
     for segment, batches in parts.items():
-        rows = pa.Table.from_batches(batches, SCHEMA).sort_by("offset").combine_chunks()
+        rows = pa.Table.from_batches(batches, ROW_SCHEMA).sort_by("offset").combine_chunks()
         if is_intact(segment, rows):
             whole[segment] = rows.to_batches()
     return whole

@@ -216,7 +216,7 @@ class _Importer:
         return mapped
 
     def _staged_records(self, source: SourcePartition, start: int) -> Iterator[tuple[int, bytes]]:
-        files = [f.path for f in self._records.files() if f.slot == source.topic_partition.slot]
+        files = [file.path for file in self._records.files() if file.has_slot(source.slot)]
         for _, rows in StageReader(self._records.path).rows(files, {source: start}):
             yield from _fingerprinted(rows)
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
 
 from resources.delta.records_table import RecordsTable
 from resources.delta.table import CLOCK_APP_ID, LakeTable
+from schemas.errors.lake import StalePlanError
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import CommittedBatch, MapEnd, Progress
 
@@ -16,16 +18,30 @@ _TAKEOVER_APP_ID_PREFIXES = ("since/", "since-place/")
 """App id prefixes of the upstream and the downstream end of an import from MirrorMaker 2."""
 
 
+class _PendingBatch(NamedTuple):
+    """A batch that is committed on the target, and when that was, in ms since 1970."""
+
+    move: CommittedBatch
+    at_ms: int
+
+
 class OffsetMap:
     """Writer of one offset map.
 
     Each target partition has a txn version for each pair of source and target incarnations: the
     next upstream offset to map. It also covers offsets without a record, which are in no run.
+
+    `add` only remembers batches, so that many of them become one commit and one file; `flush`
+    appends them. Until then the map is behind the target's progress, and a process that ends
+    without `flush` leaves it there: replay then pairs target and stage again.
     """
 
     def __init__(self, table: LakeTable, run_id: str) -> None:
         self._table, self._run_id = table, run_id
         self._ends: dict[TopicPartition, dict[str, int]] = {}  # by topic id
+        self._pending: list[_PendingBatch] = []
+        self._pending_versions: dict[str, int] = {}  # txn versions that `flush` will set
+        self._flushed_at = time.monotonic()
 
     def load_ends(self) -> None:
         """Read where the map of every target partition ends."""
@@ -43,7 +59,8 @@ class OffsetMap:
     ) -> MapEnd | None:
         """Return where the map of *target* ends in the newest mapped of *incarnations*, or None."""
         for incarnation in reversed(incarnations):
-            txn_version = self._table.txn_version(_app_id(target, target_topic_id, incarnation))
+            app_id = _app_id(target, target_topic_id, incarnation)
+            txn_version = self._pending_versions.get(app_id, self._table.txn_version(app_id))
             if txn_version is not None:
                 end = self._ends.get(target, {}).get(target_topic_id, 0)
                 return MapEnd(Progress(txn_version, incarnation, target_topic_id), end)
@@ -73,53 +90,89 @@ class OffsetMap:
         app_id = f"restart/{target_topic}/{target_topic_id}"
         self._table.append([], txn_versions={app_id: order}, expected={app_id: None})
 
-    def write(
-        self, moves: Sequence[CommittedBatch], extra_txn_versions: Mapping[str, int] | None = None
-    ) -> None:
-        """Append the runs of *moves* and set txn versions in one commit. Raises StalePlanError."""
-        rows: list[dict[str, Any]] = []
-        txn_versions: dict[str, int] = {}
-        expected: dict[str, int | None] = {}
-        now_ms = self._table.next_time_ms()
+    def is_due(self, interval_s: float) -> bool:
+        """Return whether batches are pending, and the last flush was *interval_s* ago."""
+        return bool(self._pending) and time.monotonic() >= self._flushed_at + interval_s
+
+    def add(self, moves: Sequence[CommittedBatch]) -> None:
+        """Remember *moves* for the next `flush`."""
         for move in moves:
-            app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
-            former = move.before
-            if former is not None and former.incarnation != move.after.incarnation:
-                former = None  # this incarnation is new to the map
-            expected.setdefault(app_id, former.next_offset if former else None)
-            txn_versions[app_id] = move.after.next_offset
-            rows += [
-                {
-                    "topic": move.partition.topic,
-                    "incarnation": move.after.incarnation,
-                    "partition": move.partition.partition,
-                    "upstream_start": run.upstream_start,
-                    "target_topic": move.target.topic,
-                    "target_topic_id": move.after.target_topic_id,
-                    "target_partition": move.target.partition,
-                    "downstream_start": run.downstream_start,
-                    "length": run.length,
-                    "run_id": self._run_id,
-                    "committed_at": now_ms,
-                }
-                for run in move.runs
-            ]
-        if txn_versions:
-            txn_versions |= {**(extra_txn_versions or {}), CLOCK_APP_ID: now_ms}
-            self._table.append(rows, txn_versions=txn_versions, expected=expected)
-        for move in moves:
+            self._pending.append(_PendingBatch(move, self._now_ms()))
+            self._pending_versions[_app_id_after(move)] = move.after.next_offset
             if move.runs:
                 ends, topic_id = self._ends.setdefault(move.target, {}), move.after.target_topic_id
                 ends[topic_id] = max(ends.get(topic_id, 0), move.runs[-1].downstream_end)
 
+    def flush(self, extra_txn_versions: Mapping[str, int] | None = None) -> None:
+        """Append the runs of pending batches and set txn versions, in one commit.
+
+        Raises StalePlanError if another process has changed the map: then the pending batches are
+        dropped, and `load_ends` has to be called. After LakeError they stay pending.
+        """
+        self._flushed_at = time.monotonic()
+        if not self._pending:
+            return
+        rows: list[dict[str, Any]] = []
+        expected: dict[str, int | None] = {}
+        for move, at_ms in self._pending:
+            former = move.before
+            if former is not None and former.incarnation != move.after.incarnation:
+                former = None  # this incarnation is new to the map
+            expected.setdefault(_app_id_after(move), former.next_offset if former else None)
+            rows += map_rows(move, self._run_id, at_ms)
+        clock = {CLOCK_APP_ID: self._pending[-1].at_ms}
+        txn_versions = {**self._pending_versions, **(extra_txn_versions or {}), **clock}
+        try:
+            self._table.append(rows, txn_versions=txn_versions, expected=expected)
+        except StalePlanError:
+            self._forget_pending()
+            raise
+        self._forget_pending()
+
+    def write(
+        self, moves: Sequence[CommittedBatch], extra_txn_versions: Mapping[str, int] | None = None
+    ) -> None:
+        """Append the runs of *moves* at once. Raises errors as `flush` does."""
+        self.add(moves)
+        self.flush(extra_txn_versions)
+
+    def _now_ms(self) -> int:
+        """Return the time in ms: later than each row in the table, not before pending ones."""
+        last = self._pending[-1].at_ms if self._pending else 0
+        return max(self._table.next_time_ms(), last)
+
+    def _forget_pending(self) -> None:
+        self._pending.clear()
+        self._pending_versions.clear()
+
     def write_takeover(self, move: CommittedBatch, end: int) -> None:
         """Write *move*, an import from MirrorMaker 2, and keep its *end* for `takeover_start`."""
-        app_id = _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
+        app_id = _app_id_after(move)
         since = {
             _TAKEOVER_APP_ID_PREFIXES[0] + app_id: move.after.next_offset,
             _TAKEOVER_APP_ID_PREFIXES[1] + app_id: end,
         }
         self.write([move], extra_txn_versions=since)
+
+
+def map_rows(move: CommittedBatch, run_id: str, at_ms: int) -> list[dict[str, Any]]:
+    """Return the rows of the map for the runs of *move*, which was committed at *at_ms*."""
+    return [
+        {
+            "topic": move.partition.topic,
+            "incarnation": move.after.incarnation,
+            "partition": move.partition.partition,
+            "upstream_start": run.upstream_start,
+            "target_topic": move.target.topic,
+            "target_topic_id": move.after.target_topic_id,
+            "target_partition": move.target.partition,
+            "downstream_start": run.downstream_start,
+            "length": run.length,
+            "run_id": run_id,
+            "committed_at": at_ms,
+        }
+        for run in move.runs
+    ]
 
 
 def complete_from(move: CommittedBatch, records: RecordsTable) -> int | None:
@@ -143,6 +196,10 @@ def takeover_start(
         table.txn_version(prefix + app_id) or 0 for prefix in _TAKEOVER_APP_ID_PREFIXES
     )
     return upstream, downstream
+
+
+def _app_id_after(move: CommittedBatch) -> str:
+    return _app_id(move.target, move.after.target_topic_id, move.after.incarnation)
 
 
 def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> str:

@@ -21,7 +21,6 @@ from deltamirror.worker_tasks import ReplayJob, ReplayWorker, assign_slots
 from pipeline.replay.point_in_time import clip_links, select_ranges
 from pipeline.replay.slot_replay import extend_map
 from pipeline.topics.configs import UNCHANGED_TIMESTAMPS
-from resources.delta.records_table import RecordsFile
 from resources.delta.stage_reader import StageReader
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
@@ -38,7 +37,7 @@ from schemas.replay.slot_work import (
     MissingProgressPolicy,
     PartitionWork,
 )
-from schemas.staging.segment import Segment
+from schemas.staging.segment import RecordsFile, Segment
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +198,7 @@ def _check_target(context: MirrorContext, plan: ReplayPlan) -> None:
 
 
 def _file_paths(files: Sequence[RecordsFile], slot: int, sequence: int) -> tuple[str, ...]:
-    return tuple(f.path for f in files if f.slot == slot and f.sequence >= sequence)
+    return tuple(f.path for f in files if f.has_slot(slot) and f.sequence >= sequence)
 
 
 def _save_state(context: MirrorContext, plan: ReplayPlan, state: str, records: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError, PartitionError
+from schemas.errors.lake import StalePlanError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.flow_state import PartitionLag
 from schemas.replay.slot_work import CommittedBatch, PartitionWork, Progress, SlotReplayResult
@@ -88,14 +90,26 @@ class FlowReplayer:
 
     def load_ends(self) -> None:
         """Read where the map ends, and forget the progress read from the target."""
+        if self._map.is_due(0.0):
+            with suppress(StalePlanError):  # the table has what another process wrote
+                self._map.flush()
         self._records.refresh()
         self._map.load_ends()
         self._planner.at.clear()
 
     def close(self) -> None:
-        """Close the worker pool and release the lease."""
+        """Close the worker pool, append what the map lacks, and release the lease."""
         self.worker_pool.close()
+        self.flush_map()
         self.lease.release()
+
+    def flush_map(self) -> None:
+        """Append to the offset map what it lacks; log a warning if that fails."""
+        try:
+            if self.lease.is_held and self._map.is_due(0.0):
+                self._map.flush()
+        except DeltamirrorError as error:  # the next process that replays pairs the records
+            log.warning("%s: the offset map lacks the last records: %s", self.role, error)
 
     def progress(self, partition: TopicPartition) -> Progress | None:
         """Return the progress of source *partition* that is staged and mapped; None if unknown."""
@@ -114,6 +128,8 @@ class FlowReplayer:
         Excluded partitions are in `partition_errors` afterwards, paused ones in `paused`. What a
         failed tick has committed is in `committed`.
         """
+        if self._map.is_due(self._context.timings.map_interval_s):
+            self._map.flush()
         self.segment_index.refresh()
         self._apply_requests()
         self._retry_due()
@@ -187,9 +203,9 @@ class FlowReplayer:
         log.warning("%s %s", self.role, error)
 
     def _record_answers(self, answers: Sequence[SlotReplayResult]) -> tuple[CommittedBatch, ...]:
-        """Write the offset map, exclude failed partitions, then raise a slot's failure."""
+        """Update the offset map, exclude failed partitions, then raise a slot's failure."""
         moves = tuple(move for answer in answers for move in answer.batches)
-        self._map.write(moves)
+        self._map.add(moves)
         self.committed = moves
         for move in moves:
             self._planner.at[move.partition] = move.after

@@ -180,7 +180,7 @@ class WorkPlanner:
         if at is None:
             # A new flow begins after the records that retention removed.
             return self.segment_index.retained_links(partition, self._records)
-        done = _link_index(self.segment_index.links(partition), at)
+        done = link_index(self.segment_index.links(partition), at)
         self.segment_index.drop_links(partition, done)
         return self.segment_index.links(partition)
 
@@ -229,7 +229,7 @@ def slot_work(
     return SlotWork(flow, slot, members, files, records, size, batches * records, batches * size)
 
 
-def _link_index(links: Sequence[IndexedSegment], at: Progress) -> int:
+def link_index(links: Sequence[IndexedSegment], at: Progress) -> int:
     """Return the index of the link that contains *at* or ends there; 0 if no link does."""
     done = [
         i
@@ -243,7 +243,7 @@ def _limit_links(
     links: Sequence[IndexedSegment], records: int, at: Progress
 ) -> list[IndexedSegment]:
     """Return *links* up to *at*, and the following ones until they hold more than *records*."""
-    start, count = _link_index(links, at), 0
+    start, count = link_index(links, at), 0
     for i, staged in enumerate(links[start:], start + 1):
         count += staged.link.count
         if count > records and i > start + 1:

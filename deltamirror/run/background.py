@@ -135,7 +135,8 @@ def _group_tasks(
     add(f"groups of {alias}", interval_s, snapshot_groups, alias)
     for flow in flows:
         add(f"checkpoints of {flow.flow}", interval_s, write_timed_checkpoints, flow, metrics_state)
-        add(f"lag of {flow.flow}", interval_s, write_lag, flow)
+        lag_interval_s = max(interval_s, context.timings.lag_table_interval_s)
+        add(f"lag of {flow.flow}", lag_interval_s, write_lag, flow)
         sync_s = syncs[flow.flow]
         if sync_s is not None:
             add(f"group offsets of {flow.flow}", sync_s, sync_groups, flow)

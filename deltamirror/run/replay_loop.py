@@ -55,6 +55,12 @@ class ReplayLoop(Loop):
 
     def run(self) -> None:
         """Replay until the run ends, or until caught up. Wait for the lease if it is held."""
+        try:
+            self._run_ticks()
+        finally:
+            self.replayer.flush_map()
+
+    def _run_ticks(self) -> None:
         is_stale = is_waiting = False
         while not self._signals.is_over():
             self._start_tick()

@@ -142,8 +142,8 @@ class Mirror:
                 worker_pool.start(self.context.config.tasks_max)
             for worker_pool in self.worker_pools() if self._is_standby else ():
                 worker_pool.wait_started()  # a standby reports "waiting" only with ready workers
-        leases = {alias: loop.stager.lease for alias, loop in self.staging_loops.items()}
-        maintenance = MaintenanceLoop(self.context, leases, self._signals.done)
+        stagers = {alias: loop.stager for alias, loop in self.staging_loops.items()}
+        maintenance = MaintenanceLoop(self.context, stagers, self._signals.done)
         runs = [(each.role, each.run) for each in self._loops()]
         runs.append(("housekeeping", maintenance.run))
         threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs]

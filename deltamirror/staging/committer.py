@@ -10,7 +10,7 @@ from deltamirror.context import MirrorContext
 from deltamirror.staging.segment_index import SegmentIndex
 from deltamirror.staging.source_topics import SourceTopics
 from pipeline.staging.gaps import classify_gaps, frontier_after
-from pipeline.staging.stage import SlotStageResult
+from pipeline.staging.stage import StageResult
 from schemas.errors.lake import StalePlanError
 from schemas.kafka.partition import TopicPartition
 from schemas.monitoring.stats import ValueStats
@@ -51,25 +51,23 @@ class Committer:
         self.records.check_index(self._segments.sealed_version, self.frontiers.values())
         self._known_version = self.records.version
 
-    def commit(
-        self, staged: Sequence[SlotStageResult]
-    ) -> tuple[list[Segment], tuple[ValueStats, ...]]:
-        """Commit the files and frontiers of the slots of which no topic was re-created.
+    def commit(self, staged: Sequence[StageResult]) -> tuple[list[Segment], tuple[ValueStats, ...]]:
+        """Commit the files and frontiers of the results of which no topic was re-created.
 
         Return the segments, and the timestamps of each segment's records in the same order.
         Raises StalePlanError if another process moved a frontier, with nothing committed.
         """
         staged = self._drop_recreated_topics(staged)
-        segments = self._explain_gaps([segment for slot in staged for segment in slot.segments])
+        segments = self._explain_gaps([segment for each in staged for segment in each.segments])
         if not segments:
             return [], ()
-        files = [slot.file for slot in staged if slot.file is not None]
-        expected = {r.partition: r.planned_start for slot in staged for r in slot.planned}
+        files = [each.file for each in staged if each.file is not None]
+        expected = {r.partition: r.planned_start for each in staged for r in each.planned}
         known = self._known_version
         self._commit(
             segments, lambda: self.records.stage(files, segments, expected, known_version=known)
         )
-        return segments, tuple(stamps for slot in staged for stamps in slot.stamps)
+        return segments, tuple(stamps for each in staged for stamps in each.stamps)
 
     def commit_empty(
         self, segments: Sequence[Segment], extra_txn_versions: Mapping[str, int]
@@ -102,20 +100,20 @@ class Committer:
             after = frontier_after(segment)
             self.frontiers[after.source.topic_partition] = after
 
-    def _drop_recreated_topics(self, staged: Sequence[SlotStageResult]) -> list[SlotStageResult]:
-        """Return the slots of which no topic was re-created while it was read."""
-        # A slot's file holds all of its ranges, so all of them are planned again.
-        names = {s.topic for slot in staged for s in slot.segments}
+    def _drop_recreated_topics(self, staged: Sequence[StageResult]) -> list[StageResult]:
+        """Return the results of which no topic was re-created while it was read."""
+        # A file holds all ranges of its result, so all of them are planned again.
+        names = {s.topic for each in staged for s in each.segments}
         now = self._context.cluster(self._alias).topics(names) if names else {}
         ids = {name: topic.topic_id for name, topic in now.items()}
         unchanged = []
-        for slot in staged:
-            changed = [s.source for s in slot.segments if ids.get(s.topic) != base_id(s.topic_id)]
+        for each in staged:
+            changed = [s.source for s in each.segments if ids.get(s.topic) != base_id(s.topic_id)]
             if changed:
                 log.warning("stage %s %s was re-created while it was read", self._alias, changed[0])
                 self._source_topics.refresh_topics()
             else:
-                unchanged.append(slot)
+                unchanged.append(each)
         return unchanged
 
     def _explain_gaps(self, segments: Sequence[Segment]) -> list[Segment]:

@@ -14,8 +14,8 @@ from deltamirror.staging.committer import Committer
 from deltamirror.staging.source_topics import SourceTopics
 from deltamirror.worker_tasks import StageJob, StageWorker
 from pipeline.staging.gaps import accept_gap, frontier_segment
-from pipeline.staging.plan import bundle_ranges, next_tick_bytes, plan_ranges
-from pipeline.staging.stage import SlotStageResult, StageTask
+from pipeline.staging.plan import assign_ranges, next_tick_bytes, plan_ranges
+from pipeline.staging.stage import StageResult, StageTask
 from resources.coordination.lease import Lease
 from resources.spark.session import SparkWorkers
 from schemas.errors.base import DeltamirrorError, PartitionError
@@ -65,6 +65,8 @@ class SourceStager:
         self._source_topics = SourceTopics(context, alias)
         self._committer = Committer(context, alias, self._source_topics)
         self._budget = next_tick_bytes(0, context.config.max_batch_bytes, is_behind=False)
+        self._bytes_per_offset = 1_000.0  # of the last tick
+        self.cpu_s = 0.0  # that ticks have taken, here and in the workers
         self._blocked: dict[TopicPartition, _BlockedPartition] = {}
         self.partition_errors: dict[TopicPartition, PartitionError] = {}
         self.committed: tuple[Sequence[Segment], Sequence[ValueStats]] = (), ()
@@ -101,6 +103,13 @@ class SourceStager:
         Errors of single partitions are in `partition_errors` afterwards. What a failed tick has
         committed is in `committed`.
         """
+        begun = time.thread_time()
+        try:
+            return self._tick(only)
+        finally:
+            self.cpu_s += time.thread_time() - begun
+
+    def _tick(self, only: Collection[str] | None) -> StageTick:
         self._committer.seal_if_due()
         seen, lost = self._source_topics.snapshot_partitions(only, self._committer.frontiers)
         self._apply_requests(seen, only)
@@ -156,21 +165,25 @@ class SourceStager:
     def _stage(self, ranges: Sequence[OffsetRange]) -> tuple[list[Segment], tuple[ValueStats, ...]]:
         """Read and write *ranges* in Spark tasks, then commit them, as `Committer.commit` does."""
         config = self._context.config
-        bundles = bundle_ranges(ranges, config.tasks_max)
-        sequence = self._committer.next_sequence
+        assigned = assign_ranges(ranges, config.tasks_max, self._bytes_per_offset)
+        sequence, path = self._committer.next_sequence, self._committer.records.path
         consumer = config.clusters[self.alias].consumer
-        share = self._budget // len(bundles)
-        jobs = [
-            StageJob(StageTask(tuple(b), sequence, share), consumer, self._committer.records.path)
-            for b in bundles
-        ]
-        answers = self.worker_pool.run(dict(enumerate(jobs)))
-        staged = [a for a in answers if isinstance(a, SlotStageResult)]
+        share = self._budget // len(assigned)
+        jobs = {
+            number: StageJob(StageTask(tuple(members), sequence, share), consumer, path)
+            for number, members in assigned.items()
+        }
+        answers = self.worker_pool.run(jobs)
+        staged = [a for a in answers if isinstance(a, StageResult)]
         failures = [a for a in answers if isinstance(a, DeltamirrorError)]
-        for slot in staged:
-            for planned, error in slot.errors:
+        for each in staged:
+            self.cpu_s += each.cpu_s
+            for planned, error in each.errors:
                 self._block(planned.partition, error)
         self.committed = committed = self._committer.commit(staged)
+        segments, _ = committed
+        if offsets := sum(s.end - s.start for s in segments):
+            self._bytes_per_offset = sum(s.size_bytes for s in segments) / offsets
         if failures:
             raise failures[0]
         return committed

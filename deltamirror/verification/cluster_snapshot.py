@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from deltamirror.context import MirrorContext
+from deltamirror.replay.current_map import read_current_map
 from deltamirror.replay.offset_map import takeover_start
 from pipeline.offset_map.runs import NO_RUNS, Runs, validate_runs
 from pipeline.verification.stage_audit import Evidence
@@ -163,7 +164,7 @@ def snapshot_target(
     if transaction_wait_s is not None:
         _wait_for_transactions(cluster, seen, transaction_wait_s)
     seen.after = _progress(cluster, flow, seen.targets)
-    _read_runs(seen)
+    _read_runs(read_current_map(context, flow, RUN_COLUMNS), seen)
     return seen
 
 
@@ -264,9 +265,9 @@ def _wait_for_transactions(
     }
 
 
-def _read_runs(seen: TargetSnapshot) -> None:
-    where = ds.field("topic").isin(sorted({each.topic for each in seen.targets}))
-    rows = seen.offset_map.rows(RUN_COLUMNS, where)
+def _read_runs(offset_map: pa.Table, seen: TargetSnapshot) -> None:
+    where = pc.field("topic").isin(sorted({each.topic for each in seen.targets}))
+    rows = offset_map.filter(where)
     key = ("topic", "partition", "target_topic_id", "incarnation")
     for (topic, number, target_incarnation, incarnation), group in _group_rows(
         rows.sort_by([(name, "ascending") for name in key]), key

@@ -23,7 +23,6 @@ from pipeline.verification.suspects import SideDigests, Span
 from resources.delta.stage_reader import StageReader
 from resources.kafka.range_reader import RangeReader
 from schemas.errors.base import PartitionError
-from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 from schemas.verification import SOURCE, STAGED
@@ -92,13 +91,13 @@ class PartSummer:
     def _sum_stage(self, counting: Sequence[_PartSum], paths: Sequence[str]) -> None:
         owners = {each.part.source: each for each in counting}
         wanted = {source: each.part.start for source, each in owners.items()}
-        for path in paths:
-            for source, rows in _readable_rows(self._staged, path, wanted):
-                owners[source].staged(rows)
-                self._on_batch(STAGED, rows.num_rows)
-                # Rows are sorted: if there is only one part, no row after its end is needed.
-                if len(owners) == 1 and offsets_of(rows)[-1] >= owners[source].part.end:
-                    break
+        # If a file is damaged, its rows are missing, so the digests will differ.
+        for source, rows in self._staged.rows(paths, wanted, on_damage=lambda _: None):
+            owners[source].staged(rows)
+            self._on_batch(STAGED, rows.num_rows)
+            # Rows are sorted: if there is only one part, no row after its end is needed.
+            if len(owners) == 1 and offsets_of(rows)[-1] >= owners[source].part.end:
+                break
 
     def _sum_cluster(self, side: str, counting: Sequence[_PartSum]) -> None:
         owners = {r: each for each in counting if (r := each.range_on(side)) is not None}
@@ -173,19 +172,6 @@ class _PartSum:
             ):
                 start = self._extras.pop()[0]
             self._extras.append((start, end))
-
-
-def _readable_rows(
-    staged: StageReader, path: str, wanted: Mapping[SourcePartition, int]
-) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
-    """Yield the wanted rows of a file.
-
-    If the file is damaged, rows after the damage are missing, so the digests will differ.
-    """
-    try:
-        yield from staged.rows([path], wanted)
-    except LakeError:
-        return
 
 
 @contextmanager

@@ -240,11 +240,8 @@ class RecordPass:
         spans = [job.span for job in jobs]
         first = min(wanted.values()) if not is_all else min(start for start, _ in spans)
         slot = jobs[0].plan.partition.slot
-        for path in self._files.files_for(slot, first, max(end for _, end in spans)):
-            try:
-                yield from self._staged.rows([path], wanted)
-            except LakeError as error:
-                self._damage.append(error)
+        paths = self._files.files_for(slot, first, max(end for _, end in spans))
+        yield from self._staged.rows(paths, wanted, on_damage=self._damage.append)
 
 
 def _ranges(at: SourcePartition, spans: Sequence[Span], low: int, end: int) -> list[OffsetRange]:

@@ -14,12 +14,15 @@ from itertools import groupby, pairwise
 import numpy as np
 import pyarrow as pa
 
-from pipeline.maintenance.compaction import GROUP_MEMORY_BYTES, PartitionRows
+from pipeline.maintenance.compaction import PartitionRows
 from pipeline.record_digest import Digest
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
 
 NO_SEGMENT = -1
+
+GROUP_MEMORY_BYTES = 256 * 2**20
+"""Upper bound of the rows of one new file, which are in memory at the same time."""
 
 
 class SegmentLookup:

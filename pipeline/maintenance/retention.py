@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
 
-from schemas.kafka.partition import SourcePartition
-from schemas.staging.segment import Segment
-
-
-class SlotFileInfo(Protocol):
-    """A staged file, as retention needs it."""
-
-    @property
-    def slot(self) -> int: ...
-    @property
-    def sequence(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-
-
-File = TypeVar("File", bound=SlotFileInfo)
+from schemas.kafka.partition import SLOT_COUNT, SourcePartition
+from schemas.staging.segment import RecordsFile, Segment
 
 
 def select_expired(
-    files: Sequence[File],
+    files: Sequence[RecordsFile],
     segments: Sequence[Segment],
     is_replayed: Callable[[Segment], bool],
     *,
     before_ms: int | None,
     max_bytes: int | None,
-) -> tuple[list[File], dict[SourcePartition, int]]:
+) -> tuple[list[RecordsFile], dict[SourcePartition, int]]:
     """Return the expired files, oldest first, and each partition's first offset after them.
 
-    A file is free if every segment in it is replayed and every earlier file of its slot is free.
+    A file is free if every segment in it is replayed and every earlier file of its slots is free.
     As Kafka deletes a log's segments, a free file expires if it was staged before *before_ms* (ms
     since 1970), or while all files together are larger than *max_bytes*. None: no such bound.
     """
     total = sum(file.size_bytes for file in files)
-    gone: list[File] = []
+    gone: list[RecordsFile] = []
     kept: dict[SourcePartition, int] = {}
     free_files = _free_files(files, segments, is_replayed)
     for staged_at_ms, file, held in sorted(
@@ -56,22 +41,27 @@ def select_expired(
 
 
 def _free_files(
-    files: Sequence[File], segments: Sequence[Segment], is_replayed: Callable[[Segment], bool]
-) -> Iterator[tuple[int, File, list[Segment]]]:
+    files: Sequence[RecordsFile],
+    segments: Sequence[Segment],
+    is_replayed: Callable[[Segment], bool],
+) -> Iterator[tuple[int, RecordsFile, list[Segment]]]:
     """Yield the time of staging (ms since 1970), the file and its segments, for each free file."""
-    by_slot: dict[int, list[Segment]] = {}
+    by_slot: dict[int, list[Segment]] = {slot: [] for slot in range(SLOT_COUNT)}
     for segment in segments:
         if segment.count:
-            by_slot.setdefault(segment.source.slot, []).append(segment)
-    for slot in sorted({file.slot for file in files}):
-        after, staged_at_ms = -1, 0
-        for file in sorted((f for f in files if f.slot == slot), key=lambda f: f.sequence):
-            held = [s for s in by_slot.get(slot, []) if after < s.sequence <= file.sequence]
-            # A file without a segment was just committed; its segments are not committed yet.
-            if not held or not all(map(is_replayed, held)):
-                break
-            # Not older than the file before it, even if the clock was set back: the order of
-            # expiry must follow the order of the files.
-            staged_at_ms = max(staged_at_ms, *(segment.staged_at_ms for segment in held))
-            yield staged_at_ms, file, held
-            after = file.sequence
+            by_slot[segment.source.slot].append(segment)
+    after, staged_at_ms = dict.fromkeys(by_slot, -1), dict.fromkeys(by_slot, 0)
+    blocked: set[int] = set()
+    for file in sorted(files, key=lambda f: f.sequence):
+        slots = [slot for slot in by_slot if file.has_slot(slot)]
+        held = [s for i in slots for s in by_slot[i] if after[i] < s.sequence <= file.sequence]
+        # A file without a segment was just committed; its segments are not committed yet.
+        if not held or not blocked.isdisjoint(slots) or not all(map(is_replayed, held)):
+            blocked.update(slots)
+            continue
+        # Not older than earlier files of its slots, even if the clock was set back: the order of
+        # expiry must follow the order of the files.
+        newest = max([segment.staged_at_ms for segment in held] + [staged_at_ms[i] for i in slots])
+        staged_at_ms.update(dict.fromkeys(slots, newest))
+        after.update(dict.fromkeys(slots, file.sequence))
+        yield newest, file, held

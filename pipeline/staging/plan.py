@@ -120,20 +120,22 @@ def _share_out(ranges: Sequence[OffsetRange], max_records: int) -> list[OffsetRa
     return [shared[r] for r in ranges]
 
 
-def bundle_ranges(ranges: Sequence[OffsetRange], tasks: int) -> list[list[OffsetRange]]:
-    """Return *ranges* in at most *tasks* bundles of equal size; one task writes a slot's file."""
-    slots: dict[int, list[OffsetRange]] = {}
+def assign_ranges(
+    ranges: Sequence[OffsetRange], workers: int, bytes_per_offset: float
+) -> dict[int, list[OffsetRange]]:
+    """Return *ranges* by the number of the worker that stages them: their slot mod *workers*.
+
+    Worker 0 stages all ranges if they have less than SMALL_TICK_BYTES, so that they are one file.
+    """
+    if sum(r.length for r in ranges) * bytes_per_offset < SMALL_TICK_BYTES:
+        workers = 1
+    assigned: dict[int, list[OffsetRange]] = {}
     for r in ranges:
-        slots.setdefault(r.partition.slot, []).append(r)
-    bundles: list[list[OffsetRange]] = [[] for _ in range(min(tasks, len(slots)))]
-    sizes = [0] * len(bundles)
-    for group in sorted(slots.values(), key=lambda g: -sum(r.length for r in g)):
-        i = sizes.index(min(sizes))
-        bundles[i].extend(group)
-        sizes[i] += sum(r.length for r in group) + 1
-    return bundles
+        assigned.setdefault(r.partition.slot % workers, []).append(r)
+    return assigned
 
 
+SMALL_TICK_BYTES = 2**20
 INITIAL_TICK_BYTES = 64 * 2**20
 """About one second of staging, so that replay can begin before a long backlog is staged.
 

@@ -1,4 +1,4 @@
-"""Stage offset ranges: write one file of records per slot, and return the segments.
+"""Stage offset ranges: write their records to one file, and return the segments.
 
 A Spark task runs `stage_ranges`. An error of one partition is returned with its range and the
 offset up to which it was read; it is not raised.
@@ -6,7 +6,7 @@ offset up to which it was read; it is not raised.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -45,11 +45,11 @@ class Source(Protocol):
         """
 
 
-class SlotFileWriter(Protocol):
+class RecordsFileWriter(Protocol):
     """One file of the lake, being written."""
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append *batch*; rows come sorted by topic, partition and offset."""
+    def write(self, slot: int, batch: pa.RecordBatch) -> None:
+        """Append *batch* of *slot*; rows come sorted by slot, topic, partition and offset."""
 
     def close(self) -> StagedFile | None:
         """Close the file and return its Delta `add` data, or None if it has no rows."""
@@ -58,28 +58,31 @@ class SlotFileWriter(Protocol):
 class Lake(Protocol):
     """The lake, as staging needs it."""
 
-    def slot_file(self, slot: int, sequence: int) -> AbstractContextManager[SlotFileWriter]:
-        """Open a new file of *slot*, planned for version *sequence*; readers see it after a commit.
+    def records_file(self, sequence: int) -> AbstractContextManager[RecordsFileWriter]:
+        """Open a new file, planned for version *sequence*; readers see it after a commit.
 
         Leaving the context without `close` deletes the file.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class SlotStageResult:
-    """A slot's file, its segments, the timestamp stats of each (*stamps*), and errors of ranges."""
+class StageResult:
+    """A task's file, its segments, the timestamp stats of each (*stamps*), and errors of ranges.
 
-    slot: int
+    *cpu_s* is the CPU time of the task in s.
+    """
+
     file: StagedFile | None
     segments: tuple[Segment, ...]
     stamps: tuple[ValueStats, ...]
     planned: tuple[OffsetRange, ...]
     errors: tuple[tuple[OffsetRange, PartitionError], ...]
+    cpu_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """The ranges of one or more slots, the file sequence, and the bound of bytes to read."""
+    """The ranges of a file, its sequence, and the bound of bytes to read."""
 
     ranges: tuple[OffsetRange, ...]
     sequence: int
@@ -147,10 +150,8 @@ class StageCounts:
         )
 
 
-def stage_ranges(
-    task: StageTask, source: Source, lake: Lake, now_ms: int
-) -> Iterator[SlotStageResult]:
-    """Read the ranges of *task* and write one file for each of its slots.
+def stage_ranges(task: StageTask, source: Source, lake: Lake, now_ms: int) -> StageResult:
+    """Read the ranges of *task* and write one file.
 
     Large ranges are streamed one by one: the backlog does not determine the needed memory.
     """
@@ -162,24 +163,24 @@ def stage_ranges(
             source.read(together, task.max_bytes, lambda r, batch: held[r].append(batch))
         )
     budget = max(1, task.max_bytes // max(1, len(task.ranges) - len(together)))
-    ordered = sorted(task.ranges, key=lambda r: r.partition)
-    for slot in sorted({r.partition.slot for r in ordered}):
-        ranges = [r for r in ordered if r.partition.slot == slot]
-        counts_by_range = {r: StageCounts(r) for r in ranges}
-        with lake.slot_file(slot, task.sequence) as file:
+    counts = {
+        r: StageCounts(r)
+        for r in sorted(task.ranges, key=lambda r: (r.partition.slot, r.partition))
+    }
+    with lake.records_file(task.sequence) as file:
 
-            def handle_batch(r: OffsetRange, batch: pa.RecordBatch) -> None:
-                counts_by_range[r].add(batch)  # noqa: B023 - called before the next slot begins
-                file.write(batch)
+        def handle_batch(r: OffsetRange, batch: pa.RecordBatch) -> None:
+            counts[r].add(batch)
+            file.write(r.partition.slot, batch)
 
-            for r in ranges:
-                if r in reached:
-                    for batch in held.pop(r):
-                        handle_batch(r, batch)
-                else:
-                    reached.update(source.read([r], budget, handle_batch))
-            found = [(counts_by_range[r], reached[r]) for r in ranges]
-            yield _slot_result(slot, file.close(), found, now_ms, task.sequence)
+        for r in counts:
+            if r in reached:
+                for batch in held.pop(r):
+                    handle_batch(r, batch)
+            else:
+                reached.update(source.read([r], budget, handle_batch))
+        found = [(counts[r], reached[r]) for r in counts]
+        return _result(file.close(), found, now_ms, task.sequence)
 
 
 def _small_ranges(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
@@ -193,14 +194,13 @@ def _small_ranges(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     return small
 
 
-def _slot_result(
-    slot: int,
+def _result(
     file: StagedFile | None,
     ranges: Sequence[tuple[StageCounts, ReadResult]],
     now_ms: int,
     sequence: int,
-) -> SlotStageResult:
-    """Return the result of a slot's ranges; those of which nothing was read make no segment."""
+) -> StageResult:
+    """Return the result of *ranges*; those of which nothing was read make no segment."""
     # A partition's first range makes an empty one, to record where staging began.
     found = [
         (counts, reached.end)
@@ -208,8 +208,7 @@ def _slot_result(
         if reached.end > counts.range.start
         or (counts.range.planned_start is None and reached.error is None)
     ]
-    return SlotStageResult(
-        slot,
+    return StageResult(
         file,
         tuple(counts.segment(end, now_ms, sequence) for counts, end in found),
         tuple(counts.stamps for counts, _ in found),

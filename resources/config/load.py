@@ -48,6 +48,7 @@ def read_config(path: Path) -> Config:
         transaction_bytes=_integer(file, "deltamirror.replay.chunk.bytes"),
         stage_retention_ms=_retention(file, "deltamirror.stage.retention.ms"),
         stage_retention_bytes=_retention(file, "deltamirror.stage.retention.bytes"),
+        vacuum_retention_ms=_integer(file, "deltamirror.stage.vacuum.retention.ms"),
         heartbeats=tuple(_heartbeats(file)),
         metrics_listen=_listen(file, "deltamirror.metrics.listen"),
     )

@@ -1,10 +1,10 @@
-"""Arrow schemas of the lake's tables and of their data files."""
+"""Arrow schemas of the lake's tables, and of records in memory."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from schemas.tables import Table
+from schemas.tables import RECORDS, Table
 
 HEADERS = pa.list_(pa.field("element", pa.struct({"key": pa.string(), "value": pa.binary()})))
 RAW_HEADER_KEYS = pa.list_(pa.field("element", pa.binary()))
@@ -20,10 +20,9 @@ TYPES: dict[str, pa.DataType] = {
 
 
 def arrow_schema(table: Table) -> pa.Schema:
-    """Return the Arrow schema of *table*, partition columns included."""
+    """Return the Arrow schema of *table* and of its data files."""
     return pa.schema([pa.field(c.name, TYPES[c.type], nullable=c.nullable) for c in table.columns])
 
 
-def file_schema(table: Table) -> pa.Schema:
-    """Return the Arrow schema of a data file of *table*: Delta omits partition columns from it."""
-    return pa.schema([f for f in arrow_schema(table) if f.name not in table.partitioned_by])
+ROW_SCHEMA = pa.schema([field for field in arrow_schema(RECORDS) if field.name != "slot"])
+"""Schema of records in memory: the columns of `records` without `slot`, which the writer adds."""

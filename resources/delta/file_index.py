@@ -14,7 +14,7 @@ _ANY_OFFSET = np.iinfo(np.int64)
 
 @dataclass(frozen=True)
 class FileIndex:
-    """The live files of a snapshot, ordered by slot and sequence, with their offset bounds.
+    """The live files of a snapshot in order of sequence, with their slots and offset bounds.
 
     *lows* and *highs* are inclusive. A file without statistics was written by another program;
     it may hold any offset.
@@ -41,12 +41,13 @@ class FileIndex:
 
         return cls(
             [file.path for file in files],
-            np.array([file.slot for file in files], np.int64),
+            np.array([file.slots for file in files], np.int64),
             bounds("min.offset", _ANY_OFFSET.min),
             bounds("max.offset", _ANY_OFFSET.max),
         )
 
     def files_for(self, slot: int, start: int, end: int) -> tuple[str, ...]:
         """Return the files of *slot* that may hold an offset of `[start, end)`, in order."""
-        found = np.flatnonzero((self.slots == slot) & (self.lows < end) & (self.highs >= start))
+        is_of_slot = (self.slots >> slot & 1).astype(bool)
+        found = np.flatnonzero(is_of_slot & (self.lows < end) & (self.highs >= start))
         return tuple(self.paths[i] for i in found)

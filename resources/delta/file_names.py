@@ -1,38 +1,57 @@
-"""Names of the data files of `records`: the sequence within the slot and the file's digest.
+"""Names of the data files of `records`: sequence, slots, level and digest of the file.
 
-    part-<sequence>-<unique>-<digest>.parquet
+    part-<sequence>-<slots>-<level>-<unique>-<digest>.parquet
 
-The digest covers the whole file with its footer, so a reader detects a truncated or altered file
-before it uses any record. Files that other programs write have other names.
+*slots* has a bit for each slot with records in the file, as four hexadecimal digits. *level* is how
+often its records were joined with others. The digest covers the whole file with its footer, so a
+reader detects a truncated or altered file before it uses any record. Files that other programs
+write have other names.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
+from schemas.staging.segment import FOREIGN_SEQUENCE
+
 READ_SIZE_BYTES = 256 * 2**10  # few enough to stay in the processor's cache until they are hashed
-FOREIGN_SEQUENCE = -1  # of a file that another program wrote
-FILE_NAME = re.compile(r"part-(?P<sequence>\d{12})-\w+(?:-(?P<digest>[0-9a-f]{16}))?\.parquet")
+ALL_SLOTS = 0xFFFF
+_NAME = re.compile(
+    r"part-(?P<sequence>\d{12})-(?P<slots>[0-9a-f]{4})-(?P<level>\d)-\w+"
+    r"-(?P<digest>[0-9a-f]{16})\.parquet"
+)
 
 
-def file_name(sequence: int, unique: str, digest: str) -> str:
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """What a data file's name says; *digest* is None for a file that another program wrote."""
+
+    sequence: int
+    slots: int
+    level: int
+    digest: str | None
+
+
+FOREIGN = FileName(FOREIGN_SEQUENCE, ALL_SLOTS, 0, None)
+"""The file may hold records of every slot."""
+
+
+def file_name(sequence: int, slots: int, level: int, unique: str, digest: str) -> str:
     """Return the name of a data file planned for version *sequence* of the table."""
-    return f"part-{sequence:012d}-{unique}-{digest}.parquet"
+    return f"part-{sequence:012d}-{slots:04x}-{level}-{unique}-{digest}.parquet"
 
 
-def sequence_of(path: str) -> int:
-    """Return the sequence in a data file's name; FOREIGN_SEQUENCE if the name has none."""
-    name = FILE_NAME.fullmatch(Path(path).name)
-    return int(name["sequence"]) if name else FOREIGN_SEQUENCE
-
-
-def digest_of(path: str) -> str | None:
-    """Return the digest in a data file's name, or None if the name has none."""
-    name = FILE_NAME.fullmatch(Path(path).name)
-    return name["digest"] if name else None
+def parse_name(path: str) -> FileName:
+    """Return what the name of the data file at *path* says, or FOREIGN."""
+    name = _NAME.fullmatch(path)
+    if name is None:
+        return FOREIGN
+    slots, level = int(name["slots"], 16), int(name["level"])
+    return FileName(int(name["sequence"]), slots, level, name["digest"])
 
 
 def file_digest(file: Path) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left, insort
-from collections import UserDict, defaultdict
+from collections import UserDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from resources.delta.file_names import FOREIGN_SEQUENCE, sequence_of
+from resources.delta.file_names import parse_name
 from resources.delta.segments_table import SEGMENTS_KEY
 from resources.delta.table import LakeTable
 from resources.delta.table_maintenance import MAINTENANCE_APP_ID
@@ -18,58 +17,44 @@ from resources.delta.transaction_log import AddedFile, LiveFile
 from schemas.errors.lake import CommitsGoneError, LakeError, StalePlanError, TableDamagedError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.frontier import Frontier
-from schemas.staging.segment import Segment, StagedFile
+from schemas.staging.segment import FOREIGN_SEQUENCE, RecordsFile, Segment, StagedFile
 from schemas.tables import RECORDS
 
 # Prefix of a partition's app id: its txn version is the first offset that retention kept.
 RETAINED_PREFIX = "kept/"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsFile:
-    """A live file of the table: relative *path*, its slot, sequence and size.
-
-    Within a slot, a file of a higher *sequence* holds later offsets of a partition. Replay skips a
-    file of FOREIGN_SEQUENCE (written by another program's OPTIMIZE or DELETE), and then detects by
-    the record count that records are missing.
-    """
-
-    path: str
-    slot: int
-    sequence: int
-    size_bytes: int
-
-
-class LiveFilesBySlot(UserDict[str, LiveFile]):
-    """Live files by path; managed files also by slot, in order of sequence."""
+class LiveFilesInOrder(UserDict[str, LiveFile]):
+    """Live files by path; those that deltamirror wrote also in order of sequence."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._slots: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
+        self._in_order: list[tuple[int, str, int]] = []  # sequence, path and slots
 
     def __setitem__(self, path: str, file: LiveFile) -> None:
-        sequence = sequence_of(path)
-        if path not in self.data and sequence != FOREIGN_SEQUENCE:
-            insort(self._slots[slot_in(file)], (sequence, path))
+        if path not in self.data and (name := parse_name(path)).sequence != FOREIGN_SEQUENCE:
+            insort(self._in_order, (name.sequence, path, name.slots))
         self.data[path] = file
 
     def __delitem__(self, path: str) -> None:
-        file, sequence = self.data.pop(path), sequence_of(path)
-        if sequence != FOREIGN_SEQUENCE:
-            self._slots[slot_in(file)].remove((sequence, path))
+        del self.data[path]
+        name = parse_name(path)
+        if name.sequence != FOREIGN_SEQUENCE:
+            at = bisect_left(self._in_order, (name.sequence, path, name.slots))
+            del self._in_order[at]
 
     def paths_from(self, slot: int, sequence: int) -> list[str]:
         """Return the paths of the managed files of *slot* from *sequence* on."""
-        managed = self._slots[slot]
-        return [path for _, path in managed[bisect_left(managed, (sequence, "")) :]]
+        first = bisect_left(self._in_order, (sequence,))
+        return [path for _, path, slots in self._in_order[first:] if slots >> slot & 1]
 
 
 class RecordsTable(LakeTable):
     """A source cluster's staged log."""
 
     def __init__(self, path: Path) -> None:
-        self._slots = LiveFilesBySlot()
-        super().__init__(path, RECORDS, self._slots)
+        self._in_order = LiveFilesInOrder()
+        super().__init__(path, RECORDS, self._in_order)
 
     def frontier(self, partition: SourcePartition) -> int | None:
         """Return the next offset of *partition* to stage, or None if it was never staged."""
@@ -128,18 +113,16 @@ class RecordsTable(LakeTable):
         return False
 
     def files(self) -> list[RecordsFile]:
-        """Return the live files of the snapshot last read, ordered by slot and sequence."""
-        files = [
-            RecordsFile(path, slot_in(file), sequence_of(path), file.size_bytes)
-            for path, file in self.live.items()
-        ]
-        return sorted(files, key=lambda file: (file.slot, file.sequence, file.path))
+        """Return the live files of the snapshot last read, in order of sequence."""
+        names = [(parse_name(path), file) for path, file in self.live.items()]
+        files = [RecordsFile(f.path, n.slots, n.sequence, f.size_bytes, n.level) for n, f in names]
+        return sorted(files, key=lambda file: (file.sequence, file.path))
 
     def paths_from(self, sequences: Mapping[int, int]) -> dict[int, list[str]]:
         """Return the paths of each slot's managed files from its sequence in *sequences* on."""
         if not self.live:
             return {slot: [] for slot in sequences}
-        return {slot: self._slots.paths_from(slot, at) for slot, at in sequences.items()}
+        return {slot: self._in_order.paths_from(slot, at) for slot, at in sequences.items()}
 
     def check_index(self, sealed: int, frontiers: Iterable[Frontier]) -> None:
         """Compare the txn versions with the segment index: *sealed* versions and its *frontiers*.
@@ -203,11 +186,5 @@ class RecordsTable(LakeTable):
         return self.commit(new, removed, txn_versions={**txn_versions, **turn}, data_change=not new)
 
 
-def slot_in(file: LiveFile) -> int:
-    """Return the slot of a live file of `records`."""
-    return int(file.partition["slot"])
-
-
 def _add_action(file: StagedFile) -> AddedFile:
-    live = LiveFile(file.path, file.size_bytes, {"slot": str(file.slot)})
-    return AddedFile(live, file.modified_ms, file.stats_json)
+    return AddedFile(LiveFile(file.path, file.size_bytes), file.modified_ms, file.stats_json)

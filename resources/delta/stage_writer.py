@@ -4,44 +4,68 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from resources.delta.arrow_schema import file_schema
+from resources.delta.arrow_schema import ROW_SCHEMA, arrow_schema
 from resources.delta.file_names import file_digest, file_name
 from schemas.errors.lake import LakeError
+from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import StagedFile
 from schemas.tables import RECORDS
 
-SCHEMA = file_schema(RECORDS)
+FILE_SCHEMA = arrow_schema(RECORDS)
 ROW_GROUP_BYTES = 8 * 2**20
 ROW_GROUP_ROWS = 60_000
+SHARED_GROUP_BYTES = 256 * 2**10  # writing and reading a row group takes 1 ms, however small it is
 DICTIONARY_COLUMNS = ["topic", "topic_id"]  # they have few distinct values in a file
+BOUNDED_COLUMNS = ["slot", "topic", "partition", "offset", "timestamp_ms"]
+"""Columns whose smallest and largest values are in the `add` action and in the file's footer."""
 
 
-class ParquetSlotFileWriter:
-    """Writer of one file with row groups of about 8 MiB, which a reader can skip."""
+class ParquetFileWriter:
+    """Writer of one file.
 
-    def __init__(self, table: Path, slot: int, sequence: int) -> None:
-        self._slot, self._sequence, self._unique = slot, sequence, uuid4().hex
-        self._folder = table / f"slot={slot}"
-        self._draft = self._folder / f"{self._unique}.draft"
+    A row group has about 8 MiB of one slot at most, which a reader of other slots can skip. Slots
+    with few records share a row group, of SHARED_GROUP_BYTES at most.
+    """
+
+    def __init__(self, table: Path, sequence: int, level: int) -> None:
+        self._folder, self._unique = table, uuid4().hex
+        self._sequence, self._level = sequence, level
+        self._draft = table / f"{self._unique}.draft"
         self._has_draft = False
         self._pending: list[pa.RecordBatch] = []
+        self._pending_slots: dict[int, int] = {}  # and their numbers of rows
         self._pending_bytes = 0
         self._pending_rows = 0
         self._writer: pq.ParquetWriter | None = None
+        self._slots = 0
         self._rows = 0
-        self._bounds: list[int] = []
+        self._bounds: dict[str, tuple[Any, Any]] = {}
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Append *batch*. It is buffered, and on disk when the file is closed at the latest."""
+    def write(self, slot: int, batch: pa.RecordBatch) -> None:
+        """Append *batch* of *slot*. It is buffered, and on disk when the file is closed."""
+        # A batch that is larger than a row group is several.
+        parts = max(1, batch.nbytes // ROW_GROUP_BYTES)
+        rows = -(-batch.num_rows // parts)
+        for start in range(0, batch.num_rows, max(1, rows)):
+            self._write(slot, batch.slice(start, rows))
+
+    def _write(self, slot: int, batch: pa.RecordBatch) -> None:
+        is_shared = bool(self._pending_slots.keys() - {slot})
+        if is_shared and self._pending_bytes + batch.nbytes > SHARED_GROUP_BYTES:
+            self._flush()
         self._pending.append(batch)
+        self._pending_slots[slot] = self._pending_slots.get(slot, 0) + batch.num_rows
         self._pending_bytes += batch.nbytes
         self._pending_rows += batch.num_rows
         if self._pending_bytes >= ROW_GROUP_BYTES or self._pending_rows >= ROW_GROUP_ROWS:
@@ -53,13 +77,13 @@ class ParquetSlotFileWriter:
         if self._writer is None:
             return None
         self._writer.close()
-        name = file_name(self._sequence, self._unique, file_digest(self._draft))
+        digest = file_digest(self._draft)
+        name = file_name(self._sequence, self._slots, self._level, self._unique, digest)
         file = self._draft.rename(self._folder / name)
         self._writer, self._has_draft = None, False
-        low, high = {"offset": min(self._bounds)}, {"offset": max(self._bounds)}
+        low, high = ({n: bound[i] for n, bound in self._bounds.items()} for i in (0, 1))
         stats = json.dumps({"numRecords": self._rows, "minValues": low, "maxValues": high})
-        path, size = f"{self._folder.name}/{name}", file.stat().st_size
-        return StagedFile(path, size, self._slot, stats, int(time.time() * 1000))
+        return StagedFile(name, file.stat().st_size, stats, int(time.time() * 1000))
 
     def discard(self) -> None:
         """Delete the file if it was not closed."""
@@ -69,27 +93,35 @@ class ParquetSlotFileWriter:
                 writer.close()
         if self._has_draft:
             self._has_draft = False
-            self._draft.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._draft.unlink()
 
     def _flush(self) -> None:
         if not self._pending:
             return
-        rows = pa.Table.from_batches(self._pending, SCHEMA)
+        slots = np.repeat(
+            np.array([*self._pending_slots], np.int32), [*self._pending_slots.values()]
+        )
+        rows = pa.Table.from_batches(self._pending, ROW_SCHEMA)
+        rows = rows.add_column(0, FILE_SCHEMA.field("slot"), pa.array(slots))
         if self._writer is None:
-            self._folder.mkdir(parents=True, exist_ok=True)
             self._has_draft = True
             self._writer = pq.ParquetWriter(
                 self._draft,
-                SCHEMA,
+                FILE_SCHEMA,
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=DICTIONARY_COLUMNS,
-                write_statistics=["topic", "partition", "offset"],
+                write_statistics=BOUNDED_COLUMNS,
             )
         self._writer.write_table(rows, row_group_size=rows.num_rows)
-        for offsets in rows.column("offset").chunks:
-            self._bounds += (offsets[0].as_py(), offsets[-1].as_py())
+        for name in BOUNDED_COLUMNS:
+            found = pc.min_max(rows.column(name)).as_py()
+            low, high = self._bounds.get(name, (found["min"], found["max"]))
+            self._bounds[name] = min(low, found["min"]), max(high, found["max"])
+        self._slots |= sum(1 << slot for slot in self._pending_slots)
         self._rows += rows.num_rows
+        self._pending_slots = {}
         self._pending, self._pending_bytes, self._pending_rows = [], 0, 0
 
 
@@ -100,9 +132,9 @@ class RecordsDirectory:
         self._path = path
 
     @contextmanager
-    def slot_file(self, slot: int, sequence: int) -> Iterator[ParquetSlotFileWriter]:
-        """Yield a writer of a new file of *slot*. Raises LakeError if it cannot be written."""
-        file = ParquetSlotFileWriter(self._path, slot, sequence)
+    def records_file(self, sequence: int, level: int = 0) -> Iterator[ParquetFileWriter]:
+        """Yield a writer of a new file. Raises LakeError if it cannot be written."""
+        file = ParquetFileWriter(self._path, sequence, level)
         try:
             yield file
         except OSError as error:
@@ -111,7 +143,20 @@ class RecordsDirectory:
             file.discard()
 
 
-def cast_to_file_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return *batch* with the column types of a file: decode the dictionary columns."""
-    columns = [batch.column(field.name).cast(field.type) for field in SCHEMA]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+def join_batches(
+    rows: Iterable[tuple[SourcePartition, pa.RecordBatch]],
+) -> Iterator[tuple[SourcePartition, pa.RecordBatch]]:
+    """Yield the rows of each partition as one batch, because each batch takes time."""
+    found: dict[SourcePartition, list[pa.RecordBatch]] = {}
+    for source, batch in rows:
+        found.setdefault(source, []).append(batch)
+    for source, batches in found.items():
+        table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+        for batch in table.to_batches():
+            yield source, cast_to_row_schema(batch)
+
+
+def cast_to_row_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return *batch* with the column types of records: decode the dictionary columns."""
+    columns = [batch.column(field.name).cast(field.type) for field in ROW_SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)

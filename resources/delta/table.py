@@ -27,10 +27,10 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from resources.delta.arrow_schema import arrow_schema, file_schema
+from resources.delta.arrow_schema import arrow_schema
 from resources.delta.transaction_log import AddedFile, DeltaLog, LiveFile, is_checkpoint_due
-from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
-from schemas.tables import CHECKPOINT_EVERY, Table
+from schemas.errors.lake import LakeError, LakeFormatError, StalePlanError, TableDamagedError
+from schemas.tables import CHECKPOINT_EVERY, FORMAT_PROPERTY, Table
 
 # Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time.
 CLOCK_APP_ID = "clock"
@@ -99,7 +99,7 @@ class LakeTable:
         with nothing written, if one differs or another process set one of *txn_versions* meanwhile.
         """
         if not isinstance(rows, pa.Table):
-            rows = pa.Table.from_pylist([dict(row) for row in rows], file_schema(self.table))
+            rows = pa.Table.from_pylist([dict(row) for row in rows], arrow_schema(self.table))
         self.refresh()
         self.check_txn_versions(expected or {})
         added = [self.write_file(rows)] if rows.num_rows else []
@@ -122,9 +122,8 @@ class LakeTable:
         data_change: bool = True,
     ) -> int:
         """Commit as `DeltaLog.commit` does. Raises StalePlanError, LakeError for other failures."""
-        by = self.table.partitioned_by
         with errors_as(LakeError, f"{self.path} cannot be written"):
-            version = self.log.commit(added, removed, txn_versions, metadata or {}, by, data_change)
+            version = self.log.commit(added, removed, txn_versions, metadata or {}, data_change)
         if version % CHECKPOINT_EVERY == 0:
             try:
                 self.checkpoint(CHECKPOINT_EVERY // 2)
@@ -176,7 +175,14 @@ class LakeTable:
                 except TableNotFoundError:
                     self._create()
                     self._opened_log = DeltaLog(self.path, self._live)
+                self._check_format(self._opened_log.delta)
         return self._opened_log
+
+    def _check_format(self, delta: DeltaTable) -> None:
+        wanted = self.table.properties.get(FORMAT_PROPERTY)
+        found = delta.metadata().configuration.get(FORMAT_PROPERTY, "1")
+        if wanted is not None and found != wanted:
+            raise LakeFormatError(path=self.path, found=found, wanted=wanted)
 
     @contextmanager
     def _converted_errors(self) -> Iterator[None]:
@@ -197,21 +203,21 @@ class LakeTable:
                     DeltaTable.create(
                         str(self.path),
                         arrow_schema(self.table),
-                        partition_by=list(self.table.partitioned_by) or None,
                         name=self.table.name,
                         description=f"One row is {self.table.row}.",
                         configuration=dict(self.table.properties),
+                        raise_if_key_not_exists=False,
                     )
 
     def write_file(self, rows: pa.Table) -> AddedFile:
         """Write *rows* as a file that a commit can add. Raises LakeError."""
         name = f"part-{uuid4().hex}.parquet"
-        rows = rows.cast(file_schema(self.table))
+        rows = rows.cast(arrow_schema(self.table))
         with errors_as(LakeError, f"{self.path} cannot be written"):
             pq.write_table(rows, self.path / name)
             size = (self.path / name).stat().st_size
         stats = json.dumps({"numRecords": rows.num_rows})
-        return AddedFile(LiveFile(name, size, {}), int(time.time() * 1000), stats)
+        return AddedFile(LiveFile(name, size), int(time.time() * 1000), stats)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count, repeat
+from itertools import count
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -41,7 +41,6 @@ class LiveFile:
 
     path: str
     size_bytes: int
-    partition: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,6 @@ class DeltaLog:
         removed: Sequence[LiveFile],
         txn_versions: Mapping[str, int],
         metadata: Mapping[str, str],
-        partitioned_by: Sequence[str] = (),
         data_change: bool = True,
     ) -> int:
         """Commit on the snapshot last read; return the new version.
@@ -111,7 +109,7 @@ class DeltaLog:
         metadata. Other concurrent commits are accepted. In both cases they are applied to this
         snapshot. Raises OSError, and errors as `refresh` does.
         """
-        lines = [{"commitInfo": _commit_info(metadata, partitioned_by, not removed)}]
+        lines = [{"commitInfo": _commit_info(metadata, not removed)}]
         lines += [{"txn": {"appId": name, "version": at}} for name, at in txn_versions.items()]
         lines += [{"add": _add_action(each, data_change)} for each in added]
         lines += [{"remove": _remove_action(file, data_change)} for file in removed]
@@ -180,8 +178,8 @@ class DeltaLog:
         if last is not None:
             if last > version:
                 return None
-            file = self._path / LOG_FOLDER / f"{last:0{_DIGITS}}.checkpoint.parquet"
             try:
+                file = _checkpoint_path(self._path, last)
                 txns = pq.read_table(file, columns=["txn"]).column("txn").to_pylist()
             except (OSError, pa.ArrowException):
                 return None
@@ -203,7 +201,7 @@ class DeltaLog:
             if "add" in action:
                 add = action["add"]
                 path = unquote(add["path"])
-                self.files[path] = LiveFile(path, add["size"], add["partitionValues"])
+                self.files[path] = LiveFile(path, add["size"])
             elif "remove" in action:
                 self.files.pop(unquote(action["remove"]["path"]), None)
             elif "txn" in action:
@@ -243,6 +241,19 @@ def read_commits(path: Path, after: int) -> Iterator[tuple[int, list[Action]]]:
         if actions is None:
             return
         yield version, actions
+
+
+def removed_in_checkpoint(path: Path) -> tuple[int, dict[str, int]]:
+    """Return the version of the last checkpoint, and its removed files with the time in ms.
+
+    -1 and no files if there is no checkpoint. Raises OSError, ArrowException.
+    """
+    last = _last_checkpoint(path)
+    if last is None:
+        return -1, {}
+    removed = pq.read_table(_checkpoint_path(path, last), columns=["remove"]).column("remove")
+    rows = [row for row in removed.to_pylist() if row is not None]
+    return last, {unquote(row["path"]): row["deletionTimestamp"] or 0 for row in rows}
 
 
 def is_commit_missing(path: Path, version: int) -> bool:
@@ -290,6 +301,10 @@ def _commit_path(path: Path, version: int) -> Path:
     return path / LOG_FOLDER / f"{version:0{_DIGITS}}.json"
 
 
+def _checkpoint_path(path: Path, version: int) -> Path:
+    return path / LOG_FOLDER / f"{version:0{_DIGITS}}.checkpoint.parquet"
+
+
 def _link(unnamed: Path, name: Path) -> bool:
     """Give the file *unnamed* its *name*; return False if that name exists. Raises OSError."""
     try:
@@ -302,19 +317,15 @@ def _link(unnamed: Path, name: Path) -> bool:
 def _live_files(delta: DeltaTable) -> Iterator[LiveFile]:
     adds = delta.get_add_actions(flatten=False)
     paths, sizes = (adds.column(name).to_pylist() for name in ("path", "size_bytes"))
-    partitions: Iterable[Any] = repeat({})
-    if "partition" in adds.schema.names:
-        partitions = adds.column("partition").to_pylist()
-    for path, size, partition in zip(paths, sizes, partitions, strict=False):
-        values = {name: str(value) for name, value in partition.items()}
-        yield LiveFile(unquote(path), size, values)
+    for path, size in zip(paths, sizes, strict=True):
+        yield LiveFile(unquote(path), size)
 
 
-def _commit_info(metadata: Mapping[str, str], by: Sequence[str], is_append: bool) -> Action:
+def _commit_info(metadata: Mapping[str, str], is_append: bool) -> Action:
     return {
         "timestamp": int(time.time() * 1000),
         "operation": "WRITE",
-        "operationParameters": {"mode": "Append", "partitionBy": json.dumps(list(by))},
+        "operationParameters": {"mode": "Append", "partitionBy": "[]"},
         "isBlindAppend": is_append,
         "engineInfo": "deltamirror",
         **metadata,
@@ -324,7 +335,7 @@ def _commit_info(metadata: Mapping[str, str], by: Sequence[str], is_append: bool
 def _add_action(added: AddedFile, data_change: bool) -> Action:
     return {
         "path": quote(added.file.path, safe="/="),
-        "partitionValues": added.file.partition,
+        "partitionValues": {},
         "size": added.file.size_bytes,
         "modificationTime": added.modified_ms,
         "dataChange": data_change,
@@ -338,6 +349,6 @@ def _remove_action(file: LiveFile, data_change: bool) -> Action:
         "deletionTimestamp": int(time.time() * 1000),
         "dataChange": data_change,
         "extendedFileMetadata": True,
-        "partitionValues": file.partition,
+        "partitionValues": {},
         "size": file.size_bytes,
     }

@@ -17,17 +17,14 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from resources.delta.arrow_schema import file_schema
+from resources.delta.arrow_schema import ROW_SCHEMA
 from resources.librdkafka.arrow_consumer import ArrowConsumer, FetchedRecords, PartitionEvent
 from resources.librdkafka.bindings import PartitionOffset
 from schemas.errors.base import PartitionError
 from schemas.errors.source import LogTruncatedError, RangeUnfinishedError, RecordsExpiredError
 from schemas.staging.read_range import OffsetRange, ReadResult
-from schemas.tables import RECORDS
 
 BatchHandler = Callable[[OffsetRange, pa.RecordBatch], None]
-
-SCHEMA = file_schema(RECORDS)
 
 # Messages per consume call, the most (more do not make it faster) and while their size is unknown.
 BATCH_SIZE, FIRST_BATCH_SIZE = 20_000, 16
@@ -220,4 +217,4 @@ def _to_records(r: OffsetRange, rows: pa.RecordBatch) -> pa.RecordBatch:
         pa.repeat(pa.scalar(partition.partition, pa.int32()), n),
         *rows.columns,
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)

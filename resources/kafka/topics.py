@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from resources.kafka.admin_session import REQUEST_TIMEOUT_S, AdminSession, topic_id_text
+from resources.librdkafka.bindings import free_leaked_topic_id
 from schemas.errors.base import RequestRefusedError
 from schemas.errors.environment import PermissionMissingError
 from schemas.errors.target import TargetTopicError
@@ -170,6 +171,8 @@ class TopicAdmin:
                 request_timeout=REQUEST_TIMEOUT_S,
             )
             found, refused = self._answers(futures, "describe topic {}", "Describe")
+            for description in found.values():
+                free_leaked_topic_id(description)
             descriptions |= found
             errors |= {n: error for n, error in refused.items() if error.code not in MISSING_CODES}
         return descriptions, errors

@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from resources.delta.arrow_schema import file_schema
+from resources.delta.arrow_schema import ROW_SCHEMA
 from resources.librdkafka.compiled import Column
-from schemas.tables import RECORDS
 
-PRODUCE_SCHEMA = pa.schema([field.with_nullable(True) for field in file_schema(RECORDS)])
+PRODUCE_SCHEMA = pa.schema([field.with_nullable(True) for field in ROW_SCHEMA])
 """Schema of rows to send: the columns of `records`, each of them nullable."""
 
 _NOTHING = np.zeros(1, np.uint8)  # memory of values that are empty but not null

@@ -242,10 +242,7 @@ def _serve(address: str, make: Callable[[], Work[Any, Any]]) -> None:
 
 def _release_memory() -> None:
     """Return freed memory to the system, because the worker stays while it is idle."""
-    import pyarrow as pa
-
     gc.collect()
-    pa.default_memory_pool().release_unused()
     release_memory()
 
 

@@ -116,6 +116,7 @@ class Config:
     transaction_bytes: int = 16 * MIB
     stage_retention_ms: int | None = None
     stage_retention_bytes: int | None = None
+    vacuum_retention_ms: int = 900_000
     heartbeats: tuple[HeartbeatConfig, ...] = ()
     # Host and port (0: any free port) of /metrics and /healthz. None: they are not served.
     metrics_listen: tuple[str, int] | None = None

@@ -195,6 +195,10 @@ DELTAMIRROR_KEYS = (
     Key("deltamirror.stage.retention.bytes", _LONG, "-1", "T", _H,
         "Bytes of staged records that are kept for each cluster. Records that a flow has not "
         "replayed stay. -1: no limit.", minimum=-1),
+    Key("deltamirror.stage.vacuum.retention.ms", _LONG, "900000", "T", _H,
+        "Milliseconds after which a file that compaction replaced is deleted. Set it longer if "
+        "programs of yours read a version of a table for longer. deltamirror's own readers need no "
+        "time: they continue with the file that replaced it.", minimum=0),
     Key("deltamirror.metrics.listen", _S, METRICS_LISTEN, "T", _H,
         "Address of /metrics and /healthz of `deltamirror run`, as host:port. Empty: they are not "
         "served. Port 0 is any free port (see the log or `status --format json`). If the port is "

@@ -18,6 +18,16 @@ class LakeError(DeltamirrorError):
     hint = "Check the folder that deltamirror.lake names: its permissions and its free space."
 
 
+class LakeFormatError(LakeError):
+    """The table was created by another version of deltamirror, with another layout of files."""
+
+    message = "{path} has format {found}, but this version of deltamirror needs format {wanted}"
+    hint = (
+        "Use the version of deltamirror that created it, or move the cluster's folder away: then "
+        "the records that the source still holds are staged again."
+    )
+
+
 class StagedFileError(LakeError):
     """A data file of the stage is missing, torn or altered."""
 
@@ -81,8 +91,8 @@ class SegmentLostError(PartitionError):
         "and cannot be read again: {reason}"
     )
     hint = (
-        "The slot of this partition was not changed. Restore the files from a copy of the lake, or "
-        "start the source if it is down, and run `deltamirror maintain --restage` again."
+        "No file with records of this partition was changed. Restore the files from a copy of the "
+        "lake, or start the source if it is down, and run `deltamirror maintain --restage` again."
     )
 
 

@@ -13,7 +13,7 @@ class Segment:
     """One staged range `[start, end)` of a partition, which was read completely.
 
     It has *count* records between offsets *first* and *last* (None without records). `end - start -
-    count` offsets have no record, because of *gap_cause*. Its records are in the slot's file of
+    count` offsets have no record, because of *gap_cause*. Its records are in a file of
     *sequence*, or after compaction in one of a higher sequence. *digest* is over the records'
     content in order (timestamp, key, value, headers), not their offsets. Sizes are in bytes, times
     in ms since 1970.
@@ -73,12 +73,37 @@ DELETED = f"deleted before it was staged, {ACCEPTED}"
 TRUNCATED = f"log cut, goes on as a new incarnation, {ACCEPTED}"
 
 
+FOREIGN_SEQUENCE = -1
+"""Sequence of a file of `records` that another program wrote."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsFile:
+    """A live file of the table: relative *path*, sequence, size, and a bit for each of its *slots*.
+
+    *level* is 0 for a file of staging, and rises each time compaction joins it with others.
+
+    Within a slot, a file of a higher *sequence* holds later offsets of a partition. Replay skips a
+    file of FOREIGN_SEQUENCE (written by another program's OPTIMIZE or DELETE), and then detects by
+    the record count that records are missing.
+    """
+
+    path: str
+    slots: int
+    sequence: int
+    size_bytes: int
+    level: int = 0
+
+    def has_slot(self, slot: int) -> bool:
+        """Return whether the file may hold records of *slot*."""
+        return bool(self.slots >> slot & 1)
+
+
 @dataclass(frozen=True, slots=True)
 class StagedFile:
     """The data of a Delta `add` action: a file's path in the table, size and statistics."""
 
     path: str
     size_bytes: int
-    slot: int
     stats_json: str
     modified_ms: int

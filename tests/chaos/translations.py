@@ -8,7 +8,6 @@ from contextlib import closing
 
 from deltamirror.groups.checkpoints import map_index
 from pipeline.offset_map.translate import translate
-from schemas.config.flow import Flow
 from schemas.kafka.partition import TopicPartition as Partition
 from tests.chaos.audit import Log
 from tests.chaos.ground import Ground
@@ -37,7 +36,7 @@ def is_exact(source: Log, target: Log, committed: int, resumes_at: int | None) -
 def every_commit(ground: Ground, members: Iterable[Member], logs: Logs) -> tuple[int, list[str]]:
     """Translate each commit of a group; return their number, and a line for each wrong one."""
     with closing(ground.world.context) as context:
-        offset_map = map_index(context, Flow(*FLOW.split("->")))
+        offset_map = map_index(context, context.config.flow(FLOW))
     checked, wrong = 0, []
     for member in members:
         for topic_partition, offsets in sorted(member.committed.items()):

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.record_digest import Digest
-from resources.delta.arrow_schema import HEADERS
+from resources.delta.arrow_schema import HEADERS, ROW_SCHEMA
 from schemas.kafka.partition import SourcePartition
-from tests.support.fake_cluster import SCHEMA, RecordContent, rows
+from tests.support.fake_cluster import RecordContent, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)
 
@@ -130,9 +130,9 @@ def test_moving_a_header_to_another_record_changes_the_digest():
 
 def test_null_headers_and_an_empty_list_have_the_same_digest():
     batch = rows(ORDERS, [(0, RecordContent(b"v")), (1, RecordContent(b"w"))])
-    column = SCHEMA.get_field_index("headers")
-    empty = batch.set_column(column, SCHEMA.field("headers"), pa.array([[], None], HEADERS))
-    nulls = batch.set_column(column, SCHEMA.field("headers"), pa.nulls(2, HEADERS))
+    column = ROW_SCHEMA.get_field_index("headers")
+    empty = batch.set_column(column, ROW_SCHEMA.field("headers"), pa.array([[], None], HEADERS))
+    nulls = batch.set_column(column, ROW_SCHEMA.field("headers"), pa.nulls(2, HEADERS))
 
     assert digest(empty) == digest(nulls) == digest(batch)
 

@@ -19,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from resources.delta.arrow_schema import file_schema
+from resources.delta.arrow_schema import ROW_SCHEMA
 from schemas.errors.environment import UnreachableError
 from schemas.errors.source import (
     LogTruncatedError,
@@ -32,9 +32,6 @@ from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks,
 from schemas.kafka.topic import ConfigValue, Topic
 from schemas.replay.slot_work import Progress
 from schemas.staging.read_range import ReadResult
-from schemas.tables import RECORDS
-
-SCHEMA = file_schema(RECORDS)
 
 
 class CrashError(Exception):
@@ -202,6 +199,11 @@ class FakeCluster:
         return {
             p: (held[p].next_offset, held[p].metadata) if p in held else None for p in partitions
         }
+
+    def group_commits(self, group):
+        self.probe()
+        held = self.groups.get(group, {})
+        return {p: (progress.next_offset, progress.metadata) for p, progress in held.items()}
 
 
 class FakeSource:
@@ -414,7 +416,7 @@ def rows(partition, shown):
             }
             for offset, content in shown
         ],
-        SCHEMA,
+        ROW_SCHEMA,
     )
 
 

@@ -81,7 +81,10 @@ class ScriptedCluster:
 
     def group_commits(self, group):
         found = self.group_offsets(group)
-        return {p: (offset, self.texts.get((group, p), "")) for p, offset in found.items()}
+        texts = self.metadata if group == FLOW.progress_group else {}
+        return {
+            p: (offset, self.texts.get((group, p), texts.get(p, ""))) for p, offset in found.items()
+        }
 
     def commit_offsets(self, group, offsets):
         self.probe()

@@ -1,12 +1,11 @@
 """Stage records in a lake like the loop, without a source."""
 
-from itertools import groupby
-
 import pyarrow as pa
 
 from pipeline.record_digest import Digest
+from resources.delta.arrow_schema import ROW_SCHEMA
 from resources.delta.stage_reader import StageReader
-from resources.delta.stage_writer import SCHEMA, RecordsDirectory
+from resources.delta.stage_writer import RecordsDirectory
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import Segment
 
@@ -28,30 +27,28 @@ def row(source, offset, *, timestamp_ms=None):
 
 
 def batch_of(rows):
-    return pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA)
+    return pa.RecordBatch.from_pylist(list(rows), schema=ROW_SCHEMA)
 
 
 def stage_records(context, *ranges, staged_at_ms=1, times=None):
     """Stage *ranges* of (source partition, start, end) in one commit and seal it, like the loop.
 
-    *times* maps offsets to timestamps; by default a timestamp is the offset.
+    *times* maps offsets to timestamps; by default a timestamp is the offset. Return the file.
     """
     records, segments = context.lake.records("us-east"), context.lake.segments("us-east")
     records.refresh()
     sequence = records.version + 1
     times = times or {}
-    files, ledger = [], []
-    in_slots = sorted(ranges, key=lambda each: (each[0].slot, each[0]))
-    for slot, members in groupby(in_slots, key=lambda each: each[0].slot):
-        with RecordsDirectory(records.path).slot_file(slot, sequence) as out:
-            for source, start, end in members:
-                rows = [row(source, i, timestamp_ms=times.get(i)) for i in range(start, end)]
-                out.write(batch_of(rows))
-                ledger.append(segment_of(source, rows, sequence, staged_at_ms))
-            files.append(out.close())
-    records.stage(files, ledger, {s.source: records.frontier(s.source) for s in ledger})
+    ledger = []
+    with RecordsDirectory(records.path).records_file(sequence) as out:
+        for source, start, end in sorted(ranges, key=lambda each: (each[0].slot, each[0])):
+            rows = [row(source, i, timestamp_ms=times.get(i)) for i in range(start, end)]
+            out.write(source.slot, batch_of(rows))
+            ledger.append(segment_of(source, rows, sequence, staged_at_ms))
+        file = out.close()
+    records.stage([file], ledger, {s.source: records.frontier(s.source) for s in ledger})
     segments.seal()
-    return files
+    return file
 
 
 def segment_of(source, rows, sequence, staged_at_ms):
@@ -72,7 +69,7 @@ def held(context, *sources):
     records.refresh()
     found = {source: [] for source in sources}
     for slot in {source.slot for source in sources}:
-        paths = [file.path for file in records.files() if file.slot == slot]
+        paths = [file.path for file in records.files() if file.has_slot(slot)]
         wanted = {source: 0 for source in sources if source.slot == slot}
         for source, rows in StageReader(records.path).rows(paths, wanted):
             found[source] += rows.to_pylist()

@@ -41,6 +41,7 @@ def replay(here: World) -> dict[object, DeltamirrorError]:
         replaying.open()
         while not replaying.tick().is_idle:
             pass
+        replaying.load_ends()  # it appends what the map lacks, and raises an error if it cannot
         return dict(replaying.partition_errors)
     finally:
         replaying.close()

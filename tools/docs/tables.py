@@ -24,8 +24,10 @@ def _lines() -> Iterator[str]:
     yield "# The tables of the lake\n"
     yield "Delta tables in the folder that `deltamirror.lake` names. Only deltamirror writes them;"
     yield "any engine that reads Delta may read them. Offsets are Kafka's, times are milliseconds"
-    yield "since 1970. While deltamirror runs, the table `segments` is up to 30 s behind `records`."
-    yield "deltamirror's own commands read the missing rows from the commits of `records`."
+    yield "since 1970. While deltamirror runs, the table `segments` is up to 30 s behind `records`,"
+    yield "and `offset_map` 2 s behind the target. deltamirror's own commands see the missing rows."
+    yield "Files of `records` are joined all the time and deleted 15 minutes later: a program that"
+    yield "reads one version for longer needs a larger `deltamirror.stage.vacuum.retention.ms`."
     for title, folder, tables in _TABLE_GROUPS:
         yield f"\n## {title}"
         for table in tables:
@@ -50,8 +52,7 @@ def _view(view: View) -> Iterator[str]:
 
 def _table_section(table: Table, folder: str) -> Iterator[str]:
     yield f"\n### `{folder}{table.name}`\n"
-    layout = f", partitioned by {_names(table.partitioned_by)}" if table.partitioned_by else ""
-    yield f"One row is {table.row}. Key: {_names(table.key)}{layout}.\n"
+    yield f"One row is {table.row}. Key: {_names(table.key)}.\n"
     yield from _columns(table.columns)
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from pipeline.record_digest import Digest
+from resources.delta.arrow_schema import ROW_SCHEMA
 from resources.delta.stage_writer import RecordsDirectory
-from resources.kafka.range_reader import SCHEMA
 from schemas.staging.segment import Segment
 from schemas.tables import VERIFICATION
 from schemas.verification import KINDS
@@ -24,8 +24,8 @@ def staged(halfway_context, lake, tmp_path, monkeypatch):
     batch = rows(*((i, b"%d" % i) for i in range(20)))
     digest = Digest()
     size = digest.add(batch)
-    with RecordsDirectory(records.path).slot_file(ORDERS.slot, 1) as file:
-        file.write(_record_rows(batch))
+    with RecordsDirectory(records.path).records_file(1) as file:
+        file.write(ORDERS.slot, _record_rows(batch))
         made = file.close()
     segment = Segment(
         "orders", "life1", 0, 0, 20, 20, size, 0, 19, 1, 1, None, 0, 20, 20, "",
@@ -42,7 +42,7 @@ def _record_rows(batch):
             {"topic": "orders", "topic_id": "life1", "partition": 0, **row}
             for row in batch.to_pylist()
         ],
-        SCHEMA,
+        ROW_SCHEMA,
     )
 
 

@@ -144,7 +144,7 @@ def test_a_map_that_contradicts_itself_is_an_error_with_the_numbers(context):
     replay(context, (10, 9, 3))
 
     with pytest.raises(LakeError, match=r"us-east->eu-west contradicts itself: orders\[0\]"):
-        map_index(context, FLOW)
+        map_index(context, context.flow)
 
 
 # Plans

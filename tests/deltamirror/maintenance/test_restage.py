@@ -3,6 +3,7 @@
 import shutil
 from operator import itemgetter
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -11,6 +12,7 @@ from deltamirror.maintenance.maintain import compact
 from deltamirror.maintenance.restage import restage
 from deltamirror.staging.stager import SourceStager
 from resources.delta.stage_reader import StageReader
+from resources.delta.stage_writer import RecordsDirectory, cast_to_row_schema
 from schemas.errors.lake import (
     CommitsGoneError,
     SegmentLostError,
@@ -78,7 +80,7 @@ def log_of(context):
 
 def data_file(context, number=2):
     records = records_of(context)
-    return records.path / [f for f in records.files() if f.slot == ORDERS.slot][number].path
+    return records.path / [f for f in records.files() if f.has_slot(ORDERS.slot)][number].path
 
 
 def delete(file):
@@ -106,7 +108,7 @@ DAMAGES = [delete, empty, cut, flip]
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_records_of_a_damaged_file_are_read_from_the_source_again(context, damage, is_compacted):
     if is_compacted:
-        assert list(compact(records_of(context))) == [5]
+        assert compact(records_of(context), min_sequences=2) == (5, 1)
     before = held(context)
     frontier = {p.app_id: records_of(context).frontier(p) for p in sources(context)}
     damage(data_file(context, 0))
@@ -152,7 +154,7 @@ def test_records_that_the_source_lost_are_reported_and_nothing_is_changed(contex
     assert "4 records staged in [10, 15)" in str(lost)
     assert "expired" in str(lost)
     assert paths(context) == before[0]
-    assert {f.name for f in file.parent.iterdir()} == {p.split("/")[1] for p in before[0]}
+    assert {f.name for f in file.parent.iterdir() if f.is_file()} == set(before[0])
     file.write_bytes(before[1])  # from a copy of the lake
     assert restage(context, "us-east").files == 0
 
@@ -200,6 +202,33 @@ def test_records_that_another_program_deleted_are_read_from_the_source_again(con
     assert done.lost == []
     assert 0 < done.from_source < done.records
     assert held(context) == before
+
+
+@pytest.mark.parametrize("is_altered", [False, True], ids=["records missing", "a record altered"])
+def test_intact_segments_of_a_readable_damaged_file_are_taken_from_it(context, is_altered):
+    before, records = held(context), records_of(context)
+    (old,) = [file for file in records.files() if file.path == data_file(context).name]
+    with RecordsDirectory(records.path).records_file(old.sequence) as out:
+        for source, batch in StageReader(records.path).all_rows([old.path]):
+            of = cast_to_row_schema(batch)
+            if source.topic_partition == ORDERS:
+                of = altered(of) if is_altered else of[: of.num_rows - 1]
+            out.write(source.slot, of)
+        records.replace([old], [out.close()])
+    assert held(context) != before
+    context.source.expire(OTHERS, 5)  # the source has lost all of its records
+
+    done = restage(context, "us-east")
+
+    assert (done.files, done.segments, done.records, done.from_source) == (1, 2, 5, 4)
+    assert done.lost == []
+    assert held(context) == before
+
+
+def altered(rows):
+    at = rows.schema.get_field_index("value")
+    values = [b"altered", *rows.column(at).to_pylist()[1:]]
+    return rows.set_column(at, rows.schema.field(at), pa.array(values, rows.schema.field(at).type))
 
 
 def lose_last_commit(log):
@@ -264,7 +293,7 @@ def test_a_lost_segments_table_is_refused_if_the_log_cannot_restore_it(context):
         file.write_text(file.read_text().replace("deltamirror.segments", "other.key"))
     before = {*records_of(context).path.rglob("*.parquet")}
 
-    with pytest.raises(TableDamagedError, match=r"segments .*orders\[0\]"):
+    with pytest.raises(TableDamagedError, match=r"segments has no segment of orders\["):
         stage(context)
 
     assert {*records_of(context).path.rglob("*.parquet")} == before
@@ -279,3 +308,82 @@ def test_a_restaged_file_that_differs_from_its_segments_is_not_committed(context
         restage(context, "us-east")
 
     assert paths(context) == before
+
+
+THREE = [TopicPartition("payments", i) for i in range(3)]
+FOURTH = TopicPartition("payments", 3)
+
+
+@pytest.fixture
+def shared(context):
+    """Return a context with a file that three slots share, and a file of a fourth slot."""
+    context.source.make("payments", 4)
+    for partition in THREE:
+        context.source.append(partition, *(RecordContent(b"%d" % i) for i in range(4)))
+    stage(context)
+    context.source.append(FOURTH, RecordContent(b"alone"))
+    stage(context)
+    assert [f.slots.bit_count() for f in records_of(context).files()[-2:]] == [3, 1]
+    return context
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_broken_file_that_three_slots_share_is_restored_for_all_of_them(shared, damage):
+    before, untouched = held(shared), paths(shared)
+    shared_file = untouched.pop(-2)
+    damage(records_of(shared).path / shared_file)
+
+    done = restage(shared, "us-east")
+
+    assert (done.files, done.segments, done.records, done.lost) == (1, 3, 12, [])
+    assert held(shared) == before
+    files = records_of(shared).files()
+    new = [f for f in files if f.path not in untouched]
+    assert {f.path for f in files} >= set(untouched)
+    assert sorted(f.slots for f in new) == sorted(1 << p.slot for p in THREE)
+    assert restage(shared, "us-east").files == 0
+
+
+def test_if_a_segment_of_a_shared_file_is_lost_only_slots_without_that_file_are_restored(shared):
+    before, table = paths(shared), records_of(shared).path
+    broken, alone = before[-2:]
+    cut(table / broken)
+    cut(table / alone)
+    shared.source.expire(THREE[1], 2)
+
+    done = restage(shared, "us-east")
+
+    (lost,) = done.lost
+    assert lost.partition.topic_partition == THREE[1]
+    assert (done.files, done.segments, done.records) == (1, 1, 1)
+    after = paths(shared)
+    assert after[:-1] == before[:-1]
+    assert after[-1] != alone
+    assert {f.name for f in table.iterdir() if f.is_file()} - set(after) == {alone}
+
+
+def test_slots_that_share_broken_files_only_indirectly_are_restored_together(shared):
+    for partition in (THREE[2], FOURTH):
+        shared.source.append(partition, RecordContent(b"later"))
+    stage(shared)
+    before = paths(shared)
+    for broken in (before[-3], before[-1]):
+        cut(records_of(shared).path / broken)
+    shared.source.expire(THREE[0], 2)
+
+    assert len(restage(shared, "us-east").lost) == 1
+
+    assert paths(shared) == before
+
+
+def test_a_shared_file_with_a_lost_segment_can_be_restored_from_a_copy(shared):
+    file = records_of(shared).path / paths(shared)[-2]
+    copy, before = file.read_bytes(), held(shared)
+    cut(file)
+    shared.source.expire(THREE[1], 2)
+    assert len(restage(shared, "us-east").lost) == 1
+
+    file.write_bytes(copy)
+
+    assert restage(shared, "us-east").files == 0
+    assert held(shared) == before

@@ -1,6 +1,7 @@
 """Stage a source cluster tick by tick: exactly once, with an error for each skipped record."""
 
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -111,6 +112,41 @@ def test_the_first_tick_of_a_backlog_is_small_and_each_next_tick_is_twice_as_lar
     assert [round(count / first) for count in rest[:2]] == [2, 4]
     assert first + sum(rest) == 1_000
     assert again == first
+
+
+def test_a_stager_adds_up_the_cpu_time_of_its_ticks_here_and_in_the_workers(
+    context, start, monkeypatch
+):
+    of_workers, here = count(0, 1.0), count(0, 0.25)
+    monkeypatch.setattr("deltamirror.worker_tasks.time.process_time", lambda: next(of_workers))
+    monkeypatch.setattr("deltamirror.staging.stager.time.thread_time", lambda: next(here))
+    staging = start()
+    assert staging.cpu_s == 0.0
+    for tick in (1, 2):
+        write(context, ORDERS, b"%d" % tick)
+        staging.tick()
+        assert staging.cpu_s == 1.25 * tick
+    context.source.is_down = True
+    with pytest.raises(UnreachableError):
+        staging.tick()
+    assert staging.cpu_s == 2.75
+
+
+def test_a_small_tick_is_one_file_and_a_large_one_is_a_file_for_each_worker(
+    context, start, monkeypatch
+):
+    assert {ORDERS.slot % 2, USERS.slot % 2} == {0, 1}, "they are of two workers"
+    staging = start()
+    for bound, files in ((2**20, 1), (0, 1 + 2)):
+        monkeypatch.setattr("pipeline.staging.plan.SMALL_TICK_BYTES", bound)
+        write(context, ORDERS, b"a")
+        write(context, USERS, b"b")
+        staging.tick()
+
+        records = context.lake.records("us-east")
+        records.refresh()
+        assert len(records.files()) == files
+    assert (values(context, ORDERS), values(context, USERS)) == ([b"a"] * 2, [b"b"] * 2)
 
 
 def test_another_process_continues_at_the_committed_frontiers(context, start):

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from pipeline.maintenance.compaction import GROUP_MEMORY_BYTES
 from pipeline.maintenance.restage import (
+    GROUP_MEMORY_BYTES,
     SegmentLookup,
     group_segments,
     join_contiguous,

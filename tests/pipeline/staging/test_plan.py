@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.staging.plan import bundle_ranges, plan_ranges
+from pipeline.staging.plan import SMALL_TICK_BYTES, assign_ranges, plan_ranges
 from schemas.errors.source import LogTruncatedError, RecordsExpiredError, TopicRecreatedError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.staging.frontier import Frontier, PartitionSnapshot
@@ -149,20 +149,46 @@ RANGES = st.lists(
 )
 
 
-@given(RANGES, st.integers(1, 8))
-def test_a_slot_is_never_in_two_bundles_and_no_range_is_lost(partitions, tasks):
-    ranges = [
-        OffsetRange(SourcePartition(t, "x", p), 0, p, 0, None, Watermarks(0, p, p))
-        for t, p in partitions
-    ]
+def range_of(topic, partition, length):
+    source = SourcePartition(topic, "x", partition)
+    return OffsetRange(source, 0, length, 0, None, Watermarks(0, length, length))
 
-    bundles = bundle_ranges(ranges, tasks)
 
-    slots = [{r.partition.slot for r in each} for each in bundles]
-    assert len(bundles) <= tasks
-    assert all(bundles)
+@given(RANGES, st.integers(1, 8), st.sampled_from([1.0, float(SMALL_TICK_BYTES)]))
+def test_no_range_is_lost_and_the_ranges_of_a_slot_are_staged_by_one_worker(
+    partitions, workers, bytes_per_offset
+):
+    ranges = [range_of(t, p, p) for t, p in partitions]
+
+    assigned = assign_ranges(ranges, workers, bytes_per_offset)
+
+    slots = [{r.partition.slot for r in each} for each in assigned.values()]
+    assert set(assigned) <= set(range(workers))
+    assert all(assigned.values())
     assert sum(map(len, slots)) == len(set().union(*slots))
-    assert sorted(r.partition for b in bundles for r in b) == sorted(r.partition for r in ranges)
+    assert sorted(r.partition for each in assigned.values() for r in each) == sorted(
+        r.partition for r in ranges
+    )
+
+
+@given(st.integers(1, 8))
+def test_a_slot_is_staged_by_the_same_worker_in_each_large_tick(workers):
+    ranges = [range_of("orders", p, 1) for p in range(20)]
+
+    assigned = assign_ranges(ranges, workers, SMALL_TICK_BYTES)
+
+    assert set(assigned) == set(range(workers))
+    assert all(
+        r.partition.slot % workers == number for number, each in assigned.items() for r in each
+    )
+
+
+def test_a_tick_of_less_than_the_bound_of_bytes_is_staged_by_one_worker():
+    ranges = [range_of("orders", p, 1_000) for p in range(4)]
+    bound = SMALL_TICK_BYTES / 4_000
+
+    assert assign_ranges(ranges, 2, bound - 1) == {0: ranges}
+    assert set(assign_ranges(ranges, 2, bound)) == {0, 1}
 
 
 def test_with_latest_a_new_topic_begins_at_its_last_stable_offset():

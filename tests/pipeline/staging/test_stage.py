@@ -2,7 +2,6 @@
 
 from contextlib import contextmanager
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,26 +26,25 @@ class DictLake:
         self.begun = 0
 
     @contextmanager
-    def slot_file(self, slot, sequence):
+    def records_file(self, sequence):
         self.begun += 1
-        yield DictFile(self, slot, sequence)
+        yield DictFile(self, f"{sequence}-{self.begun}")
 
 
 class DictFile:
-    def __init__(self, lake, slot, sequence):
-        self._lake, self._slot, self._sequence = lake, slot, sequence
-        self._batches = []
+    def __init__(self, lake, path):
+        self._lake, self._path = lake, path
+        self._batches, self._rows = [], []
 
-    def write(self, batch):
+    def write(self, slot, batch):
         self._batches.append(batch)
+        self._rows += [{"slot": slot, **row} for row in batch.to_pylist()]
 
     def close(self):
         if not self._batches:
             return None
-        table = pa.Table.from_batches(self._batches)
-        path = f"slot={self._slot}/{self._sequence}"
-        self._lake.files[path] = table.to_pylist()
-        return StagedFile(path, table.nbytes, self._slot, "{}", 0)
+        self._lake.files[self._path] = self._rows
+        return StagedFile(self._path, sum(batch.nbytes for batch in self._batches), "{}", 0)
 
 
 @pytest.fixture
@@ -73,7 +71,7 @@ def planned(cluster, source, start=0, end=None, planned_start=0):
 
 def run(cluster, lake, *ranges, source=None, max_bytes=MANY):
     task = StageTask(tuple(ranges), 4, max_bytes)
-    return list(stage_ranges(task, source or FakeSource(cluster), lake, 1_234))
+    return stage_ranges(task, source or FakeSource(cluster), lake, 1_234)
 
 
 def letters(count):
@@ -83,10 +81,9 @@ def letters(count):
 def test_a_range_becomes_a_file_and_a_segment_with_its_counts(cluster, lake):
     orders = topic(cluster, "orders", b"a", b"bb", b"ccc")
 
-    (found,) = run(cluster, lake, planned(cluster, orders))
+    found = run(cluster, lake, planned(cluster, orders))
 
     (segment,) = found.segments
-    assert found.slot == orders.slot
     assert [r["value"] for r in lake.files[found.file.path]] == [b"a", b"bb", b"ccc"]
     assert (segment.start, segment.end, segment.count, segment.size_bytes) == (0, 3, 3, 6)
     assert (segment.first, segment.last, segment.gap_cause) == (0, 2, "")
@@ -99,7 +96,7 @@ def test_markers_and_aborted_records_at_the_end_are_read_and_counted_as_gaps(clu
     cluster.append(orders.topic_partition, RecordContent(b"gone"), state="aborted")
     cluster.mark(orders.topic_partition)
 
-    (found,) = run(cluster, lake, planned(cluster, orders))
+    found = run(cluster, lake, planned(cluster, orders))
 
     (segment,) = found.segments
     assert (segment.end, segment.count, segment.gaps, segment.last) == (3, 1, 2, 0)
@@ -110,7 +107,7 @@ def test_a_range_without_records_becomes_a_segment_without_a_file(cluster, lake)
     orders = topic(cluster, "orders")
     cluster.mark(orders.topic_partition)
 
-    (found,) = run(cluster, lake, planned(cluster, orders))
+    found = run(cluster, lake, planned(cluster, orders))
 
     (segment,) = found.segments
     assert found.file is None
@@ -124,33 +121,43 @@ def test_a_segment_has_the_min_and_max_timestamp_in_any_order(cluster, lake):
         orders.topic_partition, *(RecordContent(timestamp_ms=t) for t in (70, -1, 90, 5, 60))
     )
 
-    ((segment,),) = (found.segments for found in run(cluster, lake, planned(cluster, orders)))
+    (segment,) = run(cluster, lake, planned(cluster, orders)).segments
 
     assert (segment.min_timestamp_ms, segment.max_timestamp_ms) == (-1, 90)
 
 
-def test_a_slots_file_is_sorted_by_topic_partition_and_offset(cluster, lake):
-    names = ["orders", *neighbours("orders", 3)]
+@pytest.mark.parametrize("small", [0, 4_096], ids=["streamed", "together"])
+def test_the_records_of_all_slots_are_in_one_file_sorted_by_slot_topic_partition_and_offset(
+    cluster, lake, monkeypatch, small
+):
+    monkeypatch.setattr(stage_module, "SMALL_RANGE_OFFSETS", small)
+    names = ["orders", *neighbours("orders", 2), *(f"topic-{i}" for i in range(8))]
     sources = [topic(cluster, name, *letters(8)) for name in names]
 
-    (found,) = run(cluster, lake, *(planned(cluster, s) for s in reversed(sources)))
+    found = run(cluster, lake, *(planned(cluster, s) for s in reversed(sources)))
 
-    positions = [(r["topic"], r["partition"], r["offset"]) for r in lake.files[found.file.path]]
+    (held,) = lake.files.values()
+    positions = [(r["slot"], r["topic"], r["partition"], r["offset"]) for r in held]
     assert positions == sorted(positions)
-    assert len(positions) == 32
+    assert len(positions) == 8 * len(sources)
+    assert {(r["topic"], r["slot"]) for r in held} == {(s.topic, s.slot) for s in sources}
+    assert len({s.slot for s in sources}) > 3, "several slots"
+    assert [s.source for s in found.segments] == sorted(sources, key=lambda s: (s.slot, s))
 
 
-def test_each_slot_has_a_file_of_its_own(cluster, lake):
-    cluster.make("orders", 3)
-    for i in range(3):
-        cluster.append(TopicPartition("orders", i), RecordContent())
-    ranges = [
-        planned(cluster, SourcePartition("orders", cluster.ids["orders"], i)) for i in range(3)
+def test_each_segment_has_the_stamps_of_its_own_records(cluster, lake):
+    sources = [topic(cluster, name) for name in ("a", "b", "c")]
+    for first, source in enumerate(sources):
+        cluster.append(
+            source.topic_partition, *(RecordContent(timestamp_ms=t) for t in (first, 50 + first))
+        )
+
+    found = run(cluster, lake, *(planned(cluster, s) for s in sources))
+
+    assert [(stamps.low, stamps.high) for stamps in found.stamps] == [
+        (s.min_timestamp_ms, s.max_timestamp_ms) for s in found.segments
     ]
-
-    found = run(cluster, lake, *ranges)
-
-    assert len({each.slot for each in found}) == len(lake.files) == 3
+    assert len(set(found.stamps)) == 3
 
 
 def test_small_ranges_are_read_together_and_large_ones_one_after_another(
@@ -191,23 +198,23 @@ def test_a_range_that_reaches_the_bound_of_bytes_ends_at_a_record_boundary(
     monkeypatch.setattr(stage_module, "SMALL_RANGE_OFFSETS", small)
     orders = topic(cluster, "orders", *letters(20))
 
-    (found,) = run(cluster, lake, planned(cluster, orders), max_bytes=100)
+    found = run(cluster, lake, planned(cluster, orders), max_bytes=100)
 
     (segment,) = found.segments
     assert 0 < segment.end < 20
     assert segment.count == segment.end == len(lake.files[found.file.path])
     assert found.errors == ()
-    (rest,) = run(cluster, DictLake(), planned(cluster, orders, segment.end))
+    rest = run(cluster, DictLake(), planned(cluster, orders, segment.end))
     assert rest.segments[0].start == segment.end
 
 
-def test_a_failing_range_does_not_affect_other_ranges_of_its_slot(cluster, lake):
+def test_a_failing_range_does_not_affect_other_ranges_of_its_file(cluster, lake):
     names = ["orders", *neighbours("orders", 2)]
     sick, *healthy = [topic(cluster, name, *letters(3)) for name in names]
     source = FakeSource(cluster)
     source.fails[sick] = RecordsExpiredError(sick, wanted=0, low=2)
 
-    (found,) = run(cluster, lake, *(planned(cluster, s) for s in (sick, *healthy)), source=source)
+    found = run(cluster, lake, *(planned(cluster, s) for s in (sick, *healthy)), source=source)
 
     assert [s.source for s in found.segments] == sorted(healthy)
     assert [r.partition for r, _ in found.errors] == [sick]
@@ -230,7 +237,7 @@ def test_records_read_before_an_error_are_staged(cluster, lake):
     orders = topic(cluster, "orders", *letters(5))
     error = RangeUnfinishedError(orders, at=2, end=5, reason="slow")
 
-    (found,) = run(cluster, lake, planned(cluster, orders), source=HalfSource(error))
+    found = run(cluster, lake, planned(cluster, orders), source=HalfSource(error))
 
     (segment,) = found.segments
     assert (segment.start, segment.end, segment.count) == (0, 2, 2)
@@ -243,7 +250,7 @@ def test_a_new_partition_whose_first_record_was_not_read_gets_no_segment(cluster
     source = FakeSource(cluster)
     source.fails[orders] = RangeUnfinishedError(orders, at=0, end=5, reason="slow")
 
-    (found,) = run(cluster, lake, planned(cluster, orders, planned_start=None), source=source)
+    found = run(cluster, lake, planned(cluster, orders, planned_start=None), source=source)
 
     assert found.segments == ()
 
@@ -285,9 +292,7 @@ def test_any_split_into_ranges_stages_each_record_once_with_the_same_digest(
     source = FakeSource(cluster, rows_at_once)
     while at < len(log):
         lake.files.clear()
-        (found,) = run(
-            cluster, lake, planned(cluster, orders, at), source=source, max_bytes=max_bytes
-        )
+        found = run(cluster, lake, planned(cluster, orders, at), source=source, max_bytes=max_bytes)
         (segment,) = found.segments
         held = lake.files[found.file.path] if found.file else []
         again = Digest()

@@ -1,16 +1,18 @@
 """Files and frontiers of the staged log change in one commit, or not at all."""
 
-import json
 from dataclasses import replace
 
 import pytest
+from deltalake import DeltaTable
 
 from pipeline.record_digest import Digest
+from resources.delta.arrow_schema import arrow_schema
 from resources.delta.records_table import RecordsTable
 from resources.delta.stage_writer import RecordsDirectory
-from schemas.errors.lake import StalePlanError
+from schemas.errors.lake import LakeFormatError, StalePlanError
 from schemas.kafka.partition import SourcePartition
-from schemas.staging.segment import Segment
+from schemas.staging.segment import FOREIGN_SEQUENCE, Segment
+from schemas.tables import RECORDS
 from tests.support.fake_cluster import RecordContent, rows
 
 ORDERS = SourcePartition("orders", "life1", 0)
@@ -19,7 +21,9 @@ USERS = SourcePartition("users", "life1", 0)
 
 @pytest.fixture
 def records(tmp_path):
-    return RecordsTable(tmp_path / "records")
+    table = RecordsTable(tmp_path / "records")
+    table.refresh()
+    return table
 
 
 def again(records):
@@ -35,9 +39,10 @@ def segment(start, end, count=0, partition=ORDERS):
     )  # fmt: skip
 
 
-def file(records, *offsets, slot=3, sequence=1, partition=ORDERS):
-    with RecordsDirectory(records.path).slot_file(slot, sequence) as made:
-        made.write(rows(partition, [(o, RecordContent(b"%d" % o)) for o in offsets]))
+def file(records, *offsets, slots=(3,), sequence=1, partition=ORDERS):
+    with RecordsDirectory(records.path).records_file(sequence) as made:
+        for slot in slots:
+            made.write(slot, rows(partition, [(o, RecordContent(b"%d" % o)) for o in offsets]))
         return made.close()
 
 
@@ -144,7 +149,7 @@ def test_many_frontiers_advance_in_one_commit(records):
     before = records.version
 
     records.stage(
-        [file(records, 0), file(records, 3, partition=USERS, slot=4)],
+        [file(records, 0), file(records, 3, partition=USERS, slots=(4,))],
         [segment(0, 1, 1), segment(0, 4, 1, USERS)],
         {ORDERS: None, USERS: None},
         other_txn_versions={"orders": 2},
@@ -155,35 +160,40 @@ def test_many_frontiers_advance_in_one_commit(records):
     assert (seen.frontier(ORDERS), seen.frontier(USERS), seen.txn_version("orders")) == (1, 4, 2)
 
 
-def test_files_are_in_order_of_slot_and_sequence(records):
-    parts = [(1, 12), (1, 9), (0, 30), (1, 100)]
-    files = [file(records, i, slot=slot, sequence=n) for i, (slot, n) in enumerate(parts)]
+def test_files_are_in_order_of_sequence_and_have_their_slots(records):
+    parts = [((1,), 12), ((0, 1, 15), 9), ((0,), 30), ((1,), 100)]
+    files = [file(records, i, slots=slots, sequence=n) for i, (slots, n) in enumerate(parts)]
     records.stage(files, [segment(0, 4, 4)], {ORDERS: None})
 
     found = again(records).files()
 
-    assert [(f.slot, f.sequence) for f in found] == [(0, 30), (1, 9), (1, 12), (1, 100)]
+    slots = [[slot for slot in range(16) if f.has_slot(slot)] for f in found]
+    assert [f.sequence for f in found] == [9, 12, 30, 100]
+    assert slots == [[0, 1, 15], [1], [0], [1]]
 
 
 def test_paths_from_a_sequence_on_are_returned_in_order(records):
-    parts = [(1, 12), (1, 9), (0, 30), (1, 100), (2, 5)]
-    files = [file(records, i, slot=slot, sequence=n) for i, (slot, n) in enumerate(parts)]
+    parts = [((1, 2), 12), ((1,), 9), ((0,), 30), ((1,), 100), ((2,), 5)]
+    files = [file(records, i, slots=slots, sequence=n) for i, (slots, n) in enumerate(parts)]
     records.stage(files, [segment(0, 5, 5)], {ORDERS: None})
+
+    found = again(records).paths_from({1: 10, 0: 31, 2: 0})
+
+    at_12, _, _, at_100, at_5 = (each.path for each in files)
+    assert found == {1: [at_12, at_100], 0: [], 2: [at_5, at_12]}
+
+
+def test_a_file_that_another_program_wrote_may_have_every_slot_and_is_in_no_paths(records):
+    ours = file(records, 0, slots=(1,), sequence=3)
+    foreign = replace(ours, path="part-00000-1234-c000.snappy.parquet")
+    records.stage([ours, foreign], [segment(0, 1, 1)], {ORDERS: None})
 
     seen = again(records)
 
-    assert seen.paths_from({1: 10, 0: 31, 2: 0}) == {
-        slot: [f.path for f in seen.files() if f.slot == slot and f.sequence >= sequence]
-        for slot, sequence in ((1, 10), (0, 31), (2, 0))
-    }
-
-
-def test_paths_of_files_that_other_programs_wrote_are_left_out(records):
-    ours = file(records, 0, slot=1, sequence=3)
-    foreign = replace(ours, path="slot=1/part-00000-1234-c000.snappy.parquet")
-    records.stage([ours, foreign], [segment(0, 1, 1)], {ORDERS: None})
-
-    assert again(records).paths_from({1: 0}) == {1: [ours.path]}
+    assert seen.paths_from({1: 0}) == {1: [ours.path]}
+    first, _ = seen.files()
+    assert (first.path, first.sequence) == (foreign.path, FOREIGN_SEQUENCE)
+    assert all(first.has_slot(slot) for slot in range(16))
 
 
 def test_replaced_files_keep_the_same_records(records):
@@ -224,12 +234,27 @@ def test_retention_commits_the_first_kept_offset_together_with_the_removal(recor
     assert seen.frontier(ORDERS) == 7
 
 
-def test_file_statistics_have_the_offset_bounds_and_the_record_count(records):
-    stage(records, 0, 5, [1, 4], planned=None)
+def test_deltalake_reads_the_bounds_and_the_record_count_of_a_file(records):
+    staged = file(records, 1, 4, slots=(3, 7), partition=USERS)
+    records.stage([staged], [], {})
 
-    stats = json.loads(file(records, 1, 4).stats_json)
+    actions = again(records).delta.get_add_actions(flatten=True)
+    found = {name: actions.column(name)[0].as_py() for name in actions.schema.names}
+    assert (found["path"], found["num_records"]) == (staged.path, 4)
+    assert (found["min.slot"], found["max.slot"]) == (3, 7)
+    assert (found["min.topic"], found["max.topic"]) == ("users", "users")
+    assert (found["min.offset"], found["max.offset"]) == (1, 4)
 
-    assert stats["minValues"] == {"offset": 1}
-    assert again(records).delta.get_add_actions(flatten=True).column("num_records").to_pylist() == [
-        2
-    ]
+
+def test_a_lake_of_an_older_version_is_refused(tmp_path):
+    path = tmp_path / "records"
+    properties = {"delta.appendOnly": "false"}
+    DeltaTable.create(
+        str(path), arrow_schema(RECORDS), partition_by=["slot"], configuration=properties
+    )
+    older = RecordsTable(path)
+
+    for use in (older.refresh, older.rows, older.files, lambda: older.stage([], [], {})):
+        with pytest.raises(LakeFormatError, match=r"has format 1, but .* needs format 2"):
+            use()
+    assert DeltaTable(str(path)).version() == 0

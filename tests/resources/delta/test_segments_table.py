@@ -116,9 +116,12 @@ def test_commits_with_unsealed_segments_survive_the_cleaning_of_the_log(staged, 
         staged.stage(start, start + 1)
     staged.table.seal()
     staged.records.checkpoint(1)
-    unsealed = [staged.stage(start, start + 1) for start in range(3, 6)]
+    unsealed = []
+    for start in range(3, 6):
+        unsealed.append(staged.stage(start, start + 1))
+        staged.records.checkpoint(1)
 
-    table_maintenance.vacuum(staged.records, staged.table.sealed_version)
+    table_maintenance.Vacuum(staged.records).run(0, staged.table.sealed_version)
 
     assert [start for _, start, _ in staged.found()] == [0, 1, 2, 3, 4, 5]
     log = staged.records.path / LOG_FOLDER

@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from resources.delta.table import CLOCK_APP_ID, LakeTable
-from resources.delta.table_maintenance import MIN_SMALL_FILES, optimize, vacuum
+from resources.delta.table_maintenance import MIN_SMALL_FILES, optimize
 from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
 from schemas.tables import CONTROL
 from tests.support.disk_faults import fill, small_disk
@@ -276,17 +276,3 @@ def test_a_commit_is_valid_even_if_its_checkpoint_cannot_be_written(table, monke
 
     assert again(table).txn_version("done") == 1
     assert "can be written: no room" in caplog.text
-
-
-def test_vacuum_keeps_the_last_commits_of_the_log(table, monkeypatch):
-    monkeypatch.setattr("resources.delta.table_maintenance.KEPT_COMMITS", 3)
-    for at in range(8):
-        table.append([order(at=at)])
-        if at == 3:
-            table.checkpoint(1)
-
-    vacuum(table)
-
-    first, *_ = sorted(file.name for file in (table.path / "_delta_log").glob("*.json"))
-    assert first == f"{4:020}.json"
-    assert again(table).rows().num_rows == 8

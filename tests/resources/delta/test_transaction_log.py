@@ -4,6 +4,7 @@ import json
 import os
 import threading
 import time
+from urllib.parse import unquote
 
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -21,13 +22,13 @@ from resources.delta.transaction_log import (
     LiveFile,
 )
 from schemas.errors.lake import LakeError, StalePlanError, TableDamagedError
-from schemas.tables import CONTROL, RECORDS
+from schemas.tables import CONTROL
 
 STATS = json.dumps({"numRecords": 7})
 
 
-def make(path, table=CONTROL):
-    assert LakeTable(path, table).version == 0
+def make(path):
+    assert LakeTable(path, CONTROL).version == 0
     return path
 
 
@@ -40,8 +41,8 @@ def opened(path):
     return DeltaLog(path, {})
 
 
-def added(name, **partition):
-    return AddedFile(LiveFile(name, 10, partition), 1, STATS)
+def added(name):
+    return AddedFile(LiveFile(name, 10), 1, STATS)
 
 
 def commit(log, *names, txn_versions=None, removed=()):
@@ -80,17 +81,15 @@ def test_deltalake_reads_our_commits(path):
     assert delta.history(1)[0]["why"] == "x"
 
 
-def test_partitions_of_files_are_read_as_they_were_committed(tmp_path):
-    path = make(tmp_path / "records", RECORDS)
-    log = opened(path)
-    by = added("slot=3/part 1%.parquet", slot="3")
+def test_paths_of_files_are_read_as_they_were_committed(path):
+    log, odd = opened(path), added("of=3/part 1%.parquet")
 
-    log.commit([by], [], {}, {}, ["slot"])
+    log.commit([odd], [], {}, {})
 
     adds = DeltaTable(str(path)).get_add_actions(flatten=True)
-    assert adds.column("partition.slot").to_pylist() == [3]
-    assert opened(path).files == {by.file.path: by.file}
-    log.commit([], [by.file], {}, {}, ["slot"])
+    assert [unquote(each) for each in adds.column("path").to_pylist()] == [odd.file.path]
+    assert opened(path).files == log.files == {odd.file.path: odd.file}
+    log.commit([], [odd.file], {}, {})
     assert DeltaTable(str(path)).file_uris() == []
 
 

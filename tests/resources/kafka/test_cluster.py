@@ -1,8 +1,9 @@
 import dataclasses
+import gc
 import socket
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, Producer
+from confluent_kafka import OFFSET_INVALID, Producer, Uuid
 
 from demo.kafka.brokers import Broker, running_brokers
 from demo.kafka.processes import free_ports
@@ -104,6 +105,18 @@ def test_topics_are_returned_with_their_ids_and_partitions(cluster, orders):
 
     assert found == {orders: Topic(orders, found[orders].topic_id, 2, is_internal=False)}
     assert cluster.topics()[orders] == found[orders]
+
+
+def test_listing_topics_again_and_again_leaves_no_topic_ids_in_memory(cluster, orders):
+    def left():
+        gc.collect()
+        return sum(isinstance(each, Uuid) for each in gc.get_objects())
+
+    cluster.topics()
+    before = left()
+    for _ in range(5):
+        assert cluster.topics()[orders].topic_id
+    assert left() == before
 
 
 def test_describing_a_missing_topic_does_not_create_it(cluster, names):

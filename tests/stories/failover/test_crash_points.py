@@ -65,7 +65,7 @@ RECOVERED_S = 30.0
 MET_S = 240.0
 """Seconds in which a run must reach its crash or its end, on a busy machine."""
 
-FILE = "resources.delta.stage_writer:ParquetSlotFileWriter"
+FILE = "resources.delta.stage_writer:ParquetFileWriter"
 READER = "resources.kafka.range_reader:RangeReader"
 READING = "resources.kafka.range_reader:_ReadState"
 RECORDS_TABLE = "resources.delta.records_table:RecordsTable"
@@ -106,23 +106,23 @@ class Row:
 
 
 ROWS = [
-    # Staging: the read, each slot's file, the commit, sealing.
+    # Staging: the read, the file (of both slots), the commit, sealing.
     Row("before a range is read, the source dies", f"{READER}.read", "before", 1, BROKER,
         {**NOTHING_STAGED, "orphans": 0}, "source"),
     Row("in the middle of a read, the source dies too", f"{READING}.process", "after", 1,
         BROKER_TOO, {**NOTHING_STAGED, "orphans": 0}, "source"),
-    Row("before a slot's file is written", f"{FILE}.close", "before", 1, WORKER,
+    Row("before the file is written", f"{FILE}.close", "before", 1, WORKER,
         {**NOTHING_STAGED, "orphans": 0}),
-    Row("in the middle of a slot's file", f"{FILE}._flush", "after", 1, BOTH,
+    Row("in the middle of the file", f"{FILE}._flush", "after", 1, BOTH,
         {**NOTHING_STAGED, "orphans": 1}),
-    Row("in the middle of a slot's file, and the worker lives", f"{FILE}._flush", "after", 1,
+    Row("in the middle of the file, and the worker lives", f"{FILE}._flush", "after", 1,
         DRIVER_ALONE, NOTHING_STAGED),
-    Row("after the first slot's file", f"{FILE}.close", "after", 1, WORKER,
+    Row("after the file", f"{FILE}.close", "after", 1, WORKER,
         {**NOTHING_STAGED, "orphans": 1}),
-    Row("after the last slot's file", f"{FILE}.close", "after", 2, BOTH,
-        {**NOTHING_STAGED, "orphans": 2}),
+    Row("after the file, and the run dies too", f"{FILE}.close", "after", 1, BOTH,
+        {**NOTHING_STAGED, "orphans": 1}),
     Row("before the commit of records", f"{RECORDS_TABLE}.stage", "before", 1, DRIVER_ALONE,
-        {**NOTHING_STAGED, "orphans": 2}),
+        {**NOTHING_STAGED, "orphans": 1}),
     Row("after the commit of records", f"{RECORDS_TABLE}.stage", "after", 1, DRIVER_ALONE,
         {**UNSEALED, "high": [], "mapped": 0}),
     Row("before sealing", f"{STAGING}.close", "before", 1, DRIVER_ALONE, UNSEALED),
@@ -158,9 +158,9 @@ ROWS = [
         {**ALL_STAGED, "visible": 100, "open": 0, "progress": [100], "mapped": 0}),
     Row("after a later COMMIT", f"{SLOT}.commit", "after", 2, BOTH,
         {**ALL_STAGED, "visible": 200, "open": 0, "progress": [201], "mapped": 0}),
-    Row("after REPORT, before the map", f"{MAP}.write", "before", 1, DRIVER_ALONE,
+    Row("after REPORT, before the map", f"{MAP}.flush", "before", 1, DRIVER_ALONE,
         {**ALL_SENT, "mapped": 0}),
-    Row("after the map", f"{MAP}.write", "after", 1, DRIVER_ALONE, {**ALL_SENT, "mapped": 500}),
+    Row("after the map", f"{MAP}.flush", "after", 1, DRIVER_ALONE, {**ALL_SENT, "mapped": 500}),
 ]  # fmt: skip
 
 

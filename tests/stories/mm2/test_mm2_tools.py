@@ -153,7 +153,7 @@ def test_mirror_client_finds_our_topics_and_where_they_come_from(client):
 
 
 def _lives(here):
-    index = map_index(here.context, here.config.flow(FLOW).flow)
+    index = map_index(here.context, here.config.flow(FLOW))
     return {
         p: index.mapped_incarnation(TopicPartition("orders", p)).runs for p in range(PARTITIONS)
     }

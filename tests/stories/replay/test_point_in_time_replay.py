@@ -81,6 +81,9 @@ def test_the_same_plan_gives_the_same_records_in_the_same_order(context, topic, 
 
 def test_a_replay_as_of_a_time_gives_the_same_records_after_compaction(context, topic, target):
     before, _ = replay(context, topic, as_of_ms=15)
+    for start in range(RECORDS, 2 * RECORDS, 10):  # compaction joins eight files of two slots
+        partitions = (SourcePartition(topic, "life1", p) for p in range(PARTITIONS))
+        stage_records(context, *((p, start, start + 10) for p in partitions), staged_at_ms=start)
     (done,) = maintain(context)
     after, _ = replay(context, topic, as_of_ms=15)
 

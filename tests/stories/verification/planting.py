@@ -8,37 +8,53 @@ import pyarrow as pa
 
 from deltamirror.context import MirrorContext
 from pipeline.record_digest import Digest
-from resources.delta.arrow_schema import file_schema
-from resources.delta.records_table import RecordsFile, RecordsTable
+from resources.delta.arrow_schema import ROW_SCHEMA
+from resources.delta.records_table import RecordsTable
 from resources.delta.stage_reader import StageReader
 from resources.delta.stage_writer import RecordsDirectory
 from resources.kafka.range_reader import RangeReader
-from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks, slot_of
+from schemas.kafka.partition import (
+    SLOT_COUNT,
+    SourcePartition,
+    TopicPartition,
+    Watermarks,
+    slot_of,
+)
 from schemas.staging.read_range import OffsetRange
-from schemas.staging.segment import Segment, StagedFile
-from schemas.tables import RECORDS
+from schemas.staging.segment import RecordsFile, Segment, StagedFile
 
 TableChange = Callable[[pa.Table], pa.Table]
 
 
 def files_of(context: MirrorContext, topic: str) -> tuple[RecordsTable, list[RecordsFile]]:
-    """Return the staged files of *topic*, which is alone in its slot."""
+    """Return the staged files of *topic*, which is alone in its slot.
+
+    A file that other slots share is replaced by a file for each slot.
+    """
     records = context.lake.records("us-east")
     records.refresh()
-    return records, [f for f in records.files() if f.slot == slot_of(topic, 0)]
+    slot = slot_of(topic, 0)
+    for file in (f for f in records.files() if f.has_slot(slot) and f.slots.bit_count() > 1):
+        slots = [each for each in range(SLOT_COUNT) if file.has_slot(each)]
+        apart = [_written(records, n, _rows(records, file, n), file.sequence) for n in slots]
+        records.replace([file], apart)
+    return records, [f for f in records.files() if f.has_slot(slot)]
 
 
 def rewrite(context: MirrorContext, topic: str, change: TableChange) -> None:
     """Replace every staged file of *topic* with its rows after *change*."""
     records, files = files_of(context, topic)
     for file in files:
-        records.replace([file], [_written(records, change(_rows(records, file)), file)])
+        rows = change(_rows(records, file))
+        records.replace([file], [_written(records, slot_of(topic, 0), rows, file.sequence)])
 
 
 def double(context: MirrorContext, topic: str) -> None:
     """Commit the rows of the only staged file of *topic* again."""
     records, (file,) = files_of(context, topic)
-    records.stage([_written(records, _rows(records, file), file)], [], {})
+    records.stage(
+        [_written(records, slot_of(topic, 0), _rows(records, file), file.sequence)], [], {}
+    )
 
 
 def stage_by_hand(context: MirrorContext, topic: str, change: TableChange) -> None:
@@ -62,8 +78,7 @@ def stage_by_hand(context: MirrorContext, topic: str, change: TableChange) -> No
     sequence = records.version + 1
     made = []
     if rows.num_rows:
-        file = RecordsFile("", slot_of(topic, 0), sequence, 0)
-        made.append(_written(records, rows, file))
+        made.append(_written(records, slot_of(topic, 0), rows, sequence))
     segment = Segment(
         topic, topic_id, 0, start, marks.stable, rows.num_rows, size, None, None, None, None,
         None, 0, marks.stable, marks.high, "", digest.hexdigest(), 1, sequence,
@@ -108,15 +123,15 @@ def _read(context: MirrorContext, wanted: OffsetRange) -> pa.Table:
     return pa.Table.from_batches(batches)
 
 
-def _rows(records: RecordsTable, file: RecordsFile) -> pa.Table:
-    batches = [rows for _, rows in StageReader(records.path).all_rows([file.path])]
-    return pa.Table.from_batches(batches).cast(file_schema(RECORDS))
+def _rows(records: RecordsTable, file: RecordsFile, slot: int | None = None) -> pa.Table:
+    batches = [rows for _, rows in StageReader(records.path).all_rows([file.path], slot)]
+    return pa.Table.from_batches(batches).cast(ROW_SCHEMA)
 
 
-def _written(records: RecordsTable, rows: pa.Table, like: RecordsFile) -> StagedFile:
-    with RecordsDirectory(records.path).slot_file(like.slot, like.sequence) as file:
+def _written(records: RecordsTable, slot: int, rows: pa.Table, sequence: int) -> StagedFile:
+    with RecordsDirectory(records.path).records_file(sequence) as file:
         for batch in rows.to_batches():
-            file.write(batch)
+            file.write(slot, batch)
         made = file.close()
     assert made is not None
     return made
