@@ -6,13 +6,15 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 
 import pyarrow as pa
 
+from deltamirror.backoff import wrap_unexpected_errors
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.staging.segment_index import staged_segments
@@ -36,7 +38,7 @@ from resources.delta.table_maintenance import Vacuum, optimize
 from resources.librdkafka.bindings import release_memory
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError
-from schemas.errors.lake import LakeError
+from schemas.errors.lake import LakeError, StagedFileError
 from schemas.kafka.partition import SLOT_COUNT, SourcePartition, TopicPartition
 from schemas.staging.segment import RecordsFile, Segment, StagedFile
 from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
@@ -56,7 +58,7 @@ class MaintenanceResult:
 
     Retention *removed* files of `records` with *removed_bytes*. Compaction replaced *joined* files
     of `records` with *joined_into* files. OPTIMIZE replaced *merged* small files of other tables.
-    Then *deleted* files were deleted, which had been replaced before.
+    *deleted* replaced files were deleted.
     """
 
     alias: str
@@ -109,16 +111,20 @@ def maintain_cluster(context: MirrorContext, alias: str) -> MaintenanceResult:
 
 
 def compact(
-    records: RecordsTable, min_sequences: int = SEQUENCES_PER_LEVEL[0]
+    records: RecordsTable,
+    min_sequences: int = SEQUENCES_PER_LEVEL[0],
+    damaged: Collection[str] = (),
 ) -> tuple[int, int] | None:
     """Join the small files of *records* that `select_run` selects, in one commit.
+
+    Files of *damaged* paths are left out.
 
     Return the numbers of replaced and of new files, or None if there was nothing to join. A new
     file is read back and compared with the old ones before it is committed. Raises LakeError if it
     differs, with nothing committed.
     """
     records.refresh()
-    files = select_run(records.files(), min_sequences)
+    files = select_run(records.files(), min_sequences, damaged)
     if not files:
         return None
     level = 1 + max(file.level for file in files)
@@ -308,6 +314,7 @@ class MaintenanceLoop:
             for alias in stagers
         }
         self._budgets = dict.fromkeys(stagers, 0.0)
+        self._damaged: dict[str, set[str]] = {alias: set() for alias in stagers}
         self._accounted = {alias: (time.monotonic(), 0.0) for alias in stagers}
 
     def run(self) -> None:
@@ -337,8 +344,11 @@ class MaintenanceLoop:
                 while self._budgets[alias] > 0 and not self._done.is_set():
                     begun = time.thread_time()
                     try:
-                        if compact(self._records[alias]) is None:
+                        if compact(self._records[alias], damaged=self._damaged[alias]) is None:
                             break
+                    except StagedFileError as error:  # it must not keep others from being joined
+                        self._damaged[alias].add(Path(str(error.file)).name)
+                        raise
                     finally:
                         self._budgets[alias] -= time.thread_time() - begun
                     release_memory()
@@ -371,7 +381,8 @@ class MaintenanceLoop:
     def _warn(self, action: str, name: object) -> Iterator[None]:
         """Log an error of one table as a warning; the others continue."""
         try:
-            yield
+            with wrap_unexpected_errors():
+                yield
         except DeltamirrorError as error:
             log.warning("%s was not %s: %s", name, action, error)
 

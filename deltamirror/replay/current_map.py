@@ -53,7 +53,11 @@ def read_current_map(
     rows = table.rows(columns)
     if not behind:
         return rows
-    paired = list(_pair(context, config, behind))
+    try:
+        paired = list(_pair(context, config, behind))
+    except DeltamirrorError as error:
+        log.warning("%s: the offset map is read as it is in the lake: %s", config.flow, error)
+        return rows
     return pa.concat_tables([rows, pa.Table.from_pylist(paired, rows.schema)])
 
 
@@ -146,6 +150,8 @@ def _pair(
                 mapped = offset_map.end(target, at.target_topic_id, incarnations)
             held = index.retained_links(partition, records)
             held = held[link_index(held, mapped.progress) if mapped else 0 :]
+            if not held:
+                raise LakeError(f"{target}: retention removed the staged records")
             if sum(each.link.count for each in held) > MAX_PAIRED_RECORDS:
                 raise LakeError(f"{target}: too many records are not in the map")
             end = ends[target]

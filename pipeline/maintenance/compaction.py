@@ -15,7 +15,7 @@ become files of level 2, and so on. So a record is written again once for each l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
@@ -52,12 +52,14 @@ class FileStats:
 
 
 def select_run(
-    files: Iterable[RecordsFile], min_sequences: int = SEQUENCES_PER_LEVEL[0]
+    files: Iterable[RecordsFile],
+    min_sequences: int = SEQUENCES_PER_LEVEL[0],
+    damaged: Collection[str] = (),
 ) -> list[RecordsFile]:
     """Return the files to join next, empty if there are none; *files* are in order of sequence.
 
     They are all files of consecutive sequences, so that no other file lies between them. A run of
-    the first level has *min_sequences*, or is full.
+    the first level has *min_sequences*, or is full. A run ends before a file of *damaged* paths.
     """
     managed = (file for file in files if file.sequence != FOREIGN_SEQUENCE)
     sequences = [list(members) for _, members in groupby(managed, key=lambda f: f.sequence)]
@@ -65,7 +67,7 @@ def select_run(
         # The newest files will be files of this level first. Others below it are joined with it.
         while sequences and _level(sequences[-1]) < level:
             sequences.pop()
-        for run in _runs(sequences, level):
+        for run in _runs(sequences, level, damaged):
             is_complete = run.sequences >= least or run.bytes_per_slot >= FULL_BYTES
             if is_complete and len(run.files) >= MIN_FILES_PER_FILE * run.slots.bit_count():
                 return run.files
@@ -86,11 +88,14 @@ class _Run:
         return self.size_bytes / max(1, self.slots.bit_count())
 
 
-def _runs(sequences: Iterable[list[RecordsFile]], level: int) -> Iterator[_Run]:
+def _runs(
+    sequences: Iterable[list[RecordsFile]], level: int, damaged: Collection[str]
+) -> Iterator[_Run]:
     """Yield runs of sequences of *level* or a lower one, which are not full."""
     run = _Run()
     for members in sequences:
-        if _level(members) > level or _bytes_per_slot(members) >= FULL_BYTES:
+        is_damaged = any(file.path in damaged for file in members)
+        if is_damaged or _level(members) > level or _bytes_per_slot(members) >= FULL_BYTES:
             yield run
             run = _Run()
             continue

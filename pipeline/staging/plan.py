@@ -136,6 +136,8 @@ def assign_ranges(
 
 
 SMALL_TICK_BYTES = 2**20
+"""Bytes below which one worker reads a tick: a second file costs more than it saves."""
+
 INITIAL_TICK_BYTES = 64 * 2**20
 """About one second of staging, so that replay can begin before a long backlog is staged.
 

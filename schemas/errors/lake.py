@@ -31,6 +31,8 @@ class LakeFormatError(LakeError):
 class StagedFileError(LakeError):
     """A data file of the stage is missing, torn or altered."""
 
+    file: object
+
     message = "{file} cannot be read: {reason}"
     hint = (
         "None of the file's records were used. Stop the run, then restore the file from a copy of "

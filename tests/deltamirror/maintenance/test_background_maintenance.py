@@ -84,6 +84,22 @@ def test_only_records_of_clusters_staged_by_this_process_are_compacted(context, 
     assert len(held(context, ORDERS)[ORDERS]) == 5
 
 
+def test_a_damaged_file_does_not_keep_other_files_from_being_joined(context, stager, few, caplog):
+    path = context.lake.records("us-east").path
+    damaged = sorted(path.glob("*.parquet"))[0]
+    damaged.write_bytes(b"not a data file")
+    loop = loop_of(context, stager)
+
+    with stager.lease:
+        for _ in range(3):
+            stager.cpu_s += 100.0
+            loop.compact_records()
+
+    assert files(context) == 2
+    assert damaged.exists()
+    assert caplog.text.count("its content does not match its digest") == 1
+
+
 def test_retention_is_applied_only_to_clusters_staged_by_this_process(context, stager, monkeypatch):
     context.config = replace(context.config, flows=(), stage_retention_ms=0)
     loop = loop_of(context, stager)
@@ -104,7 +120,7 @@ class Clock:
         self.cpu_s = self.now_s = 0.0
         self.calls = 0
 
-    def compact(self, records):
+    def compact(self, records, damaged=()):
         self.cpu_s += self.cost_s
         self.calls += 1
         if self.error is not None:
@@ -230,7 +246,7 @@ def test_maintenance_is_retried_after_a_failure(context, stager, monkeypatch, wo
     )
     over, failed = threading.Event(), []
 
-    def fail(*_):
+    def fail(*_, **__):
         failed.append(work)
         raise StalePlanError("another process was first")
 

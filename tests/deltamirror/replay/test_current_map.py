@@ -1,13 +1,17 @@
 """Read the offset map while the process that replays has not appended its last runs."""
 
+import dataclasses
+
 import pytest
 
+from deltamirror.maintenance.maintain import apply_retention
 from deltamirror.replay import current_map
 from deltamirror.replay.current_map import read_current_map
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.staging.stager import SourceStager
 from deltamirror.timings import Timings
 from pipeline.offset_map.index import MAP_COLUMNS
+from schemas.errors.environment import UnreachableError
 from schemas.kafka.partition import TopicPartition
 from schemas.offset_map import OffsetRun
 from tests.support.fake_cluster import FakeTarget, RecordContent
@@ -125,6 +129,30 @@ def test_the_map_is_read_as_it_is_while_the_target_is_down(context, replayer, no
 
 def test_records_that_cannot_be_paired_are_a_warning(context, replayer, pairing, caplog):
     context.target.logs[REMOTE].pop(-2)  # a record, before the marker of its transaction
+
+    assert read(context) == in_table(context)
+    assert "the offset map is read as it is in the lake" in caplog.text
+
+
+def test_a_lost_map_of_records_that_retention_removed_is_a_warning(
+    context, replayer, pairing, lake, caplog
+):
+    replayer.flush_map()
+    context.config = dataclasses.replace(context.config, stage_retention_ms=0)
+    assert apply_retention(context, "us-east", context.lake.records("us-east"))
+    context.lake.offset_map(context.flow.flow).path.rename(lake / "lost")
+
+    assert read(context) == []
+    assert "retention removed the staged records" in caplog.text
+
+
+def test_a_target_that_fails_while_records_are_paired_is_a_warning(
+    context, replayer, pairing, monkeypatch, caplog
+):
+    def fail(*_):
+        raise UnreachableError("eu-west", servers="nowhere:1", reason="it is down")
+
+    monkeypatch.setattr(FakeTarget, "end_offsets", fail)
 
     assert read(context) == in_table(context)
     assert "the offset map is read as it is in the lake" in caplog.text
