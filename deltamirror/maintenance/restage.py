@@ -1,8 +1,8 @@
 """Restage: replace damaged or missing files of `records`.
 
 Each file is read and compared with the table `segments`. Records that are missing or changed are
-taken from files that another program wrote to `records`, or else read from the source again. The
-digest of their segment proves that they are the same records.
+taken from other files in the folder of `records`, or else read from the source again. The digest of
+their segment proves that they are the same records.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pipeline.maintenance.restage import (
 )
 from resources.coordination.lease import Lease
 from resources.delta.arrow_schema import ROW_SCHEMA
+from resources.delta.file_names import parse_name
 from resources.delta.stage_reader import StageReader
 from resources.delta.stage_writer import RecordsDirectory, cast_to_row_schema
 from resources.kafka.range_reader import RangeReader
@@ -45,8 +46,8 @@ class RestageResult:
 
     *files* were unreadable, incomplete or written by another program, and were removed from the
     table. *segments* with *records* are in new files; *from_source* of these records were read from
-    the source. *lost* has an error for each segment that could not be restored. Its slot, and slots
-    that share a broken file with it, are not changed.
+    the source. *lost* has an error for each segment that could not be restored. The removed files
+    that may hold some of its records are in the folder DAMAGED_FOLDER.
     """
 
     alias: str
@@ -69,15 +70,30 @@ def restage(context: MirrorContext, alias: str) -> RestageResult:
 
 @dataclass
 class _Findings:
-    """The files to replace, the readable ones of them, and the segments to restore.
+    """The files to replace, the files that stay, and the segments to restore.
 
-    *kept* are the files that stay.
+    *kept* has the segments of each file that stays. *readable* are the paths of files in which
+    segments may be found.
     """
 
     broken: list[RecordsFile] = field(default_factory=list)
     readable: list[str] = field(default_factory=list)
-    kept: list[RecordsFile] = field(default_factory=list)
-    missing: list[Segment] = field(default_factory=list)
+    kept: dict[RecordsFile, set[Segment]] = field(default_factory=dict)
+    missing: set[Segment] = field(default_factory=set)
+
+    def replace_files_out_of_order(self) -> None:
+        """Move files from *kept* to *broken* that would come after earlier records of a partition.
+
+        A file that was written while a segment was lost may hold records before and after it.
+        """
+        todo = sorted(self.missing, key=lambda segment: segment.start)
+        while todo:
+            lost = todo.pop()
+            for file in [f for f, held in self.kept.items() if _is_out_of_order(f, held, lost)]:
+                todo += (held := self.kept.pop(file))
+                self.missing |= held
+                self.broken.append(file)
+                self.readable.append(file.path)
 
 
 class _Restager:
@@ -96,9 +112,14 @@ class _Restager:
         starts = {p: self._records.retained_from(p) or 0 for p in {s.source for s in segments}}
         retained = [s for s in segments if s.end > starts[s.source]]
         found = self._inspect_files(self._records.files(), retained)
+        found.replace_files_out_of_order()
+        if found.missing:
+            found.readable += self._directory.unlisted_files(self._records.live)
         for slots in _connected_slots(found):
             self._repair_slots(slots, found)
         self._restore_versions(segments, self._segments.sealed_version)
+        if not self._result.lost:
+            self._directory.delete_damaged()
         return self._result
 
     def _inspect_files(
@@ -106,7 +127,6 @@ class _Restager:
     ) -> _Findings:
         """Read *files* and compare them with the *segments*."""
         lookup, found = SegmentLookup(segments), _Findings()
-        whole: set[Segment] = set()
         for file in files:
             if file.sequence == FOREIGN_SEQUENCE:
                 found.broken.append(file)
@@ -122,9 +142,9 @@ class _Restager:
                 found.broken.append(file)
                 found.readable.append(file.path)  # its other segments may be intact
             else:
-                found.kept.append(file)
-                whole |= intact
-        found.missing = [s for s in segments if s.count and s not in whole]
+                found.kept[file] = intact
+        whole = set().union(*found.kept.values())
+        found.missing = {s for s in segments if s.count and s not in whole}
         return found
 
     def _repair_slots(self, slots: Collection[int], found: _Findings) -> None:
@@ -132,36 +152,48 @@ class _Restager:
         broken = [f for f in found.broken if any(map(f.has_slot, slots))]
         missing = [s for s in found.missing if s.source.slot in slots]
         new_files: list[StagedFile] = []
-        before = len(self._result.lost)
+        restored: set[Segment] = set()
         try:
             for slot in slots:
-                kept = [file.sequence for file in found.kept if file.has_slot(slot)]
+                kept = sorted(file.sequence for file in found.kept if file.has_slot(slot))
                 for group in group_segments([s for s in missing if s.source.slot == slot], kept):
-                    parts = self._from_foreign_files(group, found.readable)
+                    parts = self._from_files(group, found.readable)
                     parts |= self._from_source([s for s in group if s not in parts])
-                    if len(parts) == len(group):
-                        new_files.append(self._write(slot, group, parts))
+                    if parts:
+                        new_files.append(self._write(slot, parts))
+                        restored |= parts.keys()
         except BaseException:
             self._delete_files(new_files)
             raise
-        if len(self._result.lost) > before:
-            self._delete_files(new_files)
+        if not broken and not new_files:
             return
+        lost_slots = {s.source.slot for s in missing if s not in restored}
+        for file in broken:
+            if any(map(file.has_slot, lost_slots)):
+                self._directory.keep_damaged(file.path)
         self._records.replace(broken, new_files)
         self._result.files += len(broken)
-        self._result.segments += len(missing)
-        self._result.records += sum(segment.count for segment in missing)
+        self._result.segments += len(restored)
+        self._result.records += sum(segment.count for segment in restored)
         log.info("%s: %d files replaced", self._records.path, len(broken))
 
-    def _from_foreign_files(self, group: Sequence[Segment], files: Sequence[str]) -> Parts:
-        """Return the complete segments of *group* in *files* of other programs, in any order."""
-        lookup, parts = SegmentLookup(group), Parts()
+    def _from_files(self, group: Sequence[Segment], files: Sequence[str]) -> Parts:
+        """Return the segments of *group* that are complete in one of *files*, or in all of them."""
+        whole, pieces = Parts(), Parts()
+        slot, first = group[0].source.slot, group[0].sequence
         for file in files:
+            name = parse_name(file)
+            if not name.slots >> slot & 1 or FOREIGN_SEQUENCE < name.sequence < first:
+                continue
+            lookup, found = SegmentLookup(s for s in group if s not in whole), Parts()
             with suppress(StagedFileError):
                 for source, rows in self._stage_reader.all_rows([file]):
                     for segment, part in lookup.split(source, rows):
-                        parts.setdefault(segment, []).append(cast_to_row_schema(part))
-        return _complete_segments(parts)
+                        found.setdefault(segment, []).append(cast_to_row_schema(part))
+            whole |= _complete_segments(found)
+            for segment, parts in found.items():
+                pieces.setdefault(segment, []).extend(parts)
+        return whole | _complete_segments({s: p for s, p in pieces.items() if s not in whole})
 
     def _from_source(self, segments: Sequence[Segment]) -> Parts:
         """Return the *segments* that the source still holds; record the others as lost."""
@@ -189,18 +221,17 @@ class _Restager:
         self._result.from_source += sum(segment.count for segment in whole)
         return whole
 
-    def _write(
-        self, slot: int, group: Sequence[Segment], parts: Mapping[Segment, list[pa.RecordBatch]]
-    ) -> StagedFile:
-        """Write *group* to one file, read it back and return it. Raises LakeError if it differs."""
-        with self._directory.records_file(group[-1].sequence, level=1) as out:
-            for segment in sort_for_file(group):
+    def _write(self, slot: int, parts: Mapping[Segment, list[pa.RecordBatch]]) -> StagedFile:
+        """Write *parts* to one file, read it back and return it. Raises LakeError if it differs."""
+        sequence = max(segment.sequence for segment in parts)
+        with self._directory.records_file(sequence, level=1) as out:
+            for segment in sort_for_file(parts):
                 for batch in parts[segment]:
                     out.write(slot, batch)
             written = out.close()
         rows = self._stage_reader.all_rows([written.path]) if written else ()
-        intact, _ = SegmentLookup(group).take(rows)
-        if written is None or intact != set(group):
+        intact, _ = SegmentLookup(parts).take(rows)
+        if written is None or intact != parts.keys():
             raise LakeError(
                 f"{self._records.path}: the new file of slot {slot} differs from its segments"
             )
@@ -219,6 +250,16 @@ class _Restager:
         while behind or self._records.version < sealed:
             self._records.commit([], txn_versions=behind)
             behind = {}
+
+
+def _is_out_of_order(file: RecordsFile, held: Collection[Segment], missing: Segment) -> bool:
+    """Return whether *file*, with segments *held*, comes after a file with *missing*, but must not.
+
+    The file with *missing* has its sequence or a higher one, up to that of the next file.
+    """
+    return file.sequence >= missing.sequence and any(
+        s.source == missing.source and s.start < missing.start for s in held
+    )
 
 
 def _connected_slots(found: _Findings) -> list[list[int]]:

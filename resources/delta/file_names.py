@@ -20,7 +20,11 @@ from schemas.staging.segment import FOREIGN_SEQUENCE
 
 READ_SIZE_BYTES = 256 * 2**10  # few enough to stay in the processor's cache until they are hashed
 ALL_SLOTS = 0xFFFF
+DAMAGED_FOLDER = "_damaged"
+"""Folder in that of the table, of damaged files that may hold the only copy of some records."""
+
 _NAME = re.compile(
+    rf"(?:{DAMAGED_FOLDER}/)?"
     r"part-(?P<sequence>\d{12})-(?P<slots>[0-9a-f]{4})-(?P<level>\d)-\w+"
     r"-(?P<digest>[0-9a-f]{16})\.parquet"
 )

@@ -179,8 +179,8 @@ class StageReader:
         found: set[str] = set()
         slots = {source.slot for source in next_offset}
         for paths in records.paths_from(dict.fromkeys(slots, first)).values():
-            is_before = [parse_name(path).sequence < last for path in paths]
-            found.update(paths[: sum(is_before) + 1])
+            end = next((n for p in paths if (n := parse_name(p).sequence) >= last), last)
+            found.update(path for path in paths if parse_name(path).sequence <= end)
         return sorted(found, key=lambda path: (parse_name(path).sequence, path))
 
     def _opened(self, file: str) -> _OpenFile:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resources.delta.arrow_schema import ROW_SCHEMA, arrow_schema
-from resources.delta.file_names import file_digest, file_name
+from resources.delta.file_names import DAMAGED_FOLDER, file_digest, file_name
 from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition
 from schemas.staging.segment import StagedFile
@@ -141,6 +143,23 @@ class RecordsDirectory:
             raise LakeError(f"{self._path} cannot be written: {error}") from error
         finally:
             file.discard()
+
+    def unlisted_files(self, live: Collection[str]) -> list[str]:
+        """Return the data files that are not *live*: damaged, replaced, or of lost commits."""
+        found = [*(self._path / DAMAGED_FOLDER).glob("*.parquet"), *self._path.glob("*.parquet")]
+        paths = (str(file.relative_to(self._path)) for file in found)
+        return [path for path in paths if path not in live]
+
+    def keep_damaged(self, path: str) -> None:
+        """Keep the file at *path* in DAMAGED_FOLDER, where no vacuum deletes it, if it exists."""
+        folder = self._path / DAMAGED_FOLDER
+        folder.mkdir(exist_ok=True)
+        with suppress(FileNotFoundError, FileExistsError):
+            os.link(self._path / path, folder / path)
+
+    def delete_damaged(self) -> None:
+        """Delete DAMAGED_FOLDER: every record is in the table."""
+        shutil.rmtree(self._path / DAMAGED_FOLDER, ignore_errors=True)
 
 
 def join_batches(

@@ -93,8 +93,8 @@ class SegmentLostError(PartitionError):
         "and cannot be read again: {reason}"
     )
     hint = (
-        "No file with records of this partition was changed. Restore the files from a copy of the "
-        "lake, or start the source if it is down, and run `deltamirror maintain --restage` again."
+        "Copy the files of the cluster's folder `records/_damaged` there from a copy of the lake, "
+        "or start the source if it is down, and run `deltamirror maintain --restage` again."
     )
 
 

@@ -83,6 +83,13 @@ def data_file(context, number=2):
     return records.path / [f for f in records.files() if f.has_slot(ORDERS.slot)][number].path
 
 
+def delete_replaced_files(context):
+    """Delete the files that are not in the table, as vacuum does later."""
+    records = records_of(context)
+    for path in RecordsDirectory(records.path).unlisted_files(records.live):
+        (records.path / path).unlink()
+
+
 def delete(file):
     file.unlink()
 
@@ -109,6 +116,7 @@ DAMAGES = [delete, empty, cut, flip]
 def test_records_of_a_damaged_file_are_read_from_the_source_again(context, damage, is_compacted):
     if is_compacted:
         assert compact(records_of(context), min_sequences=2) == (5, 1)
+        delete_replaced_files(context)
     before = held(context)
     frontier = {p.app_id: records_of(context).frontier(p) for p in sources(context)}
     damage(data_file(context, 0))
@@ -142,21 +150,64 @@ def test_staging_continues_after_a_restage(context):
     assert held(context)[-6:-5] == [(0, 25, RecordContent(b"later"))]
 
 
-def test_records_that_the_source_lost_are_reported_and_nothing_is_changed(context):
-    file = data_file(context)
-    before = paths(context), file.read_bytes()
+def damaged_folder(context):
+    return records_of(context).path / "_damaged"
+
+
+def test_lost_records_are_reported_and_the_others_of_their_file_are_restored(context):
+    file, before, content = data_file(context), held(context), data_file(context).read_bytes()
     context.source.expire(ORDERS, 12)
     cut(file)
 
-    (lost,) = restage(context, "us-east").lost
+    done = restage(context, "us-east")
 
+    (lost,) = done.lost
     assert isinstance(lost, SegmentLostError)
     assert "4 records staged in [10, 15)" in str(lost)
     assert "expired" in str(lost)
-    assert paths(context) == before[0]
-    assert {f.name for f in file.parent.iterdir() if f.is_file()} == set(before[0])
-    file.write_bytes(before[1])  # from a copy of the lake
-    assert restage(context, "us-east").files == 0
+    assert (done.files, done.segments, done.records) == (1, 1, 1)
+    assert held(context) == [r for r in before if r[0] != 0 or not 10 <= r[1] < 15]
+    assert (damaged_folder(context) / file.name).read_bytes() == content[:-100]
+    again = restage(context, "us-east")
+    assert [str(error) for error in again.lost] == [str(lost)]
+    assert (again.files, again.segments) == (0, 0)
+
+
+@pytest.mark.parametrize("is_compacted", [False, True], ids=["", "compacted"])
+@pytest.mark.parametrize("folder", ["records", "_damaged"])
+def test_lost_records_are_restored_from_a_copy_of_their_file(context, folder, is_compacted):
+    file, before, content = data_file(context), held(context), data_file(context).read_bytes()
+    context.source.expire(ORDERS, 25)
+    context.source.expire(OTHERS, 5)
+    cut(file)
+    assert len(restage(context, "us-east").lost) == 2
+    if is_compacted:  # the joined file has records before and after the lost ones
+        assert compact(records_of(context), min_sequences=2) == (4, 1)
+    if folder == "records":
+        shutil.rmtree(damaged_folder(context))
+        file.write_bytes(content)
+    else:
+        (damaged_folder(context) / file.name).write_bytes(content)
+
+    done = restage(context, "us-east")
+
+    assert (done.lost, done.from_source) == ([], 0)
+    assert held(context) == before
+    assert not damaged_folder(context).exists()
+    again = restage(context, "us-east")
+    assert (again.files, again.segments) == (0, 0)
+
+
+def test_records_of_lost_commits_are_restored_from_their_files(context):
+    before = held(context)
+    lose_last_commits(log_of(context))
+    context.source.expire(ORDERS, 25)
+    context.source.expire(OTHERS, 5)
+
+    done = restage(context, "us-east")
+
+    assert (done.lost, done.from_source) == ([], 0)
+    assert held(context) == before
 
 
 def test_other_records_at_the_same_offsets_do_not_replace_lost_ones(context):
@@ -196,6 +247,7 @@ def test_segments_of_optimized_files_keep_the_order_of_staging(context):
 def test_records_that_another_program_deleted_are_read_from_the_source_again(context):
     before = held(context)
     DeltaTable(str(records_of(context).path)).delete("offset >= 7 AND offset < 12")
+    delete_replaced_files(context)
 
     done = restage(context, "us-east")
 
@@ -215,6 +267,7 @@ def test_intact_segments_of_a_readable_damaged_file_are_taken_from_it(context, i
                 of = altered(of) if is_altered else of[: of.num_rows - 1]
             out.write(source.slot, of)
         records.replace([old], [out.close()])
+    delete_replaced_files(context)
     assert held(context) != before
     context.source.expire(OTHERS, 5)  # the source has lost all of its records
 
@@ -302,7 +355,7 @@ def test_a_lost_segments_table_is_refused_if_the_log_cannot_restore_it(context):
 def test_a_restaged_file_that_differs_from_its_segments_is_not_committed(context, monkeypatch):
     cut(data_file(context))
     before = paths(context)
-    monkeypatch.setattr(restaging_module, "sort_for_file", lambda group: group[:-1])
+    monkeypatch.setattr(restaging_module, "sort_for_file", lambda group: [*group][:-1])
 
     with pytest.raises(Exception, match="differs from its segments"):
         restage(context, "us-east")
@@ -344,8 +397,8 @@ def test_a_broken_file_that_three_slots_share_is_restored_for_all_of_them(shared
     assert restage(shared, "us-east").files == 0
 
 
-def test_if_a_segment_of_a_shared_file_is_lost_only_slots_without_that_file_are_restored(shared):
-    before, table = paths(shared), records_of(shared).path
+def test_if_a_segment_of_a_shared_file_is_lost_the_others_are_restored(shared):
+    before, table, staged = paths(shared), records_of(shared).path, held(shared)
     broken, alone = before[-2:]
     cut(table / broken)
     cut(table / alone)
@@ -355,35 +408,25 @@ def test_if_a_segment_of_a_shared_file_is_lost_only_slots_without_that_file_are_
 
     (lost,) = done.lost
     assert lost.partition.topic_partition == THREE[1]
-    assert (done.files, done.segments, done.records) == (1, 1, 1)
+    assert (done.files, done.segments, done.records) == (2, 3, 9)
     after = paths(shared)
-    assert after[:-1] == before[:-1]
-    assert after[-1] != alone
-    assert {f.name for f in table.iterdir() if f.is_file()} - set(after) == {alone}
+    assert not {broken, alone} & set(after)
+    assert set(after) >= set(before[:-2])
+    restored = held(shared)
+    assert len(restored) == len(staged) - 4
+    assert set(restored) <= set(staged)
+    assert [f.name for f in damaged_folder(shared).iterdir()] == [broken]
 
 
-def test_slots_that_share_broken_files_only_indirectly_are_restored_together(shared):
+def test_slots_that_share_broken_files_only_indirectly_are_restored_in_one_commit(shared):
     for partition in (THREE[2], FOURTH):
         shared.source.append(partition, RecordContent(b"later"))
     stage(shared)
-    before = paths(shared)
-    for broken in (before[-3], before[-1]):
+    before, version = held(shared), records_of(shared).version
+    for broken in (paths(shared)[-3], paths(shared)[-1]):
         cut(records_of(shared).path / broken)
-    shared.source.expire(THREE[0], 2)
 
-    assert len(restage(shared, "us-east").lost) == 1
+    assert restage(shared, "us-east").lost == []
 
-    assert paths(shared) == before
-
-
-def test_a_shared_file_with_a_lost_segment_can_be_restored_from_a_copy(shared):
-    file = records_of(shared).path / paths(shared)[-2]
-    copy, before = file.read_bytes(), held(shared)
-    cut(file)
-    shared.source.expire(THREE[1], 2)
-    assert len(restage(shared, "us-east").lost) == 1
-
-    file.write_bytes(copy)
-
-    assert restage(shared, "us-east").files == 0
+    assert records_of(shared).version == version + 1
     assert held(shared) == before
