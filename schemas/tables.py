@@ -21,13 +21,17 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the lake: the meaning of a row, its columns, its key and its layout of files."""
+    """A table of the lake: the meaning of a row, its columns, its key and its layout of files.
+
+    *ordered_by* is a column whose values do not fall from one append to the next, or "".
+    """
 
     name: str
     row: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
     properties: Mapping[str, str]
+    ordered_by: str = ""
 
 
 CHECKPOINT_EVERY = 1_000
@@ -56,12 +60,12 @@ def read_columns(lines: Iterable[str]) -> tuple[Column, ...]:
     return tuple(Column(name, type_, meaning, mark != "!") for name, type_, mark, meaning in parts)
 
 
-def _table(text: str, properties: Mapping[str, str] = APPEND_ONLY) -> Table:
+def _table(text: str, properties: Mapping[str, str] = APPEND_ONLY, ordered_by: str = "") -> Table:
     """Return the table of *text*: a line with name and row, one with the key, and the columns."""
     first, second, *columns = text.strip().splitlines()
     name, row = first.split(": ")
     key = tuple(second.split(": ")[1].split(", "))
-    return Table(name, row, read_columns(columns), key, properties)
+    return Table(name, row, read_columns(columns), key, properties, ordered_by)
 
 
 RECORDS = _table(
@@ -84,7 +88,8 @@ RECORDS = _table(
     properties=STAGED_LOG,
 )
 
-SEGMENTS = _table("""
+SEGMENTS = _table(
+    """
     segments: a staged range, with the number and digest of its records
     key: topic, topic_id, partition, start
     topic             string ! the topic's name
@@ -107,7 +112,9 @@ SEGMENTS = _table("""
     staged_at_ms      long   ! when it was committed
     sequence          long   ! lowest sequence of the files that hold its records
     version           long   ! version of `records` whose commit added it
-""")
+    """,
+    ordered_by="version",
+)
 
 GROUP_OFFSETS = _table("""
     group_offsets: a group's committed offset at one time
@@ -121,7 +128,8 @@ GROUP_OFFSETS = _table("""
     seen_at_ms       long   ! time of the snapshot
 """)
 
-OFFSET_MAP = _table("""
+OFFSET_MAP = _table(
+    """
     offset_map: a run of consecutive upstream offsets that became consecutive downstream ones
     key: target_topic_id, target_partition, downstream_start
     topic             string ! the source topic
@@ -135,7 +143,9 @@ OFFSET_MAP = _table("""
     length            long   ! number of records
     run_id            string ! id of the process that wrote the row
     committed_at      long   ! time of the commit
-""")
+    """,
+    ordered_by="committed_at",
+)
 
 CHECKPOINTS = _table("""
     checkpoints: a group's committed offset, translated

@@ -125,7 +125,7 @@ def _translate_group(console: Console, flow_name: str, group: str, as_of: int | 
 
     with console.open_context() as context:
         flow = context.config.flow(flow_name)
-        found = translate_groups(context, flow, as_of, group)
+        found, _ = translate_groups(context, flow, as_of, group)
     seen_until = None if as_of is None else format_iso(as_of)
     if not found:
         when = f" at or before {seen_until}" if seen_until else ""

@@ -7,8 +7,8 @@ from operator import itemgetter
 from typing import Any
 
 from deltamirror.context import MirrorContext
-from deltamirror.groups.snapshots import flow_commits
-from deltamirror.replay.current_map import read_current_map
+from deltamirror.groups.snapshots import flow_commits, latest_rows
+from deltamirror.replay.current_map import Commits, read_current_map
 from pipeline.offset_map.index import MAP_COLUMNS, MapIndex, build_index
 from pipeline.offset_map.translate import translate
 from resources.delta.table import CLOCK_APP_ID
@@ -26,13 +26,15 @@ _KEY = itemgetter("group", "topic", "partition")
 _VALUES = itemgetter("upstream_offset", "target_topic", "downstream_offset", "metadata")
 
 
-def map_index(context: MirrorContext, flow_config: FlowConfig) -> MapIndex:
+def map_index(
+    context: MirrorContext, flow_config: FlowConfig, commits: Commits | None = None
+) -> MapIndex:
     """Return a lookup index of the flow's offset map, as `read_current_map` returns it.
 
     Raises LakeError if the map cannot be read or contradicts itself.
     """
     try:
-        return build_index(read_current_map(context, flow_config, MAP_COLUMNS))
+        return build_index(read_current_map(context, flow_config, MAP_COLUMNS, commits))
     except ValueError as error:
         flow = flow_config.flow
         raise LakeError(f"the offset map of {flow} contradicts itself: {error}") from None
@@ -43,21 +45,24 @@ def translate_groups(
     flow_config: FlowConfig,
     as_of_ms: int | None = None,
     group: str | None = None,
-    offset_map: MapIndex | None = None,
-) -> list[GroupTranslation]:
-    """Return the downstream offset at which each group resumes, by group and partition.
+) -> tuple[list[GroupTranslation], MapIndex]:
+    """Return where each group resumes, by group and partition, and the part of the map for them.
 
     *as_of_ms* and *group* are as in `flow_commits`. If nothing of the incarnation that a group read
-    has arrived, its downstream offset is None. The flow's map is read if *offset_map* is None.
+    has arrived, its downstream offset is None.
     """
     commits = flow_commits(context, flow_config, as_of_ms, group)
-    offset_map = offset_map or map_index(context, flow_config)
+    lowest: dict[TopicPartition, dict[str, int]] = {}
+    for row in commits:
+        by_id = lowest.setdefault(TopicPartition(row["topic"], row["partition"]), {})
+        by_id[row["topic_id"]] = min(row["committed"], by_id.get(row["topic_id"], row["committed"]))
+    offset_map = map_index(context, flow_config, lowest)
     found = []
     for row in commits:
         at, incarnation = TopicPartition(row["topic"], row["partition"]), row["topic_id"]
         resumes = translate_offset(offset_map, flow_config, at, row["committed"], incarnation)
         found.append(GroupTranslation(row["group"], resumes, row["metadata"]))
-    return found
+    return found, offset_map
 
 
 def translate_offset(
@@ -108,11 +113,11 @@ def write_checkpoints(context: MirrorContext, flow_config: FlowConfig) -> list[R
             "metadata": each.metadata,
             "translated_at_ms": now_ms,
         }
-        for each in translate_groups(context, flow_config)
+        for each in translate_groups(context, flow_config)[0]
         if each.at.downstream_offset is not None
     ]
-    newest_last = table.rows().sort_by("translated_at_ms").to_pylist()
-    known = {_KEY(row): _VALUES(row) for row in newest_last}
+    latest = latest_rows(table.rows(), "translated_at_ms").to_pylist()
+    known = {_KEY(row): _VALUES(row) for row in latest}
     changed = [row for row in rows if known.get(_KEY(row)) != _VALUES(row)]
     if changed:
         if flow_config.emit_checkpoints_interval_s is not None:

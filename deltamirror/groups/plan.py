@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any
 
 from deltamirror.context import MirrorContext
-from deltamirror.groups.checkpoints import map_index, translate_groups
+from deltamirror.groups.checkpoints import translate_groups
 from pipeline.offset_map.index import MapIndex
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError
@@ -83,8 +83,7 @@ def plan_groups(
     *as_of_ms* is as in `flow_commits`. Nothing is changed. Raises DeltamirrorError if the target or
     the lake is down.
     """
-    offset_map = map_index(context, flow_config)
-    found = translate_groups(context, flow_config, as_of_ms, group, offset_map)
+    found, offset_map = translate_groups(context, flow_config, as_of_ms, group)
     cluster = context.cluster(flow_config.flow.target)
     watermarks = cluster.watermarks({each.at.target for each in found})
     states = cluster.groups()

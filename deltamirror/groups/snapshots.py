@@ -101,10 +101,15 @@ def latest_commits(offsets: pa.Table, as_of_ms: int | None = None) -> pa.Table:
     """
     if as_of_ms is not None:
         offsets = offsets.filter(pc.field("seen_at_ms") <= as_of_ms)
+    return latest_rows(offsets, "seen_at_ms")
+
+
+def latest_rows(rows: pa.Table, time_column: str) -> pa.Table:
+    """Return the newest of *rows* for each group and partition, in their order."""
     keys = ["group", "topic", "partition"]
-    newest = offsets.group_by(keys).aggregate([("seen_at_ms", "max")])
-    newest = newest.rename_columns([*keys, "seen_at_ms"])
-    return offsets.join(newest, keys=[*keys, "seen_at_ms"], join_type="left semi").sort_by(
+    newest = rows.group_by(keys).aggregate([(time_column, "max")])
+    newest = newest.rename_columns([*keys, time_column])
+    return rows.join(newest, keys=[*keys, time_column], join_type="left semi").sort_by(
         [(key, "ascending") for key in keys]
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import pyarrow as pa
 from deltamirror.backoff import wrap_unexpected_errors
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
-from deltamirror.staging.segment_index import staged_segments
+from deltamirror.staging.segment_index import segment_tables
 from deltamirror.staging.stager import SourceStager
 from pipeline.maintenance.compaction import (
     SEQUENCES_PER_LEVEL,
@@ -28,7 +27,13 @@ from pipeline.maintenance.compaction import (
     slot_mask,
     sort_by_partition,
 )
-from pipeline.maintenance.retention import select_expired
+from pipeline.maintenance.retention import (
+    HELD_COLUMNS,
+    HeldRange,
+    IncarnationOrder,
+    held_ranges,
+    select_expired,
+)
 from resources.coordination.lease import Lease
 from resources.delta.records_table import RecordsTable
 from resources.delta.stage_reader import StageReader
@@ -40,13 +45,10 @@ from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError
 from schemas.errors.lake import LakeError, StagedFileError
 from schemas.kafka.partition import SLOT_COUNT, SourcePartition, TopicPartition
-from schemas.staging.segment import RecordsFile, Segment, StagedFile
+from schemas.staging.segment import RecordsFile, StagedFile
 from schemas.tables import CLUSTER_TABLES, FLOW_TABLES, RECORDS
 
 log = logging.getLogger(__name__)
-
-Numbers = dict[TopicPartition, dict[str, int]]
-"""The number of each incarnation of a partition, in the order of staging."""
 
 Position = tuple[int, int]
 """Number of an incarnation, and an offset in it."""
@@ -211,11 +213,12 @@ def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -
         return []
     records.refresh()
     before_ms = None if age_ms is None else int(time.time() * 1000) - age_ms
-    segments = staged_segments(context.lake.segments(alias))
-    is_replayed = _replayed_by_all(context, alias, segments)
-    files = records.files()
+    files, order = records.files(), IncarnationOrder()
+    tables = segment_tables(context.lake.segments(alias), HELD_COLUMNS)
+    ranges = held_ranges(files, order.watch(tables))
+    is_replayed = _replayed_by_all(context, alias, order)
     expired, kept = select_expired(
-        files, segments, is_replayed, before_ms=before_ms, max_bytes=max_bytes
+        files, ranges, is_replayed, before_ms=before_ms, max_bytes=max_bytes
     )
     if expired:
         records.drop(expired, kept)
@@ -224,52 +227,48 @@ def apply_retention(context: MirrorContext, alias: str, records: RecordsTable) -
 
 
 def _replayed_by_all(
-    context: MirrorContext, alias: str, segments: Sequence[Segment]
-) -> Callable[[Segment], bool]:
-    """Return a function: is a segment mapped by each flow that replicates its topic?
+    context: MirrorContext, alias: str, order: IncarnationOrder
+) -> Callable[[HeldRange], bool]:
+    """Return a function: is a range mapped by each flow that replicates its topic?
 
     The offset map decides, not progress: if its last runs are lost, they are rebuilt from the
     staged records, which must still be there.
     """
-    numbers: Numbers = defaultdict(dict)
-    for segment in segments:
-        known = numbers[segment.source.topic_partition]
-        known.setdefault(segment.topic_id, len(known))
     flows = [flow for flow in context.config.flows if flow.flow.source == alias]
-    reached = [(flow, _mapped_positions(context, flow, numbers)) for flow in flows]
+    reached = [(flow, _mapped_positions(context, flow, order)) for flow in flows]
 
-    def is_replayed(segment: Segment) -> bool:
-        partition = segment.source.topic_partition
-        position = (numbers[partition][segment.topic_id], segment.end)
+    def is_replayed(held: HeldRange) -> bool:
+        partition = held.source.topic_partition
+        position = (order.of(partition).index(held.source.topic_id), held.end)
         return all(
             position <= found.get(partition, (-1, 0))
             for flow, found in reached
-            if flow.replicates(segment.topic)
+            if flow.replicates(held.source.topic)
         )
 
     return is_replayed
 
 
 def _mapped_positions(
-    context: MirrorContext, flow: FlowConfig, numbers: Numbers
+    context: MirrorContext, flow: FlowConfig, order: IncarnationOrder
 ) -> dict[TopicPartition, Position]:
     """Return how far the map of *flow* is in the newest incarnation of each target topic."""
     table = context.lake.offset_map(flow.flow)
     if not table.exists():
         return {}
-    table.refresh()
-    keys = ["topic", "partition", "target_topic", "target_partition", "target_topic_id"]
-    newest = table.rows([*keys, "committed_at"]).group_by(keys).aggregate([("committed_at", "max")])
     offset_map = OffsetMap(table, "")
+    offset_map.load_ends()
     reached: dict[TopicPartition, Position] = {}
-    for row in newest.sort_by("committed_at_max").to_pylist():
-        partition = TopicPartition(row["topic"], row["partition"])
-        target = TopicPartition(row["target_topic"], row["target_partition"])
-        known = numbers.get(partition, {})
-        mapped = offset_map.end(target, row["target_topic_id"], list(known))
+    for partition in order.partitions():
+        target = TopicPartition(flow.remote_topic(partition.topic), partition.partition)
+        target_topic_id = offset_map.newest_topic_id(target)
+        if target_topic_id is None:
+            continue
+        incarnations = order.of(partition)
+        mapped = offset_map.end(target, target_topic_id, incarnations)
         if mapped is not None:
             progress = mapped.progress
-            reached[partition] = (known[progress.incarnation], progress.next_offset)
+            reached[partition] = incarnations.index(progress.incarnation), progress.next_offset
     return reached
 
 

@@ -141,7 +141,7 @@ class _Rebuilder:
                     complete_from=start,
                 )
             )
-        self._map.write(moves)
+        self._map.write(moves, is_in_order=False)
         return rebuilt
 
     def _mapped_runs(self, move: CommittedBatch) -> list[OffsetRun]:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 
 from deltamirror.context import MirrorContext
 from deltamirror.control import ControlTable, is_paused
+from deltamirror.replay.offset_map import OffsetMap
+from deltamirror.staging.segment_index import recent_segments
 from pipeline.monitoring.lag import (
     SEGMENT_COLUMNS,
     StagedEnd,
@@ -19,7 +21,6 @@ from pipeline.monitoring.lag import (
     oldest_waiting_ms,
     replication_lag,
 )
-from pipeline.offset_map.index import MAP_COLUMNS, build_index
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError
 from schemas.errors.environment import UnreachableError
@@ -35,8 +36,14 @@ WHOLE_FLOW = TopicPartition("", 0)
 def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
     """Return the flow's current state. A cluster that is down is a state. Raises LakeError."""
     flow = flow_config.flow
-    # The stage is read before the clusters, so it is never newer than their answers.
-    segments = context.lake.segments(flow.source).rows(SEGMENT_COLUMNS)
+    # The stage is read before the clusters, so it is never newer than their answers. The map is
+    # never ahead of progress, so no segment is needed that it has passed.
+    offset_map = _read_map_ends(context, flow_config)
+    segments = recent_segments(
+        context.lake.segments(flow.source),
+        SEGMENT_COLUMNS,
+        lambda source: offset_map.reached(_target(flow_config, source), source.topic_id),
+    )
     staged = {p: s for p, s in newest_staged(segments).items() if flow_config.replicates(p.topic)}
     errors: list[DeltamirrorError] = []
     topic_ids: dict[str, str] = {}
@@ -55,7 +62,16 @@ def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
     sources = {
         p: _current_incarnation(p, staged.get(p), topic_ids.get(p.topic)) for p in partitions
     }
-    replayed = _replayed(context, flow_config, sources, progress)
+    if progress is None:
+        mapped = {
+            p: offset_map.newest_progress(_target(flow_config, source), [source.topic_id])
+            for p, source in sources.items()
+        }
+        progress = {p: at for p, at in mapped.items() if at is not None}
+    replayed = {
+        p: at.next_offset if (at := progress.get(p)) and at.incarnation == source.topic_id else 0
+        for p, source in sources.items()
+    }
     oldest = oldest_waiting_ms(segments, {sources[p]: replayed[p] for p in partitions})
     replay = context.status_file.read(f"replay {flow.name}")
     staging = context.status_file.read(f"stage {flow.source}")
@@ -152,21 +168,14 @@ def _current_incarnation(
     return SourcePartition(partition.topic, str(topic_id), partition.partition)
 
 
-def _replayed(
-    context: MirrorContext,
-    flow_config: FlowConfig,
-    sources: Mapping[TopicPartition, SourcePartition],
-    progress: Mapping[TopicPartition, Progress] | None,
-) -> dict[TopicPartition, int]:
-    """Return the next offset to replay of each current incarnation; 0 if replay has not started."""
-    if progress is not None:
-        return {
-            p: at.next_offset
-            if (at := progress.get(p)) and at.incarnation == source.topic_id
-            else 0
-            for p, source in sources.items()
-        }
-    # The end of the offset map is never ahead of progress.
-    offset_map = build_index(context.lake.offset_map(flow_config.flow).rows(MAP_COLUMNS))
-    mapped = {p: offset_map.mapped_incarnation(p, s.topic_id) for p, s in sources.items()}
-    return {p: found.runs.upstream_end if found else 0 for p, found in mapped.items()}
+def _read_map_ends(context: MirrorContext, flow_config: FlowConfig) -> OffsetMap:
+    """Return the flow's map with its ends. A missing table is not created."""
+    table = context.lake.offset_map(flow_config.flow)
+    offset_map = OffsetMap(table, "")
+    if table.exists():
+        offset_map.load_ends()
+    return offset_map
+
+
+def _target(flow_config: FlowConfig, source: SourcePartition) -> TopicPartition:
+    return TopicPartition(flow_config.remote_topic(source.topic), source.partition)

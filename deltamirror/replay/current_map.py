@@ -14,20 +14,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap, map_rows
 from deltamirror.replay.work_planner import link_index
 from deltamirror.staging.segment_index import SegmentIndex
+from pipeline.arrays import group_rows
 from pipeline.replay.recovery import recover
+from resources.delta.arrow_schema import arrow_schema
 from resources.delta.stage_reader import StageReader
-from resources.delta.table import LakeTable
+from resources.delta.table import UNORDERED, LakeTable
 from resources.kafka.target_log import TargetLog
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError, PartitionError
 from schemas.errors.lake import LakeError
 from schemas.kafka.partition import TopicPartition
 from schemas.replay.slot_work import PartitionWork, Progress
+from schemas.staging.frontier import base_id
 
 log = logging.getLogger(__name__)
 
@@ -40,17 +44,25 @@ MAX_PAIRED_RECORDS = 1_000_000
 """Records of a partition that a reader pairs at most; `maintain --rebuild-map` pairs any number."""
 
 
+Commits = Mapping[TopicPartition, Mapping[str, int]]
+"""Committed offsets by source partition and topic id."""
+
+
 def read_current_map(
-    context: MirrorContext, config: FlowConfig, columns: Sequence[str]
+    context: MirrorContext,
+    config: FlowConfig,
+    columns: Sequence[str],
+    commits: Commits | None = None,
 ) -> pa.Table:
     """Return the rows of the offset map, with every record committed before the call.
 
+    With *commits*, only the rows that translate these and higher offsets: see `rows_for`.
     If the target does not respond, only the rows of the table are returned. If records cannot be
     paired, a warning is logged, and they are missing. Raises LakeError.
     """
     table = context.lake.offset_map(config.flow)
     behind = _wait_until_mapped(context, config, table, _read_progress(context, config))
-    rows = table.rows(columns)
+    rows = table.rows(columns) if commits is None else rows_for(table, config, columns, commits)
     if not behind:
         return rows
     try:
@@ -59,6 +71,75 @@ def read_current_map(
         log.warning("%s: the offset map is read as it is in the lake: %s", config.flow, error)
         return rows
     return pa.concat_tables([rows, pa.Table.from_pylist(paired, rows.schema)])
+
+
+_ROW_COLUMNS = (
+    "topic", "partition", "incarnation", "target_topic_id", "upstream_start", "committed_at",
+)  # fmt: skip
+
+
+def rows_for(
+    table: LakeTable, config: FlowConfig, columns: Sequence[str], commits: Commits
+) -> pa.Table:
+    """Return the rows of the map in *table* that translate *commits* and higher offsets.
+
+    Files are read from the newest one on, until each commit has a run that begins at or before it.
+    So neither time nor memory depends on how long the mirror has existed, but on how far the groups
+    are behind. Raises TableDamagedError.
+    """
+    columns = list(dict.fromkeys((*columns, *_ROW_COLUMNS)))
+    if not table.exists():
+        return table.rows(columns)
+    left = {p: _mapped_commits(table, config, p, by_id) for p, by_id in commits.items()}
+    left = {p: by_id for p, by_id in left.items() if by_id}
+    found = [arrow_schema(table.table).empty_table().select(columns)]
+    target_ids: dict[TopicPartition, set[str]] = {p: set() for p in left}
+    seen_in_order: set[TopicPartition] = set()
+    for order, rows in table.newest_first(columns):
+        if not left:
+            break
+        by_partition = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
+        for key, members in group_rows(by_partition, ("topic", "partition")):
+            partition = TopicPartition(*key)
+            if partition not in left:
+                continue
+            found.append(members)
+            target_ids_here = target_ids[partition]
+            if order == UNORDERED:
+                target_ids_here.update(members["target_topic_id"].to_pylist())
+                continue
+            if partition not in seen_in_order:
+                seen_in_order.add(partition)
+                newest = pc.field("committed_at") == pc.max(members["committed_at"])
+                target_ids_here.update(members.filter(newest)["target_topic_id"].to_pylist())
+            if len(target_ids_here) == 1:
+                _drop_translated(left[partition], members, *target_ids_here)
+        left = {p: by_id for p, by_id in left.items() if by_id}
+    return pa.concat_tables(found)
+
+
+def _mapped_commits(
+    table: LakeTable, config: FlowConfig, partition: TopicPartition, by_id: Mapping[str, int]
+) -> dict[str, int]:
+    """Return the commits of those topic ids that the map knows: the others have no rows."""
+    known = table.txn_versions(f"{config.remote_topic(partition.topic)}/")
+    if known is None:
+        return dict(by_id)
+    parts = (app_id.split("/") for app_id in known)
+    number = str(partition.partition)
+    ids = {base_id(each[2]) for each in parts if len(each) == 3 and each[1] == number}
+    return {topic_id: at for topic_id, at in by_id.items() if topic_id in ids}
+
+
+def _drop_translated(left: dict[str, int], rows: pa.Table, target_topic_id: str) -> None:
+    """Drop from *left* the commits that *rows* and newer ones of *target_topic_id* translate."""
+    rows = rows.filter(pc.field("target_topic_id") == target_topic_id)
+    incarnations = pc.unique(rows["incarnation"]).to_pylist()
+    for topic_id, committed in list(left.items()):
+        own = [i for i in incarnations if base_id(i) == topic_id]
+        is_before = pc.field("incarnation").isin(own) & (pc.field("upstream_start") <= committed)
+        if own and rows.filter(is_before).num_rows:
+            del left[topic_id]
 
 
 def _read_progress(context: MirrorContext, config: FlowConfig) -> dict[TopicPartition, Progress]:

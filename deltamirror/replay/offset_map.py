@@ -18,6 +18,14 @@ _TAKEOVER_APP_ID_PREFIXES = ("since/", "since-place/")
 """App id prefixes of the upstream and the downstream end of an import from MirrorMaker 2."""
 
 
+END_PREFIX = "end:"  # no topic's name contains a colon
+"""Prefix of a target incarnation's app id: its txn version is the downstream offset after the last
+mapped record of a partition."""
+
+ALL_ENDS_APP_ID = "all-ends"
+"""App id of a txn version that is 1 if every partition with a run has one of END_PREFIX."""
+
+
 class _PendingBatch(NamedTuple):
     """A batch that is committed on the target, and when that was, in ms since 1970."""
 
@@ -41,15 +49,26 @@ class OffsetMap:
         self._ends: dict[TopicPartition, dict[str, int]] = {}  # by topic id
         self._pending: list[_PendingBatch] = []
         self._pending_versions: dict[str, int] = {}  # txn versions that `flush` will set
+        self._has_all_ends = False
         self._flushed_at = time.monotonic()
 
     def load_ends(self) -> None:
-        """Read where the map of every target partition ends."""
+        """Read where the map of every target partition ends. Raises TableDamagedError."""
         self._table.refresh()
+        self._ends = {}
+        known = self._table.txn_versions(END_PREFIX)
+        self._has_all_ends = self._table.txn_version(ALL_ENDS_APP_ID) is not None
+        if known is not None and self._has_all_ends:
+            for app_id, end in known.items():
+                topic, topic_id, partition = app_id.split("/")
+                self._ends.setdefault(TopicPartition(topic, int(partition)), {})[topic_id] = end
+        else:
+            self._load_ends_from_rows()
+
+    def _load_ends_from_rows(self) -> None:
         keys = ["target_topic", "target_topic_id", "target_partition"]
         rows = self._table.rows([*keys, "downstream_start", "length"])
         rows = rows.append_column("end", pc.add(rows["downstream_start"], rows["length"]))
-        self._ends = {}
         for row in rows.group_by(keys).aggregate([("end", "max")]).to_pylist():
             target = TopicPartition(row["target_topic"], row["target_partition"])
             self._ends.setdefault(target, {})[row["target_topic_id"]] = row["end_max"]
@@ -66,6 +85,15 @@ class OffsetMap:
                 return MapEnd(Progress(txn_version, incarnation, target_topic_id), end)
         return None
 
+    def reached(self, target: TopicPartition, incarnation: str) -> int | None:
+        """Return the next upstream offset to map in *incarnation*, or None if it is not mapped.
+
+        If *target*'s topic was re-created, it is the smallest one of its incarnations.
+        """
+        topic_ids = self._ends.get(target, ())
+        versions = (self._table.txn_version(_app_id(target, i, incarnation)) for i in topic_ids)
+        return min((v for v in versions if v is not None), default=None)
+
     def newest_progress(
         self, target: TopicPartition, incarnations: Sequence[str]
     ) -> Progress | None:
@@ -76,6 +104,18 @@ class OffsetMap:
         reached = [mapped.progress for mapped in found if mapped is not None]
         order = list(incarnations).index
         return max(reached, key=lambda at: (order(at.incarnation), at.next_offset), default=None)
+
+    def newest_topic_id(self, target: TopicPartition) -> str | None:
+        """Return the topic id of *target*'s topic that was mapped last, or None."""
+        topic_ids = list(self._ends.get(target, ()))
+        if len(topic_ids) < 2:
+            return next(iter(topic_ids), None)
+        is_target = (pc.field("target_topic") == target.topic) & (
+            pc.field("target_partition") == target.partition
+        )
+        rows = self._table.rows(["target_topic_id", "committed_at"], where=is_target)
+        newest = rows.sort_by([("committed_at", "descending")])
+        return str(newest["target_topic_id"][0].as_py()) if len(newest) else None
 
     def former_topic_ids(self, target: TopicPartition, target_topic_id: str) -> set[str]:
         """Return the topic ids of the earlier incarnations of *target*'s topic that have a map."""
@@ -103,8 +143,12 @@ class OffsetMap:
                 ends, topic_id = self._ends.setdefault(move.target, {}), move.after.target_topic_id
                 ends[topic_id] = max(ends.get(topic_id, 0), move.runs[-1].downstream_end)
 
-    def flush(self, extra_txn_versions: Mapping[str, int] | None = None) -> None:
+    def flush(
+        self, extra_txn_versions: Mapping[str, int] | None = None, *, is_in_order: bool = True
+    ) -> None:
         """Append the runs of pending batches and set txn versions, in one commit.
+
+        If a run is not after all others of its partition, *is_in_order* is False.
 
         Raises StalePlanError if another process has changed the map: then the pending batches are
         dropped, and `load_ends` has to be called. After LakeError they stay pending.
@@ -120,21 +164,43 @@ class OffsetMap:
                 former = None  # this incarnation is new to the map
             expected.setdefault(_app_id_after(move), former.next_offset if former else None)
             rows += map_rows(move, self._run_id, at_ms)
-        clock = {CLOCK_APP_ID: self._pending[-1].at_ms}
-        txn_versions = {**self._pending_versions, **(extra_txn_versions or {}), **clock}
+        txn_versions = {
+            **self._pending_versions,
+            **self._changed_ends(),
+            **(extra_txn_versions or {}),
+            CLOCK_APP_ID: self._pending[-1].at_ms,
+        }
         try:
-            self._table.append(rows, txn_versions=txn_versions, expected=expected)
+            self._table.append(
+                rows, txn_versions=txn_versions, expected=expected, is_in_order=is_in_order
+            )
         except StalePlanError:
             self._forget_pending()
             raise
+        self._has_all_ends = True
         self._forget_pending()
 
     def write(
-        self, moves: Sequence[CommittedBatch], extra_txn_versions: Mapping[str, int] | None = None
+        self,
+        moves: Sequence[CommittedBatch],
+        extra_txn_versions: Mapping[str, int] | None = None,
+        *,
+        is_in_order: bool = True,
     ) -> None:
         """Append the runs of *moves* at once. Raises errors as `flush` does."""
         self.add(moves)
-        self.flush(extra_txn_versions)
+        self.flush(extra_txn_versions, is_in_order=is_in_order)
+
+    def _changed_ends(self) -> dict[str, int]:
+        """Return the txn versions of the ends that pending batches have moved, or of all ends."""
+        moved = {(move.target, move.after.target_topic_id) for move, _ in self._pending}
+        ends = {
+            f"{END_PREFIX}{target.topic}/{topic_id}/{target.partition}": end
+            for target, by_id in self._ends.items()
+            for topic_id, end in by_id.items()
+            if not self._has_all_ends or (target, topic_id) in moved
+        }
+        return ends if self._has_all_ends else {**ends, ALL_ENDS_APP_ID: 1}
 
     def _now_ms(self) -> int:
         """Return the time in ms: later than each row in the table, not before pending ones."""

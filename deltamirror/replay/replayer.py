@@ -21,7 +21,7 @@ from resources.spark.session import SparkWorkers
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError, PartitionError
 from schemas.errors.lake import StalePlanError
-from schemas.kafka.partition import TopicPartition
+from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.monitoring.flow_state import PartitionLag
 from schemas.replay.slot_work import CommittedBatch, PartitionWork, Progress, SlotReplayResult
 
@@ -50,7 +50,7 @@ class FlowReplayer:
         self._control = ControlTable(context.lake.control)
         self._map = OffsetMap(context.lake.offset_map(self.flow), uuid4().hex)
         self._remote_topics = RemoteTopics(context, flow)
-        index = SegmentIndex(context.lake.segments(self.flow.source))
+        index = SegmentIndex(context.lake.segments(self.flow.source), self._reached)
         self._planner = WorkPlanner(
             context.config, flow, index, self._records, self._map, self._remote_topics
         )
@@ -102,6 +102,10 @@ class FlowReplayer:
         self.worker_pool.close()
         self.flush_map()
         self.lease.release()
+
+    def _reached(self, source: SourcePartition) -> int | None:
+        """Return the offset up to which the map has the records of *source*."""
+        return self._map.reached(self._planner.target(source.topic_partition), source.topic_id)
 
     def flush_map(self) -> None:
         """Append to the offset map what it lacks; log a warning if that fails."""
@@ -159,9 +163,7 @@ class FlowReplayer:
             self._excluded.clear()
             self._remote_topics.reset()
             if any(request.order == RESTART for request in resumes):
-                segments = self._context.lake.segments(self.flow.source)
-                self._planner.segment_index = SegmentIndex(segments)
-                self.segment_index.refresh()
+                self.segment_index.read_all()
 
     def _retry_due(self) -> None:
         """Include partitions again whose retry interval is over."""

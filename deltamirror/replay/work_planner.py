@@ -178,6 +178,8 @@ class WorkPlanner:
     ) -> list[IndexedSegment]:
         """Return the links of *partition* from *at* on; drop earlier ones from the index."""
         if at is None:
+            if self.segment_index.is_cut(partition):
+                self.segment_index.read_all()
             # A new flow begins after the records that retention removed.
             return self.segment_index.retained_links(partition, self._records)
         done = link_index(self.segment_index.links(partition), at)

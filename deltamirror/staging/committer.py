@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,7 +33,8 @@ class Committer:
         self._context, self._alias, self._source_topics = context, alias, source_topics
         self.records = context.lake.records(alias)
         self._segments = context.lake.segments(alias)
-        self._segment_index = SegmentIndex(self._segments)
+        # Only the frontiers are used, so the last segment of each partition is enough.
+        self._segment_index = SegmentIndex(self._segments, lambda _: sys.maxsize)
         self._known_version = -1
         self._sealed_at = time.monotonic()
         self.frontiers: dict[TopicPartition, Frontier] = {}

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.arrays import group_rows
+from resources.delta.arrow_schema import arrow_schema
 from resources.delta.records_table import RecordsTable
 from resources.delta.segments_table import SegmentsTable
+from resources.delta.table import UNORDERED
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import ChainLink
 from schemas.staging.frontier import Frontier
 from schemas.staging.segment import Segment
+from schemas.tables import SEGMENTS
 
 _LINK_COLUMNS = ("topic", "topic_id", "partition", "start", "end", "count", "sequence")
 INDEX_COLUMNS = (*_LINK_COLUMNS, "leader_epoch", "stable", "min_timestamp_ms", "version")
+_POSITION_COLUMNS = ("topic", "topic_id", "partition", "start", "version")
 _STAGING_ORDER = [("version", "ascending"), ("start", "ascending")]
+_BY_PARTITION = [("topic", "ascending"), ("partition", "ascending"), *_STAGING_ORDER]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +38,86 @@ class IndexedSegment:
     oldest_ms: int | None
 
 
-class SegmentIndex:
-    """A reader of the segments that keeps them in memory and reads only what is new."""
+Reached = Callable[[SourcePartition], int | None]
+"""Returns the offset that a reader has reached in an incarnation; None: it begins there."""
 
-    def __init__(self, segments: SegmentsTable) -> None:
-        self._segments = segments
+
+def recent_segments(table: SegmentsTable, columns: Sequence[str], reached: Reached) -> pa.Table:
+    """Return the *columns* of the segments after what *reached* returns, and of some before it.
+
+    Each partition has the segment in which *reached* lies or that ends there, and all later ones.
+    Files are read from the newest one on, and no more of them than that needs. So neither time nor
+    memory depends on how long the mirror has existed. Raises TableDamagedError.
+    """
+    if not table.exists():
+        return table.rows(columns)
+    table.refresh()
+    rows, _ = _sealed_segments(table, columns, reached)
+    return pa.concat_tables([rows, table.unsealed_rows().select(rows.column_names)])
+
+
+def _sealed_segments(
+    table: SegmentsTable, columns: Sequence[str], reached: Reached | None, after: int = -1
+) -> tuple[pa.Table, set[TopicPartition]]:
+    """Return the sealed rows as `recent_segments` does, without those up to version *after*.
+
+    *reached* None: all of them. Also return the partitions of which earlier rows were left out.
+    """
+    needed = list(dict.fromkeys((*_POSITION_COLUMNS, *columns)))
+    found = [arrow_schema(SEGMENTS).empty_table().select(needed)]
+    cut: set[TopicPartition] = set()
+    sources = table.sealed_partitions() if reached is not None else None
+    partitions = {source.topic_partition for source in sources or ()}
+    if sources is None:
+        reached = None
+    for order, rows in table.newest_first(needed, after):
+        new = rows.filter(pc.field("version") > after)
+        if reached is None or order == UNORDERED:
+            found.append(new)
+            continue
+        for key, members in group_rows(new.sort_by(_BY_PARTITION), ("topic", "partition")):
+            partition = TopicPartition(*key)
+            if partition in cut:
+                continue
+            first = _first_needed(partition, members, reached)
+            if first is not None:
+                cut.add(partition)
+            found.append(members.slice(first or 0))
+        if partitions <= cut:
+            break
+    return pa.concat_tables(found), cut
+
+
+def _first_needed(partition: TopicPartition, rows: pa.Table, reached: Reached) -> int | None:
+    """Return the index of the row that holds what *reached* returns; None: it is further back.
+
+    *rows* are those of one partition, in the order of staging.
+    """
+    for topic_id in reversed(pc.unique(rows["topic_id"]).to_pylist()):
+        at = reached(SourcePartition(partition.topic, topic_id, partition.partition))
+        if at is not None:
+            ids, starts = rows["topic_id"], rows["start"]
+            is_before = pc.and_(pc.equal(ids, topic_id), pc.less_equal(starts, at))
+            before = np.flatnonzero(is_before.to_numpy())
+            return int(before[-1]) if len(before) else None
+    return None
+
+
+class SegmentIndex:
+    """A reader of the segments that keeps them in memory and reads only what is new.
+
+    With *reached*, the segments before are not read, see `recent_segments`, until `read_all`.
+    """
+
+    def __init__(self, segments: SegmentsTable, reached: Reached | None = None) -> None:
+        self._segments, self._reached = segments, reached
+        self._forget()
+
+    def _forget(self) -> None:
         self._version, self._table_version = 0, -1
-        self._known_files: set[str] = set()
+        self._cut: set[TopicPartition] = set()
         self._links: dict[TopicPartition, list[IndexedSegment]] = {}
-        self._incarnations: dict[TopicPartition, dict[str, None]] = {}
+        self._incarnations: dict[TopicPartition, dict[str, None]] = defaultdict(dict)
         self.frontiers: dict[TopicPartition, Frontier] = {}
 
     def refresh(self) -> bool:
@@ -49,15 +129,29 @@ class SegmentIndex:
         commits = self._segments.commits_after(version)
         rows: list[dict[str, Any]] = [row for _, segments in commits for row in segments]
         if table_version != self._table_version:
-            sealed = self._segments.rows_of_new_files(INDEX_COLUMNS, self._known_files)
+            reached = self._reached if self._table_version < 0 else None
             # Others were read before: from commits of `records`, or from files merged since.
-            rows += sealed.filter(pc.field("version") > self._version).to_pylist()
+            sealed, cut = _sealed_segments(self._segments, INDEX_COLUMNS, reached, self._version)
+            self._cut |= cut
+            for source in self._segments.sealed_partitions() or () if cut else ():
+                self._incarnations[source.topic_partition][source.topic_id] = None
+            rows += sealed.to_pylist()
             self._table_version = table_version
         for row in sorted(rows, key=lambda row: (row["version"], row["start"])):
             self._add_row(row)
             version = max(version, row["version"])
         self._version = max([version, *(number for number, _ in commits[-1:])])
         return bool(rows)
+
+    def read_all(self) -> None:
+        """Read all segments again, also those before what *reached* returns."""
+        self._reached = None
+        self._forget()
+        self.refresh()
+
+    def is_cut(self, partition: TopicPartition) -> bool:
+        """Return whether earlier segments of *partition* were not read."""
+        return partition in self._cut
 
     def links(self, partition: TopicPartition) -> list[IndexedSegment]:
         """Return the links of *partition*; empty if nothing of it is staged."""
@@ -96,8 +190,23 @@ class SegmentIndex:
         link = ChainLink(source.topic_id, row["start"], row["end"], row["count"])
         staged = IndexedSegment(link, row["sequence"], row["min_timestamp_ms"])
         self._links.setdefault(partition, []).append(staged)
-        self._incarnations.setdefault(partition, {})[source.topic_id] = None
+        known, incarnations = self.frontiers.get(partition), self._incarnations[partition]
+        if known is None or known.source != source:
+            # Incarnations whose segments were not read stay before the others, in any order.
+            incarnations.pop(source.topic_id, None)
+            incarnations[source.topic_id] = None
         self.frontiers[partition] = Frontier(source, row["end"], row["leader_epoch"], row["stable"])
+
+
+def segment_tables(table: SegmentsTable, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the *columns* of all segments, a part at a time, the newest first.
+
+    Raises TableDamagedError.
+    """
+    if table.exists():
+        table.refresh()
+        yield table.unsealed_rows().select(columns)
+        yield from (rows for _, rows in table.newest_first(columns))
 
 
 def staged_segments(table: SegmentsTable, topic: str | None = None) -> list[Segment]:

@@ -10,10 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
@@ -21,6 +18,7 @@ import pyarrow.dataset as ds
 from deltamirror.context import MirrorContext
 from deltamirror.replay.current_map import read_current_map
 from deltamirror.replay.offset_map import takeover_start
+from pipeline.arrays import group_rows
 from pipeline.offset_map.runs import NO_RUNS, Runs, validate_runs
 from pipeline.verification.stage_audit import Evidence
 from pipeline.verification.target_audit import StagedIncarnation, TargetView, arrival_bounds
@@ -98,7 +96,7 @@ def read_segments(
     order = [(name, "ascending") for name in ("topic", "partition", "version", "start")]
     return {
         TopicPartition(*key): group
-        for key, group in _group_rows(rows.sort_by(order), ("topic", "partition"))
+        for key, group in group_rows(rows.sort_by(order), ("topic", "partition"))
         if flow.replicates(key[0])
     }
 
@@ -269,7 +267,7 @@ def _read_runs(offset_map: pa.Table, seen: TargetSnapshot) -> None:
     where = pc.field("topic").isin(sorted({each.topic for each in seen.targets}))
     rows = offset_map.filter(where)
     key = ("topic", "partition", "target_topic_id", "incarnation")
-    for (topic, number, target_incarnation, incarnation), group in _group_rows(
+    for (topic, number, target_incarnation, incarnation), group in group_rows(
         rows.sort_by([(name, "ascending") for name in key]), key
     ):
         partition = TopicPartition(topic, number)
@@ -281,14 +279,3 @@ def _read_runs(offset_map: pa.Table, seen: TargetSnapshot) -> None:
             continue
         columns = (group[n].to_numpy() for n in ("upstream_start", "downstream_start", "length"))
         seen.runs.setdefault(partition, {})[incarnation] = Runs(*columns)
-
-
-def _group_rows(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """Yield each key with its rows, in their order. Rows of one key must be adjacent."""
-    if not rows.num_rows:
-        return
-    rows = rows.combine_chunks()
-    codes = [rows[n].combine_chunks().dictionary_encode().indices.to_numpy() for n in names]
-    edges = np.flatnonzero(np.any([c[1:] != c[:-1] for c in codes], axis=0)) + 1
-    for start, end in pairwise([0, *edges.tolist(), rows.num_rows]):
-        yield tuple(rows[n][start].as_py() for n in names), rows.slice(start, end - start)

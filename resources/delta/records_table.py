@@ -135,7 +135,7 @@ class RecordsTable(LakeTable):
             raise CommitsGoneError(
                 f"{self.path} ends at version {self.version}, but {sealed} versions were sealed"
             )
-        for frontier in frontiers:
+        for frontier in sorted(frontiers, key=lambda frontier: frontier.source):
             source, end = frontier.source, frontier.next_offset
             txn_version = self.frontier(source)
             if txn_version is None or txn_version < end:

@@ -22,10 +22,17 @@ from resources.delta.arrow_schema import arrow_schema
 from resources.delta.table import LakeTable
 from resources.delta.transaction_log import is_commit_missing, read_commits
 from schemas.errors.lake import TableDamagedError
+from schemas.kafka.partition import SourcePartition
 from schemas.tables import SEGMENTS
 
 SEGMENTS_KEY = "deltamirror.segments"
 """Key in the metadata of a commit of `records`: its segments, as JSON."""
+
+SEALED_PREFIX = "sealed/"
+"""Prefix of a partition's app id: its txn version is the offset up to which it is sealed."""
+
+ALL_SEALED_APP_ID = "all-sealed"
+"""App id of a txn version that is 1 if every partition in the table has one of SEALED_PREFIX."""
 
 SEALED_APP_ID = "records"
 """App id of the txn version of `segments`: the version of `records` up to which it is sealed."""
@@ -57,6 +64,13 @@ class SegmentsTable(LakeTable):
         if where is not None:
             unsealed = unsealed.filter(where)
         return pa.concat_tables([sealed, unsealed.select(sealed.column_names)])
+
+    def sealed_partitions(self) -> list[SourcePartition] | None:
+        """Return every partition in the snapshot last read; None if they are not known."""
+        found = self.txn_versions(SEALED_PREFIX)
+        if found is None or self.txn_version(ALL_SEALED_APP_ID) is None:
+            return None
+        return [SourcePartition.from_app_id(app_id) for app_id in found]
 
     def unsealed_rows(self) -> pa.Table:
         """Return the segments of the commits of `records` after the sealed version."""
@@ -98,9 +112,13 @@ class SegmentsTable(LakeTable):
         self.refresh()
         before = self.txn_version(SEALED_APP_ID)
         commits = self.commits_after(self.sealed_version)
-        if commits:
-            self.append(
-                [row for _, rows in commits for row in rows],
-                txn_versions={SEALED_APP_ID: commits[-1][0]},
-                expected={SEALED_APP_ID: before},
-            )
+        if not commits:
+            return
+        rows = [row for _, rows in commits for row in rows]
+        txn_versions = {SEALED_APP_ID: commits[-1][0]}
+        if before is None and not self.live:
+            txn_versions[ALL_SEALED_APP_ID] = 1
+        for row in rows:
+            source = SourcePartition(row["topic"], row["topic_id"], row["partition"])
+            txn_versions[SEALED_PREFIX + source.app_id] = row["end"]
+        self.append(rows, txn_versions=txn_versions, expected={SEALED_APP_ID: before})

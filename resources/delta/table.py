@@ -35,6 +35,8 @@ from schemas.tables import CHECKPOINT_EVERY, FORMAT_PROPERTY, Table
 # Its txn version is the last time in ms that a row got, in tables whose rows are keyed by time.
 CLOCK_APP_ID = "clock"
 MAX_ERROR_LENGTH = 300  # characters of a library's error text: some texts quote the whole input
+UNORDERED = 10**19 - 1  # order of a file that may hold any rows of its table
+_ORDERED_NAME = re.compile(r"part-(\d{19})-[0-9a-f]{32}\.parquet")
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +83,11 @@ class LakeTable:
         with self._converted_errors():
             return self.log.txn_version(app_id)
 
+    def txn_versions(self, prefix: str) -> dict[str, int] | None:
+        """Return the txn versions of all app ids after *prefix*; None if they cannot be listed."""
+        with self._converted_errors():
+            return self.log.txn_versions(prefix)
+
     def next_time_ms(self) -> int:
         """Return the time in ms since 1970; later than CLOCK_APP_ID, if the clock was set back."""
         last = self.txn_version(CLOCK_APP_ID) if self.exists() else None
@@ -92,8 +99,11 @@ class LakeTable:
         *,
         txn_versions: Mapping[str, int] | None = None,
         expected: Mapping[str, int | None] | None = None,
+        is_in_order: bool = True,
     ) -> int:
         """Append *rows* and set *txn_versions* in one commit; return its version.
+
+        If the rows are not later than all others of their key, *is_in_order* is False.
 
         *expected* txn versions are compared on the snapshot of the commit. Raises StalePlanError,
         with nothing written, if one differs or another process set one of *txn_versions* meanwhile.
@@ -102,7 +112,8 @@ class LakeTable:
             rows = pa.Table.from_pylist([dict(row) for row in rows], arrow_schema(self.table))
         self.refresh()
         self.check_txn_versions(expected or {})
-        added = [self.write_file(rows)] if rows.num_rows else []
+        order = None if is_in_order else UNORDERED
+        added = [self.write_file(rows, order)] if rows.num_rows else []
         return self.commit(added, txn_versions=txn_versions or {})
 
     def check_txn_versions(self, expected: Mapping[str, int | None]) -> None:
@@ -142,21 +153,26 @@ class LakeTable:
         with errors_as(TableDamagedError, f"{self.path} cannot be read"):
             return self.delta.to_pyarrow_dataset().to_table(columns=names, filter=where)
 
-    def rows_of_new_files(self, columns: Sequence[str], known: set[str]) -> pa.Table:
-        """Return the rows of live files that are not in *known*; set *known* to the live files.
+    def newest_first(
+        self, columns: Sequence[str], after: int = -1
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the rows of the snapshot last read, files with the latest rows first.
 
-        A caller that has read the other files saves time on a table of many files. Rows of merged
-        files are returned again. Raises TableDamagedError, and then *known* is unchanged.
+        Each file has an order: the largest value of `Table.ordered_by` in it. Files of one order
+        are yielded together, with the order. All files whose order is unknown are UNORDERED and
+        come first. Files up to order *after* are left out. Raises TableDamagedError.
         """
         schema = arrow_schema(self.table)
         wanted = pa.schema([schema.field(name) for name in columns])
-        live = set(self.live)
-        files = [str(self.path / path) for path in sorted(live - known)]
-        with errors_as(TableDamagedError, f"{self.path} cannot be read"):
-            rows = ds.dataset(files, schema=wanted).to_table() if files else wanted.empty_table()
-        known.clear()  # only now: a file that could not be read is still new
-        known.update(live)
-        return rows
+        by_order: dict[int, list[str]] = {}
+        for path in sorted(self.live):
+            by_order.setdefault(file_order(path), []).append(str(self.path / path))
+        for order, files in sorted(by_order.items(), reverse=True):
+            if order <= after:
+                return
+            with errors_as(TableDamagedError, f"{self.path} cannot be read"):
+                rows = ds.dataset(files, schema=wanted).to_table()
+            yield order, rows
 
     def checkpoint(self, commits: int) -> None:
         """Write a checkpoint if *commits* were made since the last one. Raises LakeError."""
@@ -209,15 +225,27 @@ class LakeTable:
                         raise_if_key_not_exists=False,
                     )
 
-    def write_file(self, rows: pa.Table) -> AddedFile:
-        """Write *rows* as a file that a commit can add. Raises LakeError."""
-        name = f"part-{uuid4().hex}.parquet"
+    def write_file(self, rows: pa.Table, order: int | None = None) -> AddedFile:
+        """Write *rows* as a file that a commit can add; for *order* see `newest_first`.
+
+        None: it is known from the rows. Raises LakeError.
+        """
         rows = rows.cast(arrow_schema(self.table))
+        if order is None and (column := self.table.ordered_by):
+            order = pc.max(rows[column]).as_py()
+        prefix = "part-" if order is None else f"part-{order:019d}-"
+        name = f"{prefix}{uuid4().hex}.parquet"
         with errors_as(LakeError, f"{self.path} cannot be written"):
             pq.write_table(rows, self.path / name)
             size = (self.path / name).stat().st_size
         stats = json.dumps({"numRecords": rows.num_rows})
         return AddedFile(LiveFile(name, size), int(time.time() * 1000), stats)
+
+
+def file_order(path: str) -> int:
+    """Return the order of the file at *path*, see `LakeTable.newest_first`."""
+    name = _ORDERED_NAME.fullmatch(path)
+    return int(name[1]) if name else UNORDERED
 
 
 @contextmanager

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.delta.table import LakeTable, errors_as
-from resources.delta.transaction_log import read_commits, removed_in_checkpoint
+from resources.delta.table import LakeTable, errors_as, file_order
+from resources.delta.transaction_log import LiveFile, read_commits, removed_in_checkpoint
 from schemas.errors.lake import LakeError, TableDamagedError
 
 # Every rewrite of files increments this txn version, so one of two concurrent rewrites fails.
@@ -30,16 +31,24 @@ def optimize(table: LakeTable) -> int:
     if another process does the same.
     """
     table.refresh()
-    small = [file for file in table.live.values() if file.size_bytes < SMALL_FILE_BYTES]
+    files = sorted(table.live.values(), key=lambda file: (file_order(file.path), file.path))
+    small = [file for file in files if _is_small(file)]
+    if table.table.ordered_by:  # only the newest ones, so that each file stays after the others
+        small = [*takewhile(_is_small, reversed(files))][::-1]
     if len(small) < MIN_SMALL_FILES:
         return 0
     with errors_as(TableDamagedError, f"{table.path} cannot be read"):
-        paths = sorted(table.path / file.path for file in small)
+        paths = [table.path / file.path for file in small]
         rows = pa.concat_tables([pq.read_table(path) for path in paths])
     # Delta accepts two merges of the same files: rows would be in the table twice.
     turn = {MAINTENANCE_APP_ID: (table.txn_version(MAINTENANCE_APP_ID) or 0) + 1}
-    table.commit([table.write_file(rows)], small, txn_versions=turn, data_change=False)
+    order = file_order(small[-1].path) if table.table.ordered_by else None
+    table.commit([table.write_file(rows, order)], small, txn_versions=turn, data_change=False)
     return len(small)
+
+
+def _is_small(file: LiveFile) -> bool:
+    return file.size_bytes < SMALL_FILE_BYTES
 
 
 class Vacuum:

@@ -82,6 +82,13 @@ class DeltaLog:
             self._txn_versions[app_id] = self.delta.transaction_version(app_id)
         return self._txn_versions.get(app_id)
 
+    def txn_versions(self, prefix: str) -> dict[str, int] | None:
+        """Return the txn versions of the app ids after *prefix*; None: a checkpoint is damaged."""
+        if not self._has_all_txns:
+            return None
+        known = self._txn_versions.items()
+        return {n[len(prefix) :]: v for n, v in known if n.startswith(prefix) and v is not None}
+
     def refresh(self) -> int:
         """Read the commits of other writers; return the version.
 

@@ -48,6 +48,12 @@ class SourcePartition:
         """Return the Delta `txn` app id whose version is this partition's frontier."""
         return f"{self.topic}/{self.topic_id}/{self.partition}"
 
+    @classmethod
+    def from_app_id(cls, app_id: str) -> SourcePartition:
+        """Return the partition whose `app_id` is *app_id*. No part of it contains a slash."""
+        topic, topic_id, partition = app_id.split("/")
+        return cls(topic, topic_id, int(partition))
+
     @property
     def slot(self) -> int:
         return slot_of(self.topic, self.partition)

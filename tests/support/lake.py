@@ -154,7 +154,9 @@ def replay(context, *runs, partition=ORDERS, incarnation="life1", target_life="t
         }
         for upstream, downstream, length in runs
     ]  # fmt: skip
-    context.lake.offset_map(FLOW).append(rows)
+    app_id = f"us-east.{partition.topic}/{target_life}/{partition.partition}/{incarnation}"
+    end = max((upstream + length for upstream, _, length in runs), default=0)
+    context.lake.offset_map(FLOW).append(rows, txn_versions={app_id: end})
 
 
 def commit(

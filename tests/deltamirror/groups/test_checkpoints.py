@@ -42,7 +42,7 @@ def emitted(monkeypatch):
 
 
 def resumes(context, **selection):
-    found = translate_groups(context, context.flow, **selection)
+    found, _ = translate_groups(context, context.flow, **selection)
     return [(each.group, each.at.upstream_offset, each.at.downstream_offset) for each in found]
 
 

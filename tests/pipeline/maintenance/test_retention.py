@@ -2,11 +2,16 @@
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
-from pipeline.maintenance.retention import select_expired
+from pipeline.maintenance.retention import held_ranges, select_expired
+from resources.delta.arrow_schema import arrow_schema
 from schemas.staging.segment import RecordsFile, Segment
+from schemas.tables import SEGMENTS as SEGMENTS_TABLE
 from tests.support.staged_lake import in_one_slot
+
+SCHEMA = arrow_schema(SEGMENTS_TABLE)
 
 (ORDERS,) = in_one_slot(1)
 (USERS,) = in_one_slot(1, slot=4)
@@ -35,8 +40,14 @@ SEGMENTS = [
 
 
 def gone(files=FILES, segments=SEGMENTS, *, replayed=30, before_ms=None, max_bytes=None):
+    rows = [{**s.to_dict(), "version": s.sequence} for s in segments]
+    tables = [pa.Table.from_pylist([row], SCHEMA) for row in reversed(rows)]
     return select_expired(
-        files, segments, lambda s: s.end <= replayed, before_ms=before_ms, max_bytes=max_bytes
+        files,
+        held_ranges(files, tables),
+        lambda held: held.end <= replayed,
+        before_ms=before_ms,
+        max_bytes=max_bytes,
     )
 
 
