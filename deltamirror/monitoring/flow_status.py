@@ -6,6 +6,7 @@ the lake.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Mapping
 
@@ -39,11 +40,13 @@ def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
     # The stage is read before the clusters, so it is never newer than their answers. The map is
     # never ahead of progress, so no segment is needed that it has passed.
     offset_map = _read_map_ends(context, flow_config)
-    segments = recent_segments(
-        context.lake.segments(flow.source),
-        SEGMENT_COLUMNS,
-        lambda source: offset_map.reached(_target(flow_config, source), source.topic_id),
-    )
+
+    def reached(source: SourcePartition) -> int | None:
+        if not flow_config.replicates(source.topic):
+            return sys.maxsize
+        return offset_map.reached(_target(flow_config, source), source.topic_id)
+
+    segments = recent_segments(context.lake.segments(flow.source), SEGMENT_COLUMNS, reached)
     staged = {p: s for p, s in newest_staged(segments).items() if flow_config.replicates(p.topic)}
     errors: list[DeltamirrorError] = []
     topic_ids: dict[str, str] = {}

@@ -83,21 +83,41 @@ def rows_for(
 ) -> pa.Table:
     """Return the rows of the map in *table* that translate *commits* and higher offsets.
 
-    Files are read from the newest one on, until each commit has a run that begins at or before it.
-    So neither time nor memory depends on how long the mirror has existed, but on how far the groups
-    are behind. Raises TableDamagedError.
+    If all commits of a partition are after its last record, they get a run with that record alone.
+    For the others files are read from the newest one on, until each commit has a run that begins at
+    or before it. So neither time nor memory depends on how long the mirror has existed, but on how
+    far the groups are behind. Raises TableDamagedError.
     """
     columns = list(dict.fromkeys((*columns, *_ROW_COLUMNS)))
     if not table.exists():
         return table.rows(columns)
-    left = {p: _mapped_commits(table, config, p, by_id) for p, by_id in commits.items()}
-    left = {p: by_id for p, by_id in left.items() if by_id}
-    found = [arrow_schema(table.table).empty_table().select(columns)]
+    schema = arrow_schema(table.table)
+    offset_map = OffsetMap(table, "")
+    if not offset_map.load_txn_versions():
+        return table.rows(columns)
+    left: dict[TopicPartition, dict[str, int]] = {}
+    ends: list[dict[str, Any]] = []
+    for partition, by_id in commits.items():
+        target = TopicPartition(config.remote_topic(partition.topic), partition.partition)
+        ids = {base_id(incarnation) for _, incarnation in offset_map.mapped(target)}
+        of_map = {topic_id: at for topic_id, at in by_id.items() if topic_id in ids}
+        last = offset_map.last_record(target)
+        if last is not None and all(at > last.upstream_start for at in of_map.values()):
+            ends.append(
+                {
+                    "topic": partition.topic, "partition": partition.partition,
+                    "incarnation": last.incarnation, "upstream_start": last.upstream_start,
+                    "target_topic": target.topic, "target_topic_id": last.target_topic_id,
+                    "target_partition": target.partition,
+                    "downstream_start": last.downstream_start, "length": 1, "committed_at": 0,
+                }
+            )  # fmt: skip
+        elif of_map:
+            left[partition] = of_map
+    found = [pa.Table.from_pylist(ends, schema).select(columns)]
     target_ids: dict[TopicPartition, set[str]] = {p: set() for p in left}
     seen_in_order: set[TopicPartition] = set()
-    for order, rows in table.newest_first(columns):
-        if not left:
-            break
+    for order, rows in table.newest_first(columns) if left else ():
         by_partition = rows.sort_by([("topic", "ascending"), ("partition", "ascending")])
         for key, members in group_rows(by_partition, ("topic", "partition")):
             partition = TopicPartition(*key)
@@ -115,20 +135,9 @@ def rows_for(
             if len(target_ids_here) == 1:
                 _drop_translated(left[partition], members, *target_ids_here)
         left = {p: by_id for p, by_id in left.items() if by_id}
+        if not left:
+            break
     return pa.concat_tables(found)
-
-
-def _mapped_commits(
-    table: LakeTable, config: FlowConfig, partition: TopicPartition, by_id: Mapping[str, int]
-) -> dict[str, int]:
-    """Return the commits of those topic ids that the map knows: the others have no rows."""
-    known = table.txn_versions(f"{config.remote_topic(partition.topic)}/")
-    if known is None:
-        return dict(by_id)
-    parts = (app_id.split("/") for app_id in known)
-    number = str(partition.partition)
-    ids = {base_id(each[2]) for each in parts if len(each) == 3 and each[1] == number}
-    return {topic_id: at for topic_id, at in by_id.items() if topic_id in ids}
 
 
 def _drop_translated(left: dict[str, int], rows: pa.Table, target_topic_id: str) -> None:
@@ -240,7 +249,8 @@ def _pair(
                 raise end
             links = tuple(each.link for each in held)
             work = PartitionWork(partition, target, at.target_topic_id, links, mapped)
-            files = records.paths_from({partition.slot: held[0].sequence})[partition.slot]
+            sequence = index.first_sequence(partition, held[0].link)
+            files = records.paths_from({partition.slot: sequence})[partition.slot]
             found = recover(work, files, at, end, staged, target_log)
         except DeltamirrorError as error:
             log.warning("%s: the offset map is read as it is in the lake: %s", config.flow, error)

@@ -18,12 +18,28 @@ _TAKEOVER_APP_ID_PREFIXES = ("since/", "since-place/")
 """App id prefixes of the upstream and the downstream end of an import from MirrorMaker 2."""
 
 
-END_PREFIX = "end:"  # no topic's name contains a colon
-"""Prefix of a target incarnation's app id: its txn version is the downstream offset after the last
-mapped record of a partition."""
+END_PREFIX, UPSTREAM_END_PREFIX = "end:", "upstream-end:"  # no topic's name contains a colon
+"""Prefixes of a target incarnation's app ids: their txn versions are the downstream and the
+upstream offset after the last mapped record of a partition."""
 
 ALL_ENDS_APP_ID = "all-ends"
-"""App id of a txn version that is 1 if every partition with a run has one of END_PREFIX."""
+"""App id of a txn version that is 1 if every partition with a run has those of the prefixes."""
+
+
+class _End(NamedTuple):
+    """The downstream and the upstream offset after the last mapped record."""
+
+    downstream: int
+    upstream: int
+
+
+class LastRecord(NamedTuple):
+    """The last mapped record of a partition, if one pair of incarnations is mapped."""
+
+    incarnation: str
+    target_topic_id: str
+    upstream_start: int
+    downstream_start: int
 
 
 class _PendingBatch(NamedTuple):
@@ -46,7 +62,8 @@ class OffsetMap:
 
     def __init__(self, table: LakeTable, run_id: str) -> None:
         self._table, self._run_id = table, run_id
-        self._ends: dict[TopicPartition, dict[str, int]] = {}  # by topic id
+        self._ends: dict[TopicPartition, dict[str, _End]] = {}  # by topic id
+        self._mapped: dict[TopicPartition, dict[tuple[str, str], int]] = {}
         self._pending: list[_PendingBatch] = []
         self._pending_versions: dict[str, int] = {}  # txn versions that `flush` will set
         self._has_all_ends = False
@@ -54,24 +71,43 @@ class OffsetMap:
 
     def load_ends(self) -> None:
         """Read where the map of every target partition ends. Raises TableDamagedError."""
-        self._table.refresh()
-        self._ends = {}
-        known = self._table.txn_versions(END_PREFIX)
-        self._has_all_ends = self._table.txn_version(ALL_ENDS_APP_ID) is not None
-        if known is not None and self._has_all_ends:
-            for app_id, end in known.items():
-                topic, topic_id, partition = app_id.split("/")
-                self._ends.setdefault(TopicPartition(topic, int(partition)), {})[topic_id] = end
-        else:
+        self.load_txn_versions()
+        if not self._has_all_ends:
             self._load_ends_from_rows()
+
+    def load_txn_versions(self) -> bool:
+        """Read what `mapped` and `last_record` return; False if the log does not show that.
+
+        No row is read, so the ends may be unknown. Raises TableDamagedError.
+        """
+        self._table.refresh()
+        txn_versions = self._table.txn_versions("")
+        self._ends, self._mapped = {}, {}
+        for app_id, version in (txn_versions or {}).items():
+            parts = app_id.split("/")
+            if len(parts) == _APP_ID_PARTS:
+                topic, topic_id, partition, incarnation = parts
+                target = TopicPartition(topic, int(partition))
+                self._mapped.setdefault(target, {})[topic_id, incarnation] = version
+        self._has_all_ends = ALL_ENDS_APP_ID in (txn_versions or {})
+        for app_id, downstream in (txn_versions or {}).items():
+            if self._has_all_ends and app_id.startswith(END_PREFIX):
+                name = app_id.removeprefix(END_PREFIX)
+                topic, topic_id, partition = name.split("/")
+                end = _End(downstream, txn_versions[UPSTREAM_END_PREFIX + name])
+                self._ends.setdefault(TopicPartition(topic, int(partition)), {})[topic_id] = end
+        return txn_versions is not None
 
     def _load_ends_from_rows(self) -> None:
         keys = ["target_topic", "target_topic_id", "target_partition"]
-        rows = self._table.rows([*keys, "downstream_start", "length"])
-        rows = rows.append_column("end", pc.add(rows["downstream_start"], rows["length"]))
-        for row in rows.group_by(keys).aggregate([("end", "max")]).to_pylist():
+        rows = self._table.rows([*keys, "downstream_start", "upstream_start", "length"])
+        for side in ("downstream", "upstream"):
+            rows = rows.append_column(side, pc.add(rows[f"{side}_start"], rows["length"]))
+        ends = rows.group_by(keys).aggregate([("downstream", "max"), ("upstream", "max")])
+        for row in ends.to_pylist():
             target = TopicPartition(row["target_topic"], row["target_partition"])
-            self._ends.setdefault(target, {})[row["target_topic_id"]] = row["end_max"]
+            end = _End(row["downstream_max"], row["upstream_max"])
+            self._ends.setdefault(target, {})[row["target_topic_id"]] = end
 
     def end(
         self, target: TopicPartition, target_topic_id: str, incarnations: Sequence[str]
@@ -81,8 +117,9 @@ class OffsetMap:
             app_id = _app_id(target, target_topic_id, incarnation)
             txn_version = self._pending_versions.get(app_id, self._table.txn_version(app_id))
             if txn_version is not None:
-                end = self._ends.get(target, {}).get(target_topic_id, 0)
-                return MapEnd(Progress(txn_version, incarnation, target_topic_id), end)
+                end = self._ends.get(target, {}).get(target_topic_id)
+                progress = Progress(txn_version, incarnation, target_topic_id)
+                return MapEnd(progress, end.downstream if end else 0)
         return None
 
     def reached(self, target: TopicPartition, incarnation: str) -> int | None:
@@ -90,9 +127,26 @@ class OffsetMap:
 
         If *target*'s topic was re-created, it is the smallest one of its incarnations.
         """
-        topic_ids = self._ends.get(target, ())
-        versions = (self._table.txn_version(_app_id(target, i, incarnation)) for i in topic_ids)
-        return min((v for v in versions if v is not None), default=None)
+        mapped = self.mapped(target).items()
+        return min((at for (_, each), at in mapped if each == incarnation), default=None)
+
+    def mapped(self, target: TopicPartition) -> Mapping[tuple[str, str], int]:
+        """Return the next upstream offset to map by target topic id and source incarnation."""
+        return self._mapped.get(target, {})
+
+    def last_record(self, target: TopicPartition) -> LastRecord | None:
+        """Return the last mapped record of *target*; None if topics were re-created or without one.
+
+        It has no offsets of an earlier incarnation that could be mistaken for those of the newest.
+        """
+        mapped, ends = self.mapped(target), self._ends.get(target, {})
+        if len(mapped) != 1 or len(ends) != 1:
+            return None
+        ((topic_id, incarnation),) = mapped
+        end = ends.get(topic_id)
+        if end is None or min(end) < 1:
+            return None
+        return LastRecord(incarnation, topic_id, end.upstream - 1, end.downstream - 1)
 
     def newest_progress(
         self, target: TopicPartition, incarnations: Sequence[str]
@@ -141,7 +195,8 @@ class OffsetMap:
             self._pending_versions[_app_id_after(move)] = move.after.next_offset
             if move.runs:
                 ends, topic_id = self._ends.setdefault(move.target, {}), move.after.target_topic_id
-                ends[topic_id] = max(ends.get(topic_id, 0), move.runs[-1].downstream_end)
+                end = _End(move.runs[-1].downstream_end, move.runs[-1].upstream_end)
+                ends[topic_id] = max(ends.get(topic_id, end), end)
 
     def flush(
         self, extra_txn_versions: Mapping[str, int] | None = None, *, is_in_order: bool = True
@@ -194,12 +249,13 @@ class OffsetMap:
     def _changed_ends(self) -> dict[str, int]:
         """Return the txn versions of the ends that pending batches have moved, or of all ends."""
         moved = {(move.target, move.after.target_topic_id) for move, _ in self._pending}
-        ends = {
-            f"{END_PREFIX}{target.topic}/{topic_id}/{target.partition}": end
-            for target, by_id in self._ends.items()
-            for topic_id, end in by_id.items()
-            if not self._has_all_ends or (target, topic_id) in moved
-        }
+        ends: dict[str, int] = {}
+        for target, by_id in self._ends.items():
+            for topic_id, end in by_id.items():
+                if not self._has_all_ends or (target, topic_id) in moved:
+                    name = f"{target.topic}/{topic_id}/{target.partition}"
+                    ends[END_PREFIX + name] = end.downstream
+                    ends[UPSTREAM_END_PREFIX + name] = end.upstream
         return ends if self._has_all_ends else {**ends, ALL_ENDS_APP_ID: 1}
 
     def _now_ms(self) -> int:
@@ -270,3 +326,6 @@ def _app_id_after(move: CommittedBatch) -> str:
 
 def _app_id(target: TopicPartition, target_topic_id: str, incarnation: str) -> str:
     return f"{target.topic}/{target_topic_id}/{target.partition}/{incarnation}"
+
+
+_APP_ID_PARTS = 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -105,6 +106,8 @@ class FlowReplayer:
 
     def _reached(self, source: SourcePartition) -> int | None:
         """Return the offset up to which the map has the records of *source*."""
+        if not self.config.replicates(source.topic):
+            return sys.maxsize
         return self._map.reached(self._planner.target(source.topic_partition), source.topic_id)
 
     def flush_map(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import dropwhile
 from typing import Any
 
 import numpy as np
@@ -14,13 +16,12 @@ import pyarrow.compute as pc
 from pipeline.arrays import group_rows
 from resources.delta.arrow_schema import arrow_schema
 from resources.delta.records_table import RecordsTable
-from resources.delta.segments_table import SegmentsTable
+from resources.delta.segments_table import SealedPartition, SegmentsTable
 from resources.delta.table import UNORDERED
 from schemas.kafka.partition import SourcePartition, TopicPartition
 from schemas.replay.slot_work import ChainLink
 from schemas.staging.frontier import Frontier
 from schemas.staging.segment import Segment
-from schemas.tables import SEGMENTS
 
 _LINK_COLUMNS = ("topic", "topic_id", "partition", "start", "end", "count", "sequence")
 INDEX_COLUMNS = (*_LINK_COLUMNS, "leader_epoch", "stable", "min_timestamp_ms", "version")
@@ -45,9 +46,10 @@ Reached = Callable[[SourcePartition], int | None]
 def recent_segments(table: SegmentsTable, columns: Sequence[str], reached: Reached) -> pa.Table:
     """Return the *columns* of the segments after what *reached* returns, and of some before it.
 
-    Each partition has the segment in which *reached* lies or that ends there, and all later ones.
-    Files are read from the newest one on, and no more of them than that needs. So neither time nor
-    memory depends on how long the mirror has existed. Raises TableDamagedError.
+    Each partition has the segment in which *reached* lies or that ends there, and all later ones. A
+    partition without records after it may have an empty segment at its end instead. Files are read
+    from the newest one on, and no more of them than that needs. So neither time nor memory depends
+    on how long the mirror has existed. Raises TableDamagedError.
     """
     if not table.exists():
         return table.rows(columns)
@@ -64,12 +66,21 @@ def _sealed_segments(
     *reached* None: all of them. Also return the partitions of which earlier rows were left out.
     """
     needed = list(dict.fromkeys((*_POSITION_COLUMNS, *columns)))
-    found = [arrow_schema(SEGMENTS).empty_table().select(needed)]
+    found = [arrow_schema(table.table).empty_table().select(needed)]
     cut: set[TopicPartition] = set()
-    sources = table.sealed_partitions() if reached is not None else None
-    partitions = {source.topic_partition for source in sources or ()}
-    if sources is None:
+    partitions: dict[TopicPartition, list[SealedPartition]] = {}
+    sealed = table.sealed_partitions() if reached is not None else None
+    if sealed is None or reached is None:
         reached = None
+    else:
+        for each in sealed:
+            partitions.setdefault(each.source.topic_partition, []).append(each)
+        done = [m[0] for m in partitions.values() if len(m) == 1 and _is_done(m[0], reached)]
+        cut = {each.source.topic_partition for each in done}
+        rows = pa.Table.from_pylist([_last_row(each) for each in done], arrow_schema(table.table))
+        found.append(rows.select(needed))
+        if len(cut) == len(partitions):
+            return pa.concat_tables(found), cut
     for order, rows in table.newest_first(needed, after):
         new = rows.filter(pc.field("version") > after)
         if reached is None or order == UNORDERED:
@@ -83,9 +94,24 @@ def _sealed_segments(
             if first is not None:
                 cut.add(partition)
             found.append(members.slice(first or 0))
-        if partitions <= cut:
+        if partitions.keys() <= cut:
             break
     return pa.concat_tables(found), cut
+
+
+def _is_done(sealed: SealedPartition, reached: Reached) -> bool:
+    at = reached(sealed.source)
+    return sealed.count == 0 or (at is not None and at >= sealed.end)
+
+
+def _last_row(sealed: SealedPartition) -> dict[str, Any]:
+    """Return an empty segment at the end of *sealed*."""
+    source, end = sealed.source, sealed.end
+    return {
+        "topic": source.topic, "topic_id": source.topic_id, "partition": source.partition,
+        "start": end, "end": end, "count": 0, "sequence": 0, "stable": sealed.stable,
+        "leader_epoch": sealed.leader_epoch, "version": 0,
+    }  # fmt: skip
 
 
 def _first_needed(partition: TopicPartition, rows: pa.Table, reached: Reached) -> int | None:
@@ -133,7 +159,8 @@ class SegmentIndex:
             # Others were read before: from commits of `records`, or from files merged since.
             sealed, cut = _sealed_segments(self._segments, INDEX_COLUMNS, reached, self._version)
             self._cut |= cut
-            for source in self._segments.sealed_partitions() or () if cut else ():
+            for known in self._segments.sealed_partitions() or () if cut else ():
+                source = known.source
                 self._incarnations[source.topic_partition][source.topic_id] = None
             rows += sealed.to_pylist()
             self._table_version = table_version
@@ -162,8 +189,12 @@ class SegmentIndex:
         return list(self._incarnations.get(partition, {}))
 
     def first_sequence(self, partition: TopicPartition, link: ChainLink) -> int:
-        """Return the lowest sequence of the files that hold *link* and later links."""
-        return next(s.sequence for s in self.links(partition) if s.link == link)
+        """Return the lowest sequence of the files that hold records of *link* and later links.
+
+        It is higher than any sequence if they have no records.
+        """
+        links = dropwhile(lambda staged: staged.link != link, self.links(partition))
+        return next((staged.sequence for staged in links if staged.link.count), sys.maxsize)
 
     def drop_links(self, partition: TopicPartition, before: int) -> None:
         """Drop the first *before* links of *partition*, which are replayed, to free memory."""

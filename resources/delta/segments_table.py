@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,32 @@ from schemas.tables import SEGMENTS
 SEGMENTS_KEY = "deltamirror.segments"
 """Key in the metadata of a commit of `records`: its segments, as JSON."""
 
-SEALED_PREFIX = "sealed/"
-"""Prefix of a partition's app id: its txn version is the offset up to which it is sealed."""
+_SOURCE = ("topic", "topic_id", "partition")
+
+_SUMMARY = ("end", "count", "stable", "epoch")
+"""Prefixes, with a colon, of the app ids of a partition: its txn versions are a SealedPartition."""
+
+_SUMMARY_COLUMNS = (*_SOURCE, "start", "end", "count", "stable", "leader_epoch", "version")
 
 ALL_SEALED_APP_ID = "all-sealed"
-"""App id of a txn version that is 1 if every partition in the table has one of SEALED_PREFIX."""
+"""App id of a txn version that is 1 if each partition in the table has those of _SUMMARY."""
 
 SEALED_APP_ID = "records"
 """App id of the txn version of `segments`: the version of `records` up to which it is sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPartition:
+    """A partition's *end*, stable offset and leader epoch in its last sealed segment.
+
+    *count* is the number of records in all of its sealed segments.
+    """
+
+    source: SourcePartition
+    end: int
+    count: int
+    stable: int
+    leader_epoch: int | None
 
 
 class SegmentsTable(LakeTable):
@@ -65,12 +84,22 @@ class SegmentsTable(LakeTable):
             unsealed = unsealed.filter(where)
         return pa.concat_tables([sealed, unsealed.select(sealed.column_names)])
 
-    def sealed_partitions(self) -> list[SourcePartition] | None:
+    def sealed_partitions(self) -> list[SealedPartition] | None:
         """Return every partition in the snapshot last read; None if they are not known."""
-        found = self.txn_versions(SEALED_PREFIX)
-        if found is None or self.txn_version(ALL_SEALED_APP_ID) is None:
+        found = [self.txn_versions(f"{name}:") for name in _SUMMARY]
+        if None in found or self.txn_version(ALL_SEALED_APP_ID) is None:
             return None
-        return [SourcePartition.from_app_id(app_id) for app_id in found]
+        ends, counts, stables, epochs = (each or {} for each in found)
+        return [
+            SealedPartition(
+                SourcePartition.from_app_id(app_id),
+                end,
+                counts[app_id],
+                stables[app_id],
+                epoch if (epoch := epochs[app_id]) >= 0 else None,
+            )
+            for app_id, end in ends.items()
+        ]
 
     def unsealed_rows(self) -> pa.Table:
         """Return the segments of the commits of `records` after the sealed version."""
@@ -116,9 +145,16 @@ class SegmentsTable(LakeTable):
             return
         rows = [row for _, rows in commits for row in rows]
         txn_versions = {SEALED_APP_ID: commits[-1][0]}
-        if before is None and not self.live:
+        summarised = rows
+        if self.txn_version(ALL_SEALED_APP_ID) is None:
             txn_versions[ALL_SEALED_APP_ID] = 1
-        for row in rows:
-            source = SourcePartition(row["topic"], row["topic_id"], row["partition"])
-            txn_versions[SEALED_PREFIX + source.app_id] = row["end"]
+            order = [("version", "ascending"), ("start", "ascending")]
+            summarised = [*super().rows(_SUMMARY_COLUMNS).sort_by(order).to_pylist(), *rows]
+        for row in summarised:
+            app_id = SourcePartition(*(row[name] for name in _SOURCE)).app_id
+            count = txn_versions.get(f"count:{app_id}", self.txn_version(f"count:{app_id}"))
+            epoch = row["leader_epoch"]
+            values = row["end"], (count or 0) + row["count"], row["stable"], epoch
+            for name, value in zip(_SUMMARY, values, strict=True):
+                txn_versions[f"{name}:{app_id}"] = -1 if value is None else value
         self.append(rows, txn_versions=txn_versions, expected={SEALED_APP_ID: before})

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from resources.delta.table import LakeTable, errors_as, file_order
+from resources.delta.table import UNORDERED, LakeTable, errors_as, file_order
 from resources.delta.transaction_log import LiveFile, read_commits, removed_in_checkpoint
 from schemas.errors.lake import LakeError, TableDamagedError
 
@@ -32,9 +32,11 @@ def optimize(table: LakeTable) -> int:
     """
     table.refresh()
     files = sorted(table.live.values(), key=lambda file: (file_order(file.path), file.path))
-    small = [file for file in files if _is_small(file)]
-    if table.table.ordered_by:  # only the newest ones, so that each file stays after the others
-        small = [*takewhile(_is_small, reversed(files))][::-1]
+    small = [file for file in files if _is_small(file) and file_order(file.path) == UNORDERED]
+    if table.table.ordered_by and len(small) < MIN_SMALL_FILES:
+        # Only the newest ones, so that each file stays after those of a lower order.
+        ordered = [file for file in files if file_order(file.path) != UNORDERED]
+        small = [*takewhile(_is_small, reversed(ordered))][::-1]
     if len(small) < MIN_SMALL_FILES:
         return 0
     with errors_as(TableDamagedError, f"{table.path} cannot be read"):

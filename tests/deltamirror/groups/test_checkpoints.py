@@ -10,6 +10,7 @@ from schemas.kafka.partition import TopicPartition
 from schemas.mm2.records import Checkpoint
 from schemas.tables import CHECKPOINTS
 from tests.support.lake import FLOW, REMOTE, ScriptedContext, commit, replay
+from tests.support.table_files import paths_by_age
 
 
 @pytest.fixture
@@ -79,6 +80,28 @@ def test_a_commit_in_an_incarnation_that_has_not_arrived_has_no_downstream_offse
 
     assert resumes(context) == [("billing", 2, None)]
     assert write_checkpoints(context, context.flow) == []
+
+
+def test_groups_are_translated_without_the_files_before_their_commits(context):
+    for at in range(2, 5):
+        replay(context, (at * 10, at * 10, 4), at=at)
+    commit(context, "billing", 31, at=2)
+    commit(context, "audit", 99, at=2)
+    oldest, second, *_ = paths_by_age(context.lake.offset_map(FLOW))
+    oldest.unlink()
+    second.unlink()
+
+    assert resumes(context) == [("audit", 99, 44), ("billing", 31, 31)]
+    with pytest.raises(LakeError, match="offset_map cannot be read"):
+        map_index(context, context.flow)
+
+
+def test_a_group_that_is_far_behind_is_translated_with_the_whole_map(context):
+    for at in range(2, 5):
+        replay(context, (at * 10, at * 10, 4), at=at)
+    commit(context, "audit", 43)
+
+    assert resumes(context) == [("audit", 43, 43), ("billing", 12, 6)]
 
 
 def test_a_checkpoint_is_written_only_when_it_changes(context):
