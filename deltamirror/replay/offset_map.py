@@ -81,22 +81,23 @@ class OffsetMap:
         No row is read, so the ends may be unknown. Raises TableDamagedError.
         """
         self._table.refresh()
-        txn_versions = self._table.txn_versions("")
+        found = self._table.txn_versions("")
+        txn_versions = found or {}
         self._ends, self._mapped = {}, {}
-        for app_id, version in (txn_versions or {}).items():
+        for app_id, version in txn_versions.items():
             parts = app_id.split("/")
             if len(parts) == _APP_ID_PARTS:
                 topic, topic_id, partition, incarnation = parts
                 target = TopicPartition(topic, int(partition))
                 self._mapped.setdefault(target, {})[topic_id, incarnation] = version
-        self._has_all_ends = ALL_ENDS_APP_ID in (txn_versions or {})
-        for app_id, downstream in (txn_versions or {}).items():
+        self._has_all_ends = ALL_ENDS_APP_ID in txn_versions
+        for app_id, downstream in txn_versions.items():
             if self._has_all_ends and app_id.startswith(END_PREFIX):
                 name = app_id.removeprefix(END_PREFIX)
                 topic, topic_id, partition = name.split("/")
                 end = _End(downstream, txn_versions[UPSTREAM_END_PREFIX + name])
                 self._ends.setdefault(TopicPartition(topic, int(partition)), {})[topic_id] = end
-        return txn_versions is not None
+        return found is not None
 
     def _load_ends_from_rows(self) -> None:
         keys = ["target_topic", "target_topic_id", "target_partition"]

@@ -443,6 +443,10 @@ def test_rows_for_commits_translate_these_and_higher_offsets_as_all_rows_do(
     tmp_path_factory, steps, rebuilt_after, commits, has_ends
 ):
     written = WrittenMap(tmp_path_factory.mktemp("lake"), has_ends=has_ends)
+    commits = {
+        p: {topic_id: at for topic_id, at in by_id.items() if at is not None}
+        for p, by_id in commits.items()
+    }
     for number, (step, *how) in enumerate([*steps, ("append",)]):
         if step == "run":
             partition, length, gaps, is_missing = how
