@@ -14,7 +14,7 @@ from assets.keys import (
 from assets.metadata import staged_metadata
 from deltamirror.context import MirrorContext
 from deltamirror.run.single_topic import last_stable_offsets, stage_topic
-from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.segment_index import SegmentIndex, last_only
 from resources.dagster_resources import MirrorFile, Spark
 
 
@@ -57,7 +57,7 @@ def records(alias: str) -> dg.AssetsDefinition:
 
 
 def _lag(mirror_context: MirrorContext, alias: str, topic: str) -> int:
-    segment_index = SegmentIndex(mirror_context.lake.segments(alias))
+    segment_index = SegmentIndex(mirror_context.lake.segments(alias), last_only)
     segment_index.refresh()
     frontiers = segment_index.frontiers
     return sum(

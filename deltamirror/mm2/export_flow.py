@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from deltamirror.context import MirrorContext
 from deltamirror.control import PAUSE, ControlTable
 from deltamirror.mm2.import_flow import check_mm2_stopped, offsets_topic
-from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.segment_index import SegmentIndex, last_only
 from resources.coordination.lease import Lease
 from resources.kafka.compacted_topic import CompactedTopic
 from resources.kafka.mm2_topics import Mm2Topics
@@ -58,7 +58,7 @@ def _progress(
 ) -> tuple[dict[TopicPartition, Progress], list[DeltamirrorError]]:
     """Return the progress of each partition of the flow, and an error of each re-created one."""
     flow = config.flow
-    segment_index = SegmentIndex(context.lake.segments(flow.source))
+    segment_index = SegmentIndex(context.lake.segments(flow.source), last_only)
     segment_index.refresh()
     mine = [p for p in segment_index.partitions() if config.replicates(p.topic)]
     targets = {TopicPartition(config.remote_topic(p.topic), p.partition): p for p in mine}

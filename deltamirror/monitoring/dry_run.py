@@ -10,7 +10,7 @@ from typing import Any
 from deltamirror.context import MirrorContext
 from deltamirror.monitoring.flow_status import flow_status
 from deltamirror.monitoring.status_files import error_rows
-from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.segment_index import SegmentIndex, last_only
 from deltamirror.topics.acls import acls_to_create
 from deltamirror.topics.configs import configs_to_alter
 from pipeline.staging.plan import plan_ranges
@@ -63,7 +63,7 @@ def _plan_staging(
         if isinstance(answer, Watermarks)
     }
     lost = {p: a for p, a in answers.items() if isinstance(a, DeltamirrorError)}
-    segment_index = SegmentIndex(context.lake.segments(alias))
+    segment_index = SegmentIndex(context.lake.segments(alias), last_only)
     segment_index.refresh()
     frontiers = segment_index.frontiers
     from_latest = context.config.clusters[alias].auto_offset_reset == "latest"

@@ -6,14 +6,13 @@ the lake.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Mapping
 
 from deltamirror.context import MirrorContext
 from deltamirror.control import ControlTable, is_paused
 from deltamirror.replay.offset_map import OffsetMap
-from deltamirror.staging.segment_index import recent_segments
+from deltamirror.staging.segment_index import last_only, recent_segments
 from pipeline.monitoring.lag import (
     SEGMENT_COLUMNS,
     StagedEnd,
@@ -43,7 +42,7 @@ def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
 
     def reached(source: SourcePartition) -> int | None:
         if not flow_config.replicates(source.topic):
-            return sys.maxsize
+            return last_only(source)
         return offset_map.reached(_target(flow_config, source), source.topic_id)
 
     segments = recent_segments(context.lake.segments(flow.source), SEGMENT_COLUMNS, reached)

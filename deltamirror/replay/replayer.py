@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
@@ -14,7 +13,7 @@ from deltamirror.context import MirrorContext
 from deltamirror.control import RESTART, RESUME, ControlTable, is_paused
 from deltamirror.replay.offset_map import OffsetMap, complete_from
 from deltamirror.replay.work_planner import WorkPlanner
-from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.segment_index import SegmentIndex, last_only
 from deltamirror.topics.remote_topics import RemoteTopics
 from deltamirror.worker_tasks import ReplayWorker, assign_slots
 from resources.coordination.lease import Lease
@@ -107,7 +106,7 @@ class FlowReplayer:
     def _reached(self, source: SourcePartition) -> int | None:
         """Return the offset up to which the map has the records of *source*."""
         if not self.config.replicates(source.topic):
-            return sys.maxsize
+            return last_only(source)
         return self._map.reached(self._planner.target(source.topic_partition), source.topic_id)
 
     def flush_map(self) -> None:

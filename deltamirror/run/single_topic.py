@@ -12,7 +12,7 @@ from deltamirror.context import MirrorContext
 from deltamirror.replay.offset_map import OffsetMap
 from deltamirror.replay.replayer import FlowReplayer
 from deltamirror.run.catch_up import CatchUpTarget
-from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.segment_index import SegmentIndex, last_only
 from deltamirror.staging.stager import SourceStager
 from deltamirror.timings import Timings
 from resources.spark.session import SparkWorkers
@@ -36,7 +36,7 @@ def stage_topic(context: MirrorContext, alias: str, topic: str, workers: SparkWo
     """
     context.lake.ensure_exists()
     catch_up_target = CatchUpTarget(last_stable_offsets(context, alias, topic))
-    segment_index = SegmentIndex(context.lake.segments(alias))
+    segment_index = SegmentIndex(context.lake.segments(alias), last_only)
 
     def is_caught_up() -> bool:
         segment_index.refresh()
@@ -59,7 +59,7 @@ def materialize_topic(
     if not flow.replicates(topic):
         raise ConfigError(f"flow {flow.flow} does not mirror {topic}: see its topics in the file")
     context.lake.ensure_exists()
-    segment_index = SegmentIndex(context.lake.segments(flow.flow.source))
+    segment_index = SegmentIndex(context.lake.segments(flow.flow.source), last_only)
     segment_index.refresh()
     catch_up_target = {
         at: frontier

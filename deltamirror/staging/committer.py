@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from deltamirror.context import MirrorContext
-from deltamirror.staging.segment_index import SegmentIndex
+from deltamirror.staging.segment_index import SegmentIndex, last_only
 from deltamirror.staging.source_topics import SourceTopics
 from pipeline.staging.gaps import classify_gaps, frontier_after
 from pipeline.staging.stage import StageResult
@@ -33,8 +32,7 @@ class Committer:
         self._context, self._alias, self._source_topics = context, alias, source_topics
         self.records = context.lake.records(alias)
         self._segments = context.lake.segments(alias)
-        # Only the frontiers are used, so the last segment of each partition is enough.
-        self._segment_index = SegmentIndex(self._segments, lambda _: sys.maxsize)
+        self._segment_index = SegmentIndex(self._segments, last_only)
         self._known_version = -1
         self._sealed_at = time.monotonic()
         self.frontiers: dict[TopicPartition, Frontier] = {}

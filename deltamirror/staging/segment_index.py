@@ -43,6 +43,11 @@ Reached = Callable[[SourcePartition], int | None]
 """Returns the offset that a reader has reached in an incarnation; None: it begins there."""
 
 
+def last_only(_: SourcePartition) -> int:
+    """Return an offset after all: for a reader that needs only frontiers and incarnations."""
+    return sys.maxsize
+
+
 def recent_segments(table: SegmentsTable, columns: Sequence[str], reached: Reached) -> pa.Table:
     """Return the *columns* of the segments after what *reached* returns, and of some before it.
 

@@ -333,6 +333,35 @@ def test_commits_after_the_last_record_of_a_partition_need_no_file(lake):
         written.rows_for({ORDERS: {"a": 14}})
 
 
+def test_a_commit_is_translated_in_the_incarnation_after_a_truncated_log(lake):
+    written = WrittenMap(lake, has_ends=True)
+    written.recreate_source(ORDERS)
+    for _ in range(2):
+        written.run(ORDERS, 5)
+        written.append()
+
+    for committed in (3, 10):
+        rows = written.rows_for({ORDERS: {"a": committed}})
+        assert set(rows["incarnation"].to_pylist()) == {"a+1"}
+        (at,) = written.translate(rows, ORDERS, "a", [committed])
+        assert at.downstream_offset == committed
+
+
+def test_commits_after_the_last_record_of_a_re_created_topic_are_translated_as_by_all_rows(lake):
+    written = WrittenMap(lake, has_ends=True)
+    written.run(ORDERS, 20)
+    written.append()
+    written.recreate_source(ORDERS)
+    written.recreate_source(ORDERS)
+    written.run(ORDERS, 5)
+    written.append()
+
+    rows = written.rows_for({ORDERS: {"a": 20, "b": 5}})
+
+    assert [t.downstream_offset for t in written.translate(rows, ORDERS, "a", [20])] == [20]
+    assert [t.downstream_offset for t in written.translate(rows, ORDERS, "b", [5])] == [25]
+
+
 def test_a_commit_in_a_topic_id_that_has_not_arrived_needs_no_file(written):
     for path in paths_by_age(written.table):
         path.unlink()

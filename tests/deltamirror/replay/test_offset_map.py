@@ -2,7 +2,7 @@
 
 import pytest
 
-from deltamirror.replay.offset_map import OffsetMap, map_rows
+from deltamirror.replay.offset_map import LastRecord, OffsetMap, map_rows
 from resources.delta.lake import DeltaLake
 from schemas.errors.lake import TableDamagedError
 from schemas.kafka.partition import TopicPartition
@@ -119,6 +119,7 @@ def test_ends_that_no_txn_version_has_are_read_from_the_rows(table):
     at_orders = found.end(remote(ORDERS), "t1", ["a"])
     assert at_orders == MapEnd(Progress(8, "a", "t1"), downstream_end=9)
     assert found.end(remote(USERS), "t1", ["a"]) == MapEnd(Progress(2, "a", "t1"), downstream_end=9)
+    assert found.last_record(remote(ORDERS)) == LastRecord("a", "t1", 7, 8)
     delete_files(table)
     with pytest.raises(TableDamagedError):
         loaded(table)
@@ -135,6 +136,7 @@ def test_the_first_flush_after_ends_were_read_from_rows_writes_all_ends(table):
     found = loaded(table)
     assert found.end(remote(ORDERS), "t1", ["a"]).downstream_end == 5
     assert found.end(remote(ORDERS), "t2", ["a"]).downstream_end == 3
+    assert found.last_record(remote(ORDERS)) is None
     assert found.end(remote(USERS), "t1", ["a"]).downstream_end == 9
 
 

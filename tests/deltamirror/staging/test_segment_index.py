@@ -233,6 +233,15 @@ def test_a_partition_that_is_replayed_or_never_had_a_record_needs_no_file(staged
     assert index.first_sequence(USERS, index.links(USERS)[0].link) == index.links(USERS)[1].sequence
 
 
+def test_a_partition_with_records_before_an_empty_segment_is_read(staged):
+    seal_each(staged, {USERS: 3}, {USERS: 0})
+
+    index = staged.index(reaching({}))
+
+    assert spans(index, USERS) == [("id1", 0, 3), ("id1", 3, 3)]
+    assert not index.is_cut(USERS)
+
+
 def test_incarnations_whose_segments_are_not_read_are_known(staged):
     for _ in range(3):
         seal_each(staged, {ORDERS: 5}, {ORDERS: 5})
