@@ -47,7 +47,8 @@ class RestageResult:
     *files* were unreadable, incomplete or written by another program, and were removed from the
     table. *segments* with *records* are in new files; *from_source* of these records were read from
     the source. *lost* has an error for each segment that could not be restored. The removed files
-    that may hold some of its records are in the folder DAMAGED_FOLDER.
+    that may hold some of its records are in the folder DAMAGED_FOLDER. If no record of a file could
+    be restored, it was not removed.
     """
 
     alias: str
@@ -165,8 +166,8 @@ class _Restager:
         except BaseException:
             self._delete_files(new_files)
             raise
-        if not broken and not new_files:
-            return
+        if not new_files and (missing or not broken):
+            return  # a damaged file stays in its place, so that a copy can replace it
         lost_slots = {s.source.slot for s in missing if s not in restored}
         for file in broken:
             if any(map(file.has_slot, lost_slots)):

@@ -93,8 +93,9 @@ class SegmentLostError(PartitionError):
         "and cannot be read again: {reason}"
     )
     hint = (
-        "Copy the files of the cluster's folder `records/_damaged` there from a copy of the lake, "
-        "or start the source if it is down, and run `deltamirror maintain --restage` again."
+        "Replace the damaged files, in the folder `records/_damaged` or `records` of the cluster, "
+        "from a copy of the lake, or start the source if it is down. Then run "
+        "`deltamirror maintain --restage` again."
     )
 
 

@@ -173,16 +173,20 @@ def test_lost_records_are_reported_and_the_others_of_their_file_are_restored(con
     assert (again.files, again.segments) == (0, 0)
 
 
-@pytest.mark.parametrize("is_compacted", [False, True], ids=["", "compacted"])
+@pytest.mark.parametrize("is_between", [False, True], ids=["alone", "between restored ones"])
 @pytest.mark.parametrize("folder", ["records", "_damaged"])
-def test_lost_records_are_restored_from_a_copy_of_their_file(context, folder, is_compacted):
+def test_lost_records_are_restored_from_a_copy_of_their_file(context, folder, is_between):
     file, before, content = data_file(context), held(context), data_file(context).read_bytes()
+    neighbours = [data_file(context, n) for n in (1, 3)] if is_between else []
     context.source.expire(ORDERS, 25)
-    context.source.expire(OTHERS, 5)
+    damaged_folder(context).mkdir()
+    for each in neighbours:
+        shutil.copy(each, damaged_folder(context))
+        cut(each)
     cut(file)
-    assert len(restage(context, "us-east").lost) == 2
-    if is_compacted:  # the joined file has records before and after the lost ones
-        assert compact(records_of(context), min_sequences=2) == (4, 1)
+    assert len(restage(context, "us-east").lost) == 1
+    if is_between:  # one file has records before and after the lost ones
+        assert [f.sequence for f in records_of(context).files() if f.level] == [4]
     if folder == "records":
         shutil.rmtree(damaged_folder(context))
         file.write_bytes(content)
@@ -196,6 +200,21 @@ def test_lost_records_are_restored_from_a_copy_of_their_file(context, folder, is
     assert not damaged_folder(context).exists()
     again = restage(context, "us-east")
     assert (again.files, again.segments) == (0, 0)
+
+
+def test_a_file_of_which_no_record_can_be_restored_stays_in_its_place(context):
+    file, before, content = data_file(context), held(context), data_file(context).read_bytes()
+    context.source.expire(ORDERS, 25)
+    context.source.expire(OTHERS, 5)
+    cut(file)
+
+    done = restage(context, "us-east")
+
+    assert (done.files, len(done.lost)) == (0, 2)
+    assert file.name in paths(context)
+    file.write_bytes(content)
+    assert held(context) == before
+    assert restage(context, "us-east").files == 0
 
 
 def test_records_of_lost_commits_are_restored_from_their_files(context):
