@@ -24,6 +24,7 @@ from pipeline.monitoring.lag import (
 from schemas.config.config import FlowConfig
 from schemas.errors.base import DeltamirrorError
 from schemas.errors.environment import UnreachableError
+from schemas.errors.lake import LakeError
 from schemas.kafka.partition import SourcePartition, TopicPartition, Watermarks
 from schemas.monitoring.flow_state import FlowState, PartitionState
 from schemas.replay.slot_work import Progress
@@ -38,7 +39,11 @@ def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
     flow = flow_config.flow
     # The stage is read before the clusters, so it is never newer than their answers. The map is
     # never ahead of progress, so no segment is needed that it has passed.
-    offset_map = _read_map_ends(context, flow_config)
+    offset_map, map_error = OffsetMap(context.lake.offset_map(flow), ""), None
+    try:
+        offset_map.load_ends_if_exists()
+    except LakeError as error:  # it is needed only if the target is down
+        map_error = error
 
     def reached(source: SourcePartition) -> int | None:
         if not flow_config.replicates(source.topic):
@@ -65,6 +70,8 @@ def flow_status(context: MirrorContext, flow_config: FlowConfig) -> FlowState:
         p: _current_incarnation(p, staged.get(p), topic_ids.get(p.topic)) for p in partitions
     }
     if progress is None:
+        if map_error is not None:
+            raise map_error
         mapped = {
             p: offset_map.newest_progress(_target(flow_config, source), [source.topic_id])
             for p, source in sources.items()
@@ -168,15 +175,6 @@ def _current_incarnation(
     if staged is not None and topic_id in (None, base_id(staged.source.topic_id)):
         return staged.source
     return SourcePartition(partition.topic, str(topic_id), partition.partition)
-
-
-def _read_map_ends(context: MirrorContext, flow_config: FlowConfig) -> OffsetMap:
-    """Return the flow's map with its ends. A missing table is not created."""
-    table = context.lake.offset_map(flow_config.flow)
-    offset_map = OffsetMap(table, "")
-    if table.exists():
-        offset_map.load_ends()
-    return offset_map
 
 
 def _target(flow_config: FlowConfig, source: SourcePartition) -> TopicPartition:

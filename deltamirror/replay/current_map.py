@@ -62,14 +62,14 @@ def read_current_map(
     """
     table = context.lake.offset_map(config.flow)
     behind = _wait_until_mapped(context, config, table, _read_progress(context, config))
-    rows = table.rows(columns) if commits is None else rows_for(table, config, columns, commits)
-    if not behind:
-        return rows
+    paired: list[dict[str, Any]] = []
     try:
-        paired = list(_pair(context, config, behind))
+        if behind:
+            paired = list(_pair(context, config, behind, table))
     except DeltamirrorError as error:
         log.warning("%s: the offset map is read as it is in the lake: %s", config.flow, error)
-        return rows
+    # Of the snapshot after whose end records were paired: a newer one may have them, too.
+    rows = table.rows(columns) if commits is None else rows_for(table, config, columns, commits)
     return pa.concat_tables([rows, pa.Table.from_pylist(paired, rows.schema)])
 
 
@@ -86,7 +86,7 @@ def rows_for(
     If all commits of a partition are after its last record, they get a run with that record alone.
     For the others files are read from the newest one on, until each commit has a run that begins at
     or before it. So neither time nor memory depends on how long the mirror has existed, but on how
-    far the groups are behind. Raises TableDamagedError.
+    far the groups are behind. The caller has refreshed *table*. Raises TableDamagedError.
     """
     columns = list(dict.fromkeys((*columns, *_ROW_COLUMNS)))
     if not table.exists():
@@ -216,11 +216,14 @@ class _HasRecords:
 
 
 def _pair(
-    context: MirrorContext, config: FlowConfig, behind: Mapping[TopicPartition, Progress]
+    context: MirrorContext,
+    config: FlowConfig,
+    behind: Mapping[TopicPartition, Progress],
+    table: LakeTable,
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows that the map lacks, found by pairing up to the progress *behind*."""
     source, alias = config.flow.source, config.flow.target
-    table, records = context.lake.offset_map(config.flow), context.lake.records(source)
+    records = context.lake.records(source)
     index, offset_map = SegmentIndex(context.lake.segments(source)), OffsetMap(table, "")
     index.refresh()
     records.refresh()

@@ -71,16 +71,21 @@ class OffsetMap:
 
     def load_ends(self) -> None:
         """Read where the map of every target partition ends. Raises TableDamagedError."""
+        self._table.refresh()
         self.load_txn_versions()
         if not self._has_all_ends:
             self._load_ends_from_rows()
 
+    def load_ends_if_exists(self) -> None:
+        """Call `load_ends` unless the table is missing, which is not created."""
+        if self._table.exists():
+            self.load_ends()
+
     def load_txn_versions(self) -> bool:
         """Read what `mapped` and `last_record` return; False if the log does not show that.
 
-        No row is read, so the ends may be unknown. Raises TableDamagedError.
+        No row is read, so the ends may be unknown. The caller has refreshed the table.
         """
-        self._table.refresh()
         found = self._table.txn_versions("")
         txn_versions = found or {}
         self._ends, self._mapped = {}, {}
