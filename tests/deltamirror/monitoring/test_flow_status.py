@@ -7,6 +7,7 @@ import pytest
 from deltamirror.control import PAUSE, RESUME, ControlTable
 from deltamirror.monitoring.flow_status import flow_status
 from deltamirror.monitoring.lag import write_lag
+from schemas.errors.lake import TableDamagedError
 from schemas.errors.source import TopicMissingError
 from schemas.kafka.partition import TopicPartition
 from schemas.tables import LAG
@@ -108,6 +109,18 @@ def test_replayed_offsets_come_from_the_offset_map_while_the_target_is_down(cont
     (orders,) = state.partitions
     assert state.state == "unreachable"
     assert (orders.source_end, orders.staged, orders.replayed, orders.lag) == (10, 8, 5, 5)
+
+
+def test_a_damaged_offset_map_matters_only_while_the_target_is_down(context):
+    replay(context, (0, 0, 5))
+    (context.lake.offset_map(FLOW).path / "_delta_log" / f"{1:020d}.json").write_text("torn")
+
+    (orders,) = flow_status(context, context.flow).partitions
+    assert (orders.source_end, orders.staged, orders.replayed, orders.lag) == (10, 8, 6, 4)
+
+    context.target.is_down = True
+    with pytest.raises(TableDamagedError):
+        flow_status(context, context.flow)
 
 
 @pytest.mark.parametrize(
