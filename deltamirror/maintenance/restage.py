@@ -8,6 +8,8 @@ their segment proves that they are the same records.
 from __future__ import annotations
 
 import logging
+import sys
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -31,7 +33,7 @@ from resources.delta.stage_writer import RecordsDirectory, cast_to_row_schema
 from resources.kafka.range_reader import RangeReader
 from schemas.errors.base import PartitionError
 from schemas.errors.lake import LakeError, SegmentLostError, StagedFileError
-from schemas.kafka.partition import SLOT_COUNT, Watermarks
+from schemas.kafka.partition import SLOT_COUNT, SourcePartition, Watermarks
 from schemas.staging.read_range import OffsetRange
 from schemas.staging.segment import FOREIGN_SEQUENCE, RecordsFile, Segment, StagedFile
 
@@ -87,12 +89,23 @@ class _Findings:
 
         A file that was written while a segment was lost may hold records before and after it.
         """
-        todo = sorted(self.missing, key=lambda segment: segment.start)
-        while todo:
-            lost = todo.pop()
-            for file in [f for f, held in self.kept.items() if _is_out_of_order(f, held, lost)]:
-                todo += (held := self.kept.pop(file))
-                self.missing |= held
+        firsts: dict[RecordsFile, dict[SourcePartition, int]] = {}
+        for file, held in self.kept.items():
+            starts = firsts.setdefault(file, {})
+            for segment in held:
+                starts[segment.source] = min(segment.start, starts.get(segment.source, sys.maxsize))
+        while True:
+            missing: dict[SourcePartition, list[tuple[int, int]]] = {}
+            for segment in self.missing:
+                place = segment.sequence, segment.start
+                missing.setdefault(segment.source, []).append(place)
+            for places in missing.values():
+                places.sort()
+            moved = [f for f in self.kept if _is_out_of_order(f, firsts[f], missing)]
+            if not moved:
+                return
+            for file in moved:
+                self.missing |= self.kept.pop(file)
                 self.broken.append(file)
                 self.readable.append(file.path)
 
@@ -181,10 +194,14 @@ class _Restager:
     def _from_files(self, group: Sequence[Segment], files: Sequence[str]) -> Parts:
         """Return the segments of *group* that are complete in one of *files*, or in all of them."""
         whole, pieces = Parts(), Parts()
-        slot, first = group[0].source.slot, group[0].sequence
+        slot, first, last = group[0].source.slot, group[0].sequence, group[-1].sequence
         for file in files:
+            if len(whole) == len(group):
+                break
             name = parse_name(file)
             if not name.slots >> slot & 1 or FOREIGN_SEQUENCE < name.sequence < first:
+                continue
+            if name.level == 0 and name.sequence > last:  # it was never joined with earlier files
                 continue
             lookup, found = SegmentLookup(s for s in group if s not in whole), Parts()
             with suppress(StagedFileError):
@@ -253,14 +270,23 @@ class _Restager:
             behind = {}
 
 
-def _is_out_of_order(file: RecordsFile, held: Collection[Segment], missing: Segment) -> bool:
-    """Return whether *file*, with segments *held*, comes after a file with *missing*, but must not.
+def _is_out_of_order(
+    file: RecordsFile,
+    firsts: Mapping[SourcePartition, int],
+    missing: Mapping[SourcePartition, Sequence[tuple[int, int]]],
+) -> bool:
+    """Return whether *file* comes after a file with *missing* segments, but holds earlier offsets.
 
-    The file with *missing* has its sequence or a higher one, up to that of the next file.
+    *firsts* are the first offsets in *file*. *missing* has sequences and starts, sorted; both rise
+    with the order of staging. The file with a missing segment will have its sequence or a higher
+    one, up to that of the next file.
     """
-    return file.sequence >= missing.sequence and any(
-        s.source == missing.source and s.start < missing.start for s in held
-    )
+    for source, first in firsts.items():
+        places = missing.get(source, ())
+        before = bisect_right(places, (file.sequence, sys.maxsize))
+        if before and places[before - 1][1] > first:
+            return True
+    return False
 
 
 def _connected_slots(found: _Findings) -> list[list[int]]:
